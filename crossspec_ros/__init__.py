@@ -1,0 +1,1 @@
+"""Streaming captions from an event camera and an RGB camera with cross-modal speculative decoding."""
