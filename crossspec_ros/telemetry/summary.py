@@ -1,0 +1,41 @@
+"""The figures of a whole run: each stage's median and 90th percentile, and what the draft was good for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+
+class Summary:
+    """Collects the values of each captioned window; `table()` is what a run prints at its end."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._values: dict[str, list[float]] = {}
+
+    def add(self, latencies_ms: Mapping[str, float]) -> None:
+        """Take one window's stages in milliseconds; a window may lack some of them."""
+        for name, value in latencies_ms.items():
+            self._values.setdefault(name, []).append(value)
+
+    def count(self, **numbers: int) -> None:
+        """Add to the run's totals: windows, skipped, tokens, target_passes, drafted, accepted, ..."""
+        self.counts.update(numbers)
+
+    def percentile(self, name: str, percent: float) -> float:
+        """A percentile of a stage in milliseconds; KeyError when no window had it."""
+        return float(np.percentile(self._values[name], percent))
+
+    def table(self) -> str:
+        """Plain text, a line per stage, then a line of totals."""
+        width = max([len("stage (ms)"), *map(len, self._values)])
+        lines = [f"{'stage (ms)':<{width}}  windows   median      p90      max"]
+        for name, values in self._values.items():
+            median, p90 = self.percentile(name, 50), self.percentile(name, 90)
+            lines.append(f"{name:<{width}}  {len(values):7d}  {median:7.1f}  {p90:7.1f}  {max(values):7.1f}")
+        totals = [f"{name.replace('_', ' ')} {number}" for name, number in self.counts.items()]
+        if passes := self.counts["target_passes"]:
+            totals.append(f"tokens per target pass {self.counts['tokens'] / passes:.2f}")
+        return "\n".join([*lines, ", ".join(totals) or "no windows"])

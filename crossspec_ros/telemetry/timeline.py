@@ -1,0 +1,57 @@
+"""A window's spans drawn as a timeline: one row for the draft model, one for the target, one for waiting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROWS = {"target": TARGET_STAGES, "draft": DRAFT_STAGES, "queue": ("queue",)}
+COLOURS = {
+    "frame_encode": "#9ecae1",
+    "target_prefill": "#3182bd",
+    "verify": "#31a354",
+    "decode": "#a1d99b",
+    "event_encode": "#fdd0a2",
+    "draft_prefill": "#fd8d3c",
+    "draft_decode": "#d94801",
+    "queue": "#cccccc",
+}
+
+
+def draw_timeline(trace: Trace, title: str = "") -> Figure:
+    """Draw the trace; milliseconds count from its earliest span. Save with `figure.savefig`."""
+    from matplotlib.figure import Figure
+
+    spans = [span for span in trace.spans if span.stage in COLOURS]
+    origin = min((span.start_ns for span in spans), default=0)
+    figure = Figure(figsize=(9, 2.6), layout="constrained")
+    axes = figure.subplots()
+    seen: set[str] = set()
+    for row, stages in enumerate(ROWS.values()):
+        for span in spans:
+            if span.stage in stages:
+                axes.barh(
+                    row,
+                    (span.end_ns - span.start_ns) / 1e6,
+                    left=(span.start_ns - origin) / 1e6,
+                    height=0.7,
+                    color=COLOURS[span.stage],
+                    edgecolor="white",
+                    linewidth=0.5,
+                    label="_" if span.stage in seen else span.stage,
+                )
+                seen.add(span.stage)
+    for name, stamp in trace.marks.items():
+        axes.axvline((stamp - origin) / 1e6, color="black", linewidth=0.8, linestyle=":")
+        axes.annotate(name, ((stamp - origin) / 1e6, -0.62), fontsize=7, ha="left")
+    axes.set_yticks(range(len(ROWS)), list(ROWS))
+    axes.invert_yaxis()
+    axes.set_xlabel("ms")
+    axes.set_title(title, fontsize=9)
+    if seen:
+        figure.legend(loc="outside lower center", ncols=len(seen), fontsize=7, frameon=False)
+    return figure

@@ -1,0 +1,113 @@
+"""The named spans of one window, recorded from several threads."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
+TARGET_STAGES = ("frame_encode", "target_prefill", "verify", "decode")
+LATENCIES = (
+    "total",
+    "first_token",
+    *DRAFT_STAGES,
+    "target_prefill",
+    "verify",
+    "hidden",
+    "queue",
+)
+"""What the captioner publishes under `~/latency/`."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """One piece of work: `name` is a stage or `stage[i]`, times are `time.perf_counter_ns`."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: str
+
+    @property
+    def stage(self) -> str:
+        """The name without its `[i]`."""
+        return re.sub(r"\[\d+\]$", "", self.name)
+
+
+class Trace:
+    """Spans and marks of one window; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+        self._marks: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Record the time inside the `with` block, also when it raises."""
+        start = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.add(name, start, time.perf_counter_ns())
+
+    def add(self, name: str, start_ns: int, end_ns: int) -> None:
+        """Record a span whose ends were taken elsewhere, in ns of `time.perf_counter_ns`."""
+        with self._lock:
+            self._spans.append(Span(name, start_ns, end_ns, threading.current_thread().name))
+
+    def mark(self, name: str) -> None:
+        """Record this instant; the first of a name counts."""
+        with self._lock:
+            self._marks.setdefault(name, time.perf_counter_ns())
+
+    @property
+    def spans(self) -> list[Span]:
+        """All spans so far, by start."""
+        with self._lock:
+            return sorted(self._spans, key=lambda span: span.start_ns)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """All marks so far, in ns of `time.perf_counter_ns`."""
+        with self._lock:
+            return dict(self._marks)
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Milliseconds of each stage, its spans summed, in order of their first start."""
+        sums: dict[str, float] = {}
+        for span in self.spans:
+            sums[span.stage] = sums.get(span.stage, 0.0) + (span.end_ns - span.start_ns) / 1e6
+        return sums
+
+    def ms(self, stage: str) -> float:
+        """Milliseconds of all spans named `stage` or `stage[i]`; 0 when there are none."""
+        return self.stages.get(stage, 0.0)
+
+    @property
+    def hidden(self) -> float:
+        """Milliseconds of draft work that the target's own work hid, that is, that ran beside it."""
+        spans = self.spans
+        draft = _union([span for span in spans if span.stage in DRAFT_STAGES])
+        target = _union([span for span in spans if span.stage in TARGET_STAGES])
+        return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in draft for b in target) / 1e6
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything, as plain values for JSON."""
+        return {"spans": [asdict(span) for span in self.spans], "marks": self.marks, "hidden_ms": self.hidden}
+
+
+def _union(spans: list[Span]) -> list[tuple[int, int]]:
+    """Disjoint intervals that cover the spans, which come sorted by start."""
+    merged: list[tuple[int, int]] = []
+    for span in spans:
+        if merged and span.start_ns <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], span.end_ns))
+        else:
+            merged.append((span.start_ns, span.end_ns))
+    return merged

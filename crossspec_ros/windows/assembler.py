@@ -1,0 +1,100 @@
+"""Collects the images of each window on the captioner's side, where the topics have no order among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.window import Window
+
+PATIENCE = 8
+"""A window is given up once this many later ones have closed: as many as the topics' queues hold."""
+
+Images = list[tuple[int, np.ndarray]]
+
+
+class WindowAssembler:
+    """Emits every closed window exactly once and in order, as soon as all its images are there.
+
+    Each topic alone keeps its order, so an image that is still missing when its topic has moved on to a later
+    window is lost; the window then comes without it and says so in `Window.missing`.
+    """
+
+    def __init__(self, grid: WindowGrid) -> None:
+        self.grid = grid
+        self.counts: Counter[str] = Counter()
+        self._frames: dict[int, Images] = {}
+        self._event_images: dict[int, Images] = {}
+        self._announced: dict[int, tuple[int, int]] = {}
+        self._emitted: int | None = None
+
+    def add_frame(self, stamp_ns: int, image: np.ndarray) -> list[Window]:
+        """Take an RGB frame (H, W, 3) with its capture time; returns the windows this completes."""
+        return self._add(self._frames, self.grid.index(stamp_ns), stamp_ns, image)
+
+    def add_event_image(self, stamp_ns: int, image: np.ndarray) -> list[Window]:
+        """Take an event image (H, W, 3) with the end of its slice; returns the windows this completes."""
+        return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image)
+
+    def close(self, end_ns: int, frames: int, event_images: int) -> list[Window]:
+        """Learn that the window ending at `end_ns` has so many images; returns the windows this completes."""
+        index = self.grid.index(end_ns - 1)
+        windows: list[Window] = []
+        if self._announced and index <= max(self._announced):
+            windows = self._give_up()
+        if self._emitted is not None and index <= self._emitted:
+            self.counts["restarts"] += 1
+            self._emitted = None
+        self._announced[index] = (frames, event_images)
+        return windows + self._ready()
+
+    def _add(self, store: dict[int, Images], index: int, stamp_ns: int, image: np.ndarray) -> list[Window]:
+        images = store.setdefault(index, [])
+        if images and images[0][1].shape != image.shape:
+            self.counts["size_changes"] += 1
+            return []
+        images.append((stamp_ns, image))
+        if len(store) > 2 * PATIENCE:  # nobody closes these windows
+            del store[next(iter(store))]
+        return self._ready()
+
+    def _ready(self) -> list[Window]:
+        windows = []
+        while self._announced and self._is_final(index := min(self._announced)):
+            windows.append(self._emit(index))
+        return windows
+
+    def _give_up(self) -> list[Window]:
+        return [self._emit(index) for index in sorted(self._announced)]
+
+    def _is_final(self, index: int) -> bool:
+        if max(self._announced) - index >= PATIENCE:
+            return True
+        stores = (self._frames, self._event_images)
+        return all(
+            len(store.get(index, ())) >= expected or any(later > index for later in store)
+            for store, expected in zip(stores, self._announced[index], strict=True)
+        )
+
+    def _emit(self, index: int) -> Window:
+        announced = sum(self._announced.pop(index))
+        frames = sorted(self._frames.pop(index, []), key=lambda item: item[0])
+        event_images = sorted(self._event_images.pop(index, []), key=lambda item: item[0])
+        missing = max(0, announced - len(frames) - len(event_images))
+        self.counts["missing"] += missing
+        self._emitted = index
+        return Window(
+            index=index,
+            start_ns=self.grid.start(index),
+            end_ns=self.grid.end(index),
+            event_images=_stack(event_images),
+            frames=_stack(frames),
+            frame_stamps_ns=tuple(stamp for stamp, _ in frames),
+            missing=missing,
+        )
+
+
+def _stack(images: Images) -> np.ndarray:
+    return np.stack([image for _, image in images]) if images else np.zeros((0, 0, 0, 3), np.uint8)

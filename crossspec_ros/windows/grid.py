@@ -1,0 +1,31 @@
+"""The fixed grid of windows and slots in ROS time, so that a stamp alone says where a message belongs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class WindowGrid:
+    """Windows `[k * window_ns, (k + 1) * window_ns)` of ROS time in ns, each cut into `slots` equal slots."""
+
+    window_ns: int = SECOND
+    slots: int = 8
+
+    def index(self, stamp_ns: int) -> int:
+        """Window of a stamp; an event image's stamp is the end of its slice, so pass that stamp - 1."""
+        return stamp_ns // self.window_ns
+
+    def slot(self, stamp_ns: int) -> int:
+        """Slot of a stamp within its window, 0 .. slots - 1."""
+        return stamp_ns % self.window_ns * self.slots // self.window_ns
+
+    def start(self, index: int) -> int:
+        """First ns of a window."""
+        return index * self.window_ns
+
+    def end(self, index: int) -> int:
+        """First ns after a window."""
+        return (index + 1) * self.window_ns

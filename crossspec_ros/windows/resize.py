@@ -1,0 +1,19 @@
+"""Shrinks an image to what the models look at, in the way CLIP's image processor does."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+
+def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:
+    """Resize (H, W, 3) uint8 so that its shortest edge has `size` pixels; 0 keeps it as it is.
+
+    Bicubic with antialiasing and a long edge truncated to an integer, as `CLIPImageProcessor` has it, so that
+    resizing before the topic and after it is the same.
+    """
+    height, width = image.shape[:2]
+    if size == 0 or min(height, width) == size:
+        return image
+    scaled = (size, size * height // width) if width <= height else (size * width // height, size)
+    return np.asarray(Image.fromarray(image).resize(scaled, Image.Resampling.BICUBIC))

@@ -1,0 +1,202 @@
+"""Cuts an event stream and a frame stream into windows, driven by the data's own stamps alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import event_images
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+
+EVENTS, FRAMES = "events", "frames"
+LATENESS_NS = SECOND // 5
+BACKWARD_JUMP_NS = SECOND
+FORWARD_JUMP_NS = 10 * SECOND
+
+
+@dataclass(frozen=True)
+class FrameReady:
+    """The frame chosen for a slot: (H, W, 3) RGB uint8 and its capture time."""
+
+    stamp_ns: int
+    image: np.ndarray
+
+
+@dataclass(frozen=True)
+class EventImageReady:
+    """One event image (H, W, 3) RGB uint8; its stamp is the end of its slice, never the window's start."""
+
+    stamp_ns: int
+    image: np.ndarray
+
+
+@dataclass(frozen=True)
+class WindowClosed:
+    """Nothing more will come for the window ending at `end_ns`, which had so many images and events."""
+
+    end_ns: int
+    frames: int
+    event_images: int
+    events: int
+
+
+Update = FrameReady | EventImageReady | WindowClosed
+
+
+@dataclass
+class _Open:
+    """A window still being filled; `images` is None until its event images are rendered."""
+
+    batches: list[EventBatch] = field(default_factory=list)
+    slots: set[int] = field(default_factory=set)
+    events: int = 0
+    images: int | None = None
+
+
+class Synchronizer:
+    """Fills windows from both streams and closes each one exactly once and in order.
+
+    A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
+    windows without any data between others close too. Data for a closed window is counted as late. When a
+    stream jumps back by more than a second, or forward by more than ten, the open windows close and
+    everything starts anew. `counts` says how often each of these happened. The methods are generators: what
+    they do happens while their updates are taken. Not thread-safe.
+    """
+
+    def __init__(self, grid: WindowGrid, images: int = 5, lateness_ns: int = LATENESS_NS) -> None:
+        self.grid = grid
+        self.images = images
+        self.lateness_ns = lateness_ns
+        self.counts: Counter[str] = Counter()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._open: dict[int, _Open] = {}
+        self._passed: dict[str, int] = {}
+        self._next: int | None = None
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def add_events(self, batch: EventBatch) -> Iterator[Update]:
+        """Take a batch whose `t` is ROS time in ns, not us; raises InputError when the sensor's size changed."""
+        if not len(batch):
+            return
+        near = np.abs(batch.t - batch.t[0]) <= FORWARD_JUMP_NS
+        if not near.all():
+            self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
+            batch = _select(batch, near)
+        yield from self._check_jump(EVENTS, int(batch.t[0]))
+        self._check_size(EVENTS, (batch.width, batch.height))
+        indices = batch.t // self.grid.window_ns
+        for index in np.unique(indices):
+            inside = indices == index
+            window = self._window(int(index))
+            if window is None or window.images is not None:
+                self.counts["late_events"] += int(np.count_nonzero(inside))
+            else:
+                part = batch if inside.all() else _select(batch, inside)
+                window.batches.append(part)
+                window.events += len(part)
+        yield from self._pass(EVENTS, int(batch.t.max()))
+
+    def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
+        """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
+
+        Raises InputError when the frame's size changed, and whatever the function raises; the frame then
+        counts as not received.
+        """
+        yield from self._check_jump(FRAMES, stamp_ns)
+        slot = self.grid.slot(stamp_ns)
+        window = self._window(self.grid.index(stamp_ns))
+        if window is None:
+            self.counts["late_frames"] += 1
+        elif slot not in window.slots:
+            pixels = image() if callable(image) else image
+            self._check_size(FRAMES, (pixels.shape[1], pixels.shape[0]))
+            window.slots.add(slot)
+            yield FrameReady(stamp_ns, pixels)
+        yield from self._pass(FRAMES, stamp_ns)
+
+    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
+        yield from self._check_jump(stream, stamp_ns)
+        self._window(self.grid.index(stamp_ns))
+        yield from self._pass(stream, stamp_ns)
+
+    def restart(self) -> Iterator[Update]:
+        """Close the windows up to the last that has data, and forget everything but the counts."""
+        while any(window.events or window.slots for window in self._open.values()):
+            yield from self._close()
+        self._forget()
+
+    def _window(self, index: int) -> _Open | None:
+        """The window to fill, or None when it has closed already."""
+        if self._is_over(self.grid.end(index)):
+            return None
+        if self._next is None or index < self._next:
+            self._next = index
+        return self._open.setdefault(index, _Open())
+
+    def _is_over(self, end_ns: int) -> bool:
+        if not self._passed:
+            return False
+        both = len(self._passed) == 2 and min(self._passed.values()) >= end_ns
+        return both or max(self._passed.values()) >= end_ns + self.lateness_ns
+
+    def _pass(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        self._passed[stream] = max(stamp_ns, self._passed.get(stream, stamp_ns))
+        while self._next is not None and self._is_over(self.grid.end(self._next)):
+            yield from self._close()
+        # The event images need not wait for the frames.
+        for index in sorted(self._open):
+            if self.grid.end(index) <= self._passed.get(EVENTS, 0):
+                yield from self._render(index, self._open[index])
+
+    def _close(self) -> Iterator[Update]:
+        assert self._next is not None
+        index, self._next = self._next, self._next + 1
+        window = self._open.pop(index, None) or _Open()
+        yield from self._render(index, window)
+        yield WindowClosed(self.grid.end(index), len(window.slots), window.images or 0, window.events)
+
+    def _render(self, index: int, window: _Open) -> Iterator[Update]:
+        if window.images is not None:
+            return
+        batches, window.batches, window.images = window.batches, [], 0
+        if not batches:
+            return
+        batch = EventBatch.concat(batches)
+        if np.any(batch.t[1:] < batch.t[:-1]):
+            batch = _select(batch, np.argsort(batch.t, kind="stable"))
+        first, last = self.grid.start(index) + 1, self.grid.end(index)
+        for image, stamp in event_images(batch, self.images):
+            window.images += 1
+            yield EventImageReady(min(max(int(stamp), first), last), image)
+
+    def _check_jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        if not self._passed:
+            return
+        if stamp_ns < self._passed.get(stream, stamp_ns) - BACKWARD_JUMP_NS:
+            self.counts["backward_jumps"] += 1
+        elif stamp_ns > max(self._passed.values()) + FORWARD_JUMP_NS:
+            self.counts["forward_jumps"] += 1
+        else:
+            return
+        yield from self.restart()
+
+    def _check_size(self, stream: str, size: tuple[int, int]) -> None:
+        known = self._sizes.setdefault(stream, size)
+        if size != known:
+            self.counts[f"{stream}_of_another_size"] += 1
+            raise InputError(
+                f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}, so those "
+                f"of the new size are dropped: restart the synchronizer if the camera now has this size"
+            )
+
+
+def _select(batch: EventBatch, which: np.ndarray) -> EventBatch:
+    return replace(batch, t=batch.t[which], x=batch.x[which], y=batch.y[which], p=batch.p[which])

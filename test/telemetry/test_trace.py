@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.telemetry.timeline import draw_timeline
+from crossspec_ros.telemetry.trace import Trace
+
+MS = 1_000_000
+
+
+def test_a_stage_sums_its_spans_and_its_numbered_spans():
+    trace = Trace()
+    trace.add("verify[0]", 0, 2 * MS)
+    trace.add("verify[1]", 5 * MS, 6 * MS)
+    trace.add("verify_other", 5 * MS, 6 * MS)
+    assert trace.ms("verify") == 3.0
+    assert trace.ms("decode") == 0.0
+    assert list(trace.stages) == ["verify", "verify_other"]
+
+
+def test_a_span_is_recorded_with_its_thread_even_when_the_work_fails():
+    trace = Trace()
+
+    def work():
+        with pytest.raises(RuntimeError), trace.span("draft_decode"):
+            raise RuntimeError
+
+    thread = threading.Thread(target=work, name="drafter")
+    thread.start()
+    thread.join()
+    (span,) = trace.spans
+    assert (span.name, span.thread) == ("draft_decode", "drafter") and span.end_ns >= span.start_ns
+
+
+def test_hidden_is_the_draft_work_that_ran_beside_the_targets():
+    trace = Trace()
+    trace.add("frame_encode[0]", 0, 10 * MS)
+    trace.add("target_prefill[0]", 8 * MS, 20 * MS)  # overlaps the encode: counted once
+    trace.add("event_encode", 5 * MS, 15 * MS)
+    trace.add("draft_decode", 15 * MS, 40 * MS)
+    assert trace.hidden == 15.0
+
+
+def test_only_the_first_mark_of_a_name_counts_and_everything_goes_to_json():
+    trace = Trace()
+    trace.mark("first_token")
+    first = trace.marks["first_token"]
+    trace.mark("first_token")
+    trace.add("queue", 1, 2)
+    plain = json.loads(json.dumps(trace.to_dict()))
+    assert plain["marks"] == {"first_token": first} and plain["spans"][0]["name"] == "queue"
+
+
+def test_the_summary_gives_median_and_p90_of_the_windows_that_had_the_stage():
+    summary = Summary()
+    for value in range(1, 12):
+        summary.add({"total": float(value)})
+    summary.add({"verify": 7.0})
+    summary.count(windows=12, tokens=30, target_passes=12)
+    lines = summary.table().splitlines()
+    assert lines[1].split() == ["total", "11", "6.0", "10.0", "11.0"]
+    assert lines[2].split() == ["verify", "1", "7.0", "7.0", "7.0"]
+    assert lines[3].endswith("tokens per target pass 2.50")
+    assert "no windows" in Summary().table()
+
+
+def test_the_timeline_shows_each_stage_once_in_its_legend(tmp_path):
+    trace = Trace()
+    trace.add("verify[0]", 0, MS)
+    trace.add("verify[1]", MS, 2 * MS)
+    trace.add("draft_decode", 0, MS)
+    trace.mark("first_token")
+    figure = draw_timeline(trace, "a window")
+    figure.savefig(tmp_path / "timeline.png")
+    _, labels = figure.axes[0].get_legend_handles_labels()
+    assert sorted(labels) == ["draft_decode", "verify"] and len(figure.axes[0].patches) == 3
+    draw_timeline(Trace()).savefig(tmp_path / "empty.png")

@@ -1,0 +1,87 @@
+"""Three topics without a mutual order give every closed window exactly once, whole and in order."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.windows.assembler import PATIENCE, WindowAssembler
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+
+GRID = WindowGrid()
+
+
+def image(value):
+    return np.full((2, 3, 3), value % 251, np.uint8)
+
+
+def topics(counts):
+    """The three topics' messages for windows with the given (frames, event images)."""
+    frames, images, closed = [], [], []
+    for k, (n, m) in enumerate(counts):
+        frames += [("frame", k * SECOND + i * SECOND // 8) for i in range(n)]
+        images += [("image", k * SECOND + (i + 1) * SECOND // 5) for i in range(m)]
+        closed += [("closed", (k + 1) * SECOND, n, m)]
+    return [frames, images, closed]
+
+
+def deliver(assembler, messages):
+    windows = []
+    for kind, stamp, *counts in messages:
+        if kind == "frame":
+            windows += assembler.add_frame(stamp, image(stamp // 1_000_000))
+        elif kind == "image":
+            windows += assembler.add_event_image(stamp, image(stamp // 1_000_000))
+        else:
+            windows += assembler.close(stamp, *counts)
+    return windows
+
+
+@st.composite
+def deliveries(draw):
+    counts = draw(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), max_size=PATIENCE))
+    queues = topics(counts)
+    picks = draw(st.permutations([n for n, queue in enumerate(queues) for _ in queue]))
+    remaining = [iter(queue) for queue in queues]
+    return counts, [next(remaining[n]) for n in picks]
+
+
+@given(deliveries())
+def test_any_mixture_of_the_topics_gives_whole_windows_in_order(case):
+    counts, messages = case
+    windows = deliver(WindowAssembler(GRID), messages)
+    assert [w.index for w in windows] == list(range(len(counts)))
+    assert [(len(w.frames), len(w.event_images)) for w in windows] == counts
+    assert all(w.missing == 0 and w.end_ns - w.start_ns == SECOND for w in windows)
+    for window in windows:
+        stamps = window.frame_stamps_ns
+        assert list(stamps) == [window.start_ns + i * SECOND // 8 for i in range(len(window.frames))]
+        assert [f[0, 0, 0] for f in window.frames] == [stamp // 1_000_000 % 251 for stamp in stamps]
+
+
+def test_a_lost_frame_is_given_up_once_its_topic_has_moved_on():
+    frames, images, closed = topics([(2, 1), (1, 1)])
+    assembler = WindowAssembler(GRID)
+    assert deliver(assembler, [frames[0], *images, closed[0]]) == []
+    (lost,) = deliver(assembler, [frames[2]])
+    assert (lost.index, len(lost.frames), lost.missing) == (0, 1, 1)
+    assert [w.missing for w in deliver(assembler, [closed[1]])] == [0]
+
+
+def test_a_lost_frame_is_given_up_in_the_end_when_its_topic_is_dead():
+    _, _, closed = topics([(1, 0)] + [(0, 0)] * PATIENCE)
+    windows = deliver(WindowAssembler(GRID), closed)
+    assert [w.missing for w in windows] == [1] + [0] * PATIENCE
+
+
+def test_a_replay_that_starts_again_gives_its_windows_again():
+    assembler = WindowAssembler(GRID)
+    once = [message for group in zip(*topics([(1, 1), (1, 1)]), strict=True) for message in group]
+    assert [w.index for w in deliver(assembler, once * 2)] == [0, 1, 0, 1]
+    assert assembler.counts["restarts"] == 1
+
+
+def test_a_window_without_anything_is_still_a_window():
+    (window,) = deliver(WindowAssembler(GRID), [("closed", 5 * SECOND, 0, 0)])
+    assert window.frames.shape == window.event_images.shape == (0, 0, 0, 3)

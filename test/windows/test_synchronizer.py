@@ -1,0 +1,213 @@
+"""The windows depend on the data alone, not on the order in which the two streams happen to arrive."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.synchronizer import (
+    EVENTS,
+    FRAMES,
+    EventImageReady,
+    FrameReady,
+    Synchronizer,
+    WindowClosed,
+)
+
+MS = 1_000_000
+GRID = WindowGrid()
+
+
+def batch(*times_ms, width=8, height=4):
+    t = np.asarray(times_ms, np.int64) * MS
+    n = len(t)
+    x = np.arange(n, dtype=np.uint16) % width
+    return EventBatch(t, x, np.zeros(n, np.uint16), np.ones(n, np.uint8), width, height)
+
+
+def frame(value=0, width=8, height=4):
+    return np.full((height, width, 3), value, np.uint8)
+
+
+def feed(synchronizer, items):
+    updates = []
+    for kind, data in items:
+        if kind == EVENTS:
+            updates += synchronizer.add_events(data)
+        elif kind == FRAMES:
+            updates += synchronizer.add_frame(*data)
+        else:
+            updates += synchronizer.advance(*data)
+    return updates
+
+
+def contents(updates):
+    """What a subscriber sees, window by window: closed ends, counts, and the images' stamps and bytes."""
+    windows = {u.end_ns: [u, [], []] for u in updates if isinstance(u, WindowClosed)}
+    for update in updates:
+        if isinstance(update, FrameReady):
+            index, place = GRID.index(update.stamp_ns), 1
+        elif isinstance(update, EventImageReady):
+            index, place = GRID.index(update.stamp_ns - 1), 2
+        else:
+            continue
+        windows[GRID.end(index)][place].append((update.stamp_ns, update.image.tobytes()))
+    return windows
+
+
+def heartbeats(last_ms):
+    end = GRID.end(GRID.index(last_ms * MS)) + SECOND // 4
+    return [("advance", (EVENTS, end)), ("advance", (FRAMES, end))]
+
+
+@st.composite
+def streams(draw):
+    """Two streams of 0-4 s and, for each message, its delay in ms, below the allowed lateness."""
+    packets = draw(st.lists(st.integers(0, 400).map(lambda n: n * 10), max_size=30, unique=True).map(sorted))
+    frames = draw(st.lists(st.integers(0, 4000), max_size=40, unique=True).map(sorted))
+    items = [(EVENTS, ms, batch(ms, ms + 3, ms + 3, ms + 9)) for ms in packets]
+    items += [(FRAMES, ms, (ms * MS, frame(ms % 251))) for ms in frames]
+    delays = draw(st.lists(st.integers(0, 180), min_size=len(items), max_size=len(items)))
+    return items, delays
+
+
+def arrival(items, delays):
+    """The items as they arrive; delays never reorder a stream in itself."""
+    latest = {EVENTS: 0, FRAMES: 0}
+    order = []
+    for (kind, ms, data), delay in zip(items, delays, strict=True):
+        latest[kind] = max(latest[kind], ms + delay)
+        order.append((latest[kind], kind, data))
+    return [(kind, data) for _, kind, data in sorted(order, key=lambda item: item[0])]
+
+
+@given(streams())
+def test_any_interleaving_gives_the_same_windows(case):
+    items, delays = case
+    end = heartbeats(max((ms for _, ms, _ in items), default=0) + 9)
+    punctual = feed(Synchronizer(GRID), arrival(items, [0] * len(items)) + end)
+    delayed = feed(Synchronizer(GRID), arrival(items, delays) + end)
+    assert contents(delayed) == contents(punctual)
+
+
+@given(streams())
+def test_every_window_closes_once_in_order_with_its_counts(case):
+    items, delays = case
+    updates = feed(Synchronizer(GRID), arrival(items, delays) + heartbeats(4009))
+    closed = [u.end_ns for u in updates if isinstance(u, WindowClosed)]
+    stamps = [ms for _, ms, _ in items]
+    first = GRID.index(min(stamps) * MS) if stamps else 5
+    assert closed == [GRID.end(index) for index in range(first, 5)]
+    for announced, frames, images in contents(updates).values():
+        assert announced.frames == len(frames) and announced.event_images == len(images)
+    events = sum(u.events for u in updates if isinstance(u, WindowClosed))
+    assert events == 4 * sum(kind == EVENTS for kind, *_ in items)
+    closed_so_far = 0
+    for update in updates:
+        if isinstance(update, WindowClosed):
+            closed_so_far = update.end_ns
+        else:
+            assert update.stamp_ns >= closed_so_far
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-20_000, 20_000)), max_size=40))
+def test_any_stamps_at_all_close_windows_in_order_between_jumps(messages):
+    """However the stamps jump, the closed windows have no more gaps than there were restarts."""
+    synchronizer = Synchronizer(GRID)
+    items = [
+        (FRAMES, ((30_000 + ms) * MS, frame())) if is_frame else (EVENTS, batch(30_000 + ms))
+        for is_frame, ms in messages
+    ]
+    closed = [u.end_ns for u in feed(synchronizer, items) if isinstance(u, WindowClosed)]
+    breaks = sum(current != previous + SECOND for previous, current in itertools.pairwise(closed))
+    assert breaks <= synchronizer.counts["backward_jumps"] + synchronizer.counts["forward_jumps"]
+
+
+def test_the_first_frame_of_a_slot_is_chosen_and_the_others_are_never_decoded():
+    synchronizer = Synchronizer(GRID)
+    decoded = []
+
+    def make(ms):
+        return lambda: decoded.append(ms) or frame(ms % 251)
+
+    updates = [u for ms in range(0, 1000, 50) for u in synchronizer.add_frame(ms * MS, make(ms))]
+    assert decoded == [0, 150, 250, 400, 500, 650, 750, 900]
+    assert [u.stamp_ns // MS for u in updates] == decoded
+
+
+def test_one_stream_alone_closes_its_windows_a_little_later():
+    synchronizer = Synchronizer(GRID)
+    assert not any(isinstance(u, WindowClosed) for u in feed(synchronizer, [(EVENTS, batch(100, 1199))]))
+    assert feed(synchronizer, [(EVENTS, batch(1200))])[-1] == WindowClosed(SECOND, 0, 1, 1)
+
+
+def test_event_images_do_not_wait_for_the_frames():
+    updates = feed(Synchronizer(GRID), [(FRAMES, (10 * MS, frame())), (EVENTS, batch(*range(0, 1010, 10)))])
+    assert [type(u) for u in updates] == [FrameReady] + [EventImageReady] * 5
+
+
+def test_late_data_is_counted_and_left_out():
+    synchronizer = Synchronizer(GRID)
+    updates = feed(
+        synchronizer,
+        [
+            (EVENTS, batch(500)),
+            (EVENTS, batch(1300)),
+            (FRAMES, (700 * MS, frame())),
+            (EVENTS, batch(900, 1301)),
+        ],
+    )
+    assert [u.end_ns for u in updates if isinstance(u, WindowClosed)] == [SECOND]
+    assert synchronizer.counts == {"late_frames": 1, "late_events": 1}
+
+
+def test_a_clock_of_another_era_is_late_data_and_does_not_hang():
+    synchronizer = Synchronizer(GRID)
+    updates = feed(synchronizer, [(FRAMES, (10**18, frame())), (EVENTS, batch(100)), (EVENTS, batch(200))])
+    assert synchronizer.counts["late_events"] == 2 and len(updates) == 1
+
+
+@pytest.mark.parametrize(("later_ms", "jump"), [(20_000, "forward_jumps"), (2_000, "backward_jumps")])
+def test_a_jump_closes_what_was_open_and_starts_anew(later_ms, jump):
+    synchronizer = Synchronizer(GRID)
+    updates = feed(synchronizer, [(EVENTS, batch(5_500)), (EVENTS, batch(later_ms)), *heartbeats(later_ms)])
+    ends = [u.end_ns // SECOND for u in updates if isinstance(u, WindowClosed)]
+    assert ends == [6, later_ms // 1000 + 1]
+    assert synchronizer.counts == {jump: 1}
+
+
+def test_another_size_is_refused_with_a_sentence_and_the_rest_goes_on():
+    synchronizer = Synchronizer(GRID)
+    feed(synchronizer, [(EVENTS, batch(10)), (FRAMES, (10 * MS, frame()))])
+    with pytest.raises(InputError, match="events changed their size from 8x4 to 16x4"):
+        feed(synchronizer, [(EVENTS, batch(20, width=16))])
+    with pytest.raises(InputError, match="frames changed their size from 8x4 to 8x6"):
+        feed(synchronizer, [(FRAMES, (300 * MS, frame(height=6)))])
+    closed = feed(synchronizer, [(EVENTS, batch(30, 1300))])[-1]
+    assert closed == WindowClosed(SECOND, 1, closed.event_images, 2)
+
+
+def test_a_frame_that_cannot_be_decoded_leaves_its_slot_to_the_next():
+    def broken():
+        raise InputError("broken")
+
+    synchronizer = Synchronizer(GRID)
+    with pytest.raises(InputError):
+        feed(synchronizer, [(FRAMES, (0, broken))])
+    assert feed(synchronizer, [(FRAMES, (50 * MS, frame()))]) != []
+
+
+def test_unsorted_events_are_sorted_before_they_are_drawn():
+    def images(*times):
+        updates = feed(Synchronizer(GRID), [(EVENTS, batch(*times)), (EVENTS, batch(1300))])
+        return [u.stamp_ns for u in updates if isinstance(u, EventImageReady)]
+
+    stamps = images(*[100, 300, 200, 500, 400] * 2)
+    assert stamps == sorted(stamps) and len(stamps) == 5
