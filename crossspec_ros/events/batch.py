@@ -1,0 +1,57 @@
+"""The one form in which events travel through the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Events of one sensor in the order in which they came.
+
+    `t` (N,) int64 microseconds, `x` and `y` (N,) uint16 pixels, `p` (N,) uint8 with 1 = brighter; `width` and
+    `height` of the sensor in pixels. The arrays may be views of a message, so they are never written to.
+    """
+
+    t: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    p: np.ndarray
+    width: int
+    height: int
+
+    @staticmethod
+    def empty(width: int, height: int) -> EventBatch:
+        t, x, y, p = np.empty(0, np.int64), np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty(0, np.uint8)
+        return EventBatch(t, x, y, p, width, height)
+
+    @staticmethod
+    def concat(batches: Sequence[EventBatch]) -> EventBatch:
+        """Join batches of one sensor; raises ValueError when there is none or their sizes differ."""
+        sizes = {(batch.width, batch.height) for batch in batches}
+        if len(sizes) != 1:
+            raise ValueError(f"cannot join batches of {len(sizes)} sensor sizes")
+        if len(batches) == 1:
+            return batches[0]
+        return EventBatch(
+            np.concatenate([batch.t for batch in batches]),
+            np.concatenate([batch.x for batch in batches]),
+            np.concatenate([batch.y for batch in batches]),
+            np.concatenate([batch.p for batch in batches]),
+            *sizes.pop(),
+        )
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def __getitem__(self, which: slice | np.ndarray) -> EventBatch:
+        return EventBatch(self.t[which], self.x[which], self.y[which], self.p[which], self.width, self.height)
+
+    def inside(self) -> EventBatch:
+        """The events that lie on the sensor; this very batch when all do."""
+        if not len(self) or (int(self.x.max()) < self.width and int(self.y.max()) < self.height):
+            return self
+        return self[(self.x < self.width) & (self.y < self.height)]

@@ -1,0 +1,36 @@
+"""The `mono` encoding: 64 bits an event, readable without any state."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from crossspec_ros.events.batch import EventBatch
+
+# A little-endian uint64: bits 0-31 ns over time_base, 32-47 x, 48-62 y, 63 polarity.
+_EVENT = np.dtype([("dt", "<u4"), ("x", "<u2"), ("yp", "<u2")])
+
+
+class MonoDecoder:
+    """Decodes `mono` packets, as event_camera_codecs' mono_decoder.h does; t = time_base + dt, in whole us."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.damage: Counter[str] = Counter()
+
+    def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
+        count, torn = divmod(len(payload), _EVENT.itemsize)
+        if torn:
+            self.damage["torn_events"] += 1
+        events = np.frombuffer(payload, _EVENT, count)
+        base_us, base_ns = divmod(time_base, 1000)
+        t = (events["dt"].astype(np.int64) + base_ns) // 1000 + base_us
+        yp = events["yp"]
+        batch = EventBatch(
+            t, events["x"].copy(), yp & np.uint16(0x7FFF), (yp >> 15).astype(np.uint8), self.width, self.height
+        )
+        inside = batch.inside()
+        if len(inside) < count:
+            self.damage["events_outside_sensor"] += count - len(inside)
+        return inside
