@@ -1,1 +1,1 @@
-"""From event packets to event images: codecs, clock, renderer, readers of recordings. Neither torch nor rclpy."""
+"""From event packets to event images: codecs, clock, renderer, readers of recordings."""

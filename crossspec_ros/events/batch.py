@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,8 +26,8 @@ class EventBatch:
 
     @staticmethod
     def empty(width: int, height: int) -> EventBatch:
-        t, x, y, p = np.empty(0, np.int64), np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty(0, np.uint8)
-        return EventBatch(t, x, y, p, width, height)
+        pixels = np.empty(0, np.uint16)
+        return EventBatch(np.empty(0, np.int64), pixels, pixels, np.empty(0, np.uint8), width, height)
 
     @staticmethod
     def concat(batches: Sequence[EventBatch]) -> EventBatch:
@@ -50,8 +51,11 @@ class EventBatch:
     def __getitem__(self, which: slice | np.ndarray) -> EventBatch:
         return EventBatch(self.t[which], self.x[which], self.y[which], self.p[which], self.width, self.height)
 
-    def inside(self) -> EventBatch:
-        """The events that lie on the sensor; this very batch when all do."""
-        if not len(self) or (int(self.x.max()) < self.width and int(self.y.max()) < self.height):
-            return self
-        return self[(self.x < self.width) & (self.y < self.height)]
+
+def drop_outside(batch: EventBatch, damage: Counter[str]) -> EventBatch:
+    """The events that lie on the sensor, this very batch when all do; the others are counted."""
+    if not len(batch) or (int(batch.x.max()) < batch.width and int(batch.y.max()) < batch.height):
+        return batch
+    inside = batch[(batch.x < batch.width) & (batch.y < batch.height)]
+    damage["events_outside_sensor"] += len(batch) - len(inside)
+    return inside

@@ -16,8 +16,8 @@ from crossspec_ros.events.mono import MonoDecoder
 class EventDecoder(Protocol):
     """One stream's decoder: what a packet leaves unfinished is remembered for the next one.
 
-    `damage` counts what could not be used, by kind. Whatever the bytes are, `decode` raises nothing and yields
-    no event outside the sensor.
+    `damage` counts what could not be used, by kind. Whatever the bytes are, `decode` raises nothing and
+    yields no event outside the sensor.
     """
 
     damage: Counter[str]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import evt3
 import numpy as np
 
-from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.batch import EventBatch, drop_outside
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8, TIME_LOW, TIME_HIGH = 0x0, 0x2, 0x3, 0x4, 0x5, 0x6, 0x8
 _UNKNOWN = (0x1, 0x9, 0xB, 0xC, 0xD)
@@ -36,7 +36,7 @@ class Evt3Decoder:
         self._library = evt3.Decoder()
         self._half_word = b""
         self._has_time = False
-        self._early_high = np.empty(0, "<u2")
+        self._early_high: np.ndarray = np.empty(0, "<u2")
         self._last_high: int | None = None
         self._missed_us = 0
 
@@ -48,10 +48,8 @@ class Evt3Decoder:
         if not self._has_time:
             words = self._from_first_time(words)
             kinds = (words >> 12).astype(np.uint8)
-        batch = EventBatch.concat([self._feed(piece) for piece in self._split_at_missed_wraps(words, kinds)])
-        inside = batch.inside()
-        self._count("events_outside_sensor", len(batch) - len(inside))
-        return inside
+        pieces = [self._feed(piece) for piece in self._split_at_missed_wraps(words, kinds)]
+        return drop_outside(EventBatch.concat(pieces), self.damage)
 
     def _count(self, kind: str, number: int) -> None:
         if number:
@@ -87,7 +85,7 @@ class Evt3Decoder:
         return np.concatenate([self._early_high, words[start:]]) if self._has_time else words[:0]
 
     def _split_at_missed_wraps(self, words: np.ndarray, kinds: np.ndarray) -> Iterator[np.ndarray]:
-        """The words in pieces, each but the first starting at a TIME_HIGH that wraps unseen by the library."""
+        """The words in pieces, each but the first starting where time wraps unseen by the library."""
         where = np.flatnonzero(kinds == TIME_HIGH)
         start = 0
         if len(where):

@@ -28,9 +28,9 @@ def encode_time(t_us: int) -> bytes:
 def encode_evt3(batch: EventBatch) -> bytes:
     """Encode a batch, its order kept; the packet starts with its time, so that it can be decoded alone.
 
-    EVT3 carries 24 bits of time: decoding the packet alone gives `t` less a multiple of 2**24 us. Neighbouring
-    events of one row, time and polarity share vector words where that takes fewer words. Raises ValueError for
-    coordinates above 2047 and for steps in time that the format cannot express.
+    EVT3 carries 24 bits of time: decoding the packet alone gives `t` less a multiple of 2**24 us.
+    Neighbouring events of one row, time and polarity share vector words where that takes fewer words. Raises
+    ValueError for coordinates above 2047 and for steps in time that the format cannot express.
     """
     count = len(batch)
     if not count:
@@ -44,8 +44,8 @@ def encode_evt3(batch: EventBatch) -> bytes:
     new_high = _differs(high)
     new_low = _differs(t)
     new_y = _differs(y)
-    # A segment is a run of events that may share vector words: to the right of each other with gaps that leave
-    # no mask empty.
+    # A segment is a run of events that may share vector words: each to the right of the last, with gaps that
+    # leave no mask empty.
     step = np.diff(x)
     new_segment = new_low | new_y | _differs(p)
     new_segment[1:] |= (step <= 0) | (step > 12)
@@ -88,8 +88,10 @@ def _differs(values: np.ndarray) -> np.ndarray:
     return changed
 
 
-def _mask_words(new_mask: np.ndarray, is_vector: np.ndarray, new_base: np.ndarray, bit: np.ndarray) -> np.ndarray:
-    """(N,) uint16 with each mask word at the event that starts it; VECT_8 where 8 columns do at a segment's end."""
+def _mask_words(
+    new_mask: np.ndarray, is_vector: np.ndarray, new_base: np.ndarray, bit: np.ndarray
+) -> np.ndarray:
+    """(N,) uint16 with each mask word at the event that starts it; VECT_8 for a segment's end if it fits."""
     words = np.zeros(len(bit), np.uint16)
     starts = np.flatnonzero(new_mask)
     if not len(starts):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.batch import EventBatch, drop_outside
 
 # data: bit 1 polarity, bits 2-16 y, bits 17-31 x; us: 31 bits over time_base.
 _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
@@ -14,11 +14,11 @@ _ROLLOVER_US = 1 << 31
 
 
 class LibcaerDecoder:
-    """Decodes `libcaer` packets; t is time_base plus the event's time, in whole us of the driver's host clock.
+    """Decodes `libcaer` packets; t is time_base plus the event's time, in whole us of the host's clock.
 
     The driver moves time_base on when the 31-bit time wraps, so a wrap matters only within a packet.
-    event_camera_codecs takes every step back for a wrap; here only one by more than half the range is, because
-    times go back a little under load.
+    event_camera_codecs takes every step back for a wrap; here only one by more than half the range is,
+    because times go back a little under load.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -40,7 +40,4 @@ class LibcaerDecoder:
         batch = EventBatch(
             t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), self.width, self.height
         )
-        inside = batch.inside()
-        if len(inside) < count:
-            self.damage["events_outside_sensor"] += count - len(inside)
-        return inside
+        return drop_outside(batch, self.damage)

@@ -6,14 +6,14 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.batch import EventBatch, drop_outside
 
 # A little-endian uint64: bits 0-31 ns over time_base, 32-47 x, 48-62 y, 63 polarity.
 _EVENT = np.dtype([("dt", "<u4"), ("x", "<u2"), ("yp", "<u2")])
 
 
 class MonoDecoder:
-    """Decodes `mono` packets, as event_camera_codecs' mono_decoder.h does; t = time_base + dt, in whole us."""
+    """Decodes `mono` packets, as event_camera_codecs does; t = time_base + dt, in whole us."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -26,11 +26,6 @@ class MonoDecoder:
         events = np.frombuffer(payload, _EVENT, count)
         base_us, base_ns = divmod(time_base, 1000)
         t = (events["dt"].astype(np.int64) + base_ns) // 1000 + base_us
-        yp = events["yp"]
-        batch = EventBatch(
-            t, events["x"].copy(), yp & np.uint16(0x7FFF), (yp >> 15).astype(np.uint8), self.width, self.height
-        )
-        inside = batch.inside()
-        if len(inside) < count:
-            self.damage["events_outside_sensor"] += count - len(inside)
-        return inside
+        x, y, p = events["x"].copy(), events["yp"] & np.uint16(0x7FFF), (events["yp"] >> 15).astype(np.uint8)
+        batch = EventBatch(t, x, y, p, self.width, self.height)
+        return drop_outside(batch, self.damage)

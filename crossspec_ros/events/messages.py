@@ -1,0 +1,97 @@
+"""ROS messages as CDR bytes, made and read without ROS."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rosbags.typesys.store import Typestore
+
+EVENT_PACKET = "event_camera_msgs/msg/EventPacket"
+# What EventPacket was called until 2023; the fields are the same.
+LEGACY_EVENT_PACKET = "event_array_msgs/msg/EventArray"
+DVS_EVENTS = "dvs_msgs/msg/EventArray"
+IMAGE = "sensor_msgs/msg/Image"
+COMPRESSED_IMAGE = "sensor_msgs/msg/CompressedImage"
+
+_DEFINITIONS = {
+    EVENT_PACKET: """
+std_msgs/Header header
+uint32 height
+uint32 width
+uint64 seq
+uint64 time_base
+string encoding
+bool is_bigendian
+uint8[] events
+""",
+    "dvs_msgs/msg/Event": """
+uint16 x
+uint16 y
+builtin_interfaces/Time ts
+bool polarity
+""",
+    DVS_EVENTS: """
+std_msgs/Header header
+uint32 height
+uint32 width
+dvs_msgs/Event[] events
+""",
+}
+
+
+@cache
+def typestore() -> Typestore:
+    """The message types of ROS 2 Kilted and of the event cameras."""
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+    store = get_typestore(Stores.ROS2_KILTED)
+    for name, definition in _DEFINITIONS.items():
+        store.register(get_types_from_msg(definition, name))
+    return store
+
+
+def stamp_ns(cdr: bytes | memoryview) -> int:
+    """`header.stamp` in ns of a serialized message with a header; raises struct.error when it is torn."""
+    # Byte 1 of the encapsulation header tells the byte order.
+    sec, nanosec = struct.unpack_from("<iI" if cdr[1:2] == b"\x01" else ">iI", cdr, 4)
+    return int(sec) * 1_000_000_000 + int(nanosec)
+
+
+def event_packet(
+    stamp_ns: int, payload: bytes, encoding: str, size: tuple[int, int], seq: int = 0, time_base: int = 0
+) -> bytes:
+    """A serialized EventPacket; `size` is (width, height)."""
+    width, height = size
+    return _serialize(
+        EVENT_PACKET,
+        header=_header(stamp_ns, "event_camera"),
+        height=height,
+        width=width,
+        seq=seq,
+        time_base=time_base,
+        encoding=encoding,
+        is_bigendian=False,
+        events=np.frombuffer(payload, np.uint8),
+    )
+
+
+def compressed_image(stamp_ns: int, data: bytes, format: str) -> bytes:
+    """A serialized CompressedImage of an encoded picture; `format` is "png" or "jpeg"."""
+    pixels = np.frombuffer(data, np.uint8)
+    return _serialize(COMPRESSED_IMAGE, header=_header(stamp_ns, "camera"), format=format, data=pixels)
+
+
+def _header(stamp_ns: int, frame_id: str) -> Any:
+    types = typestore().types
+    sec, nanosec = divmod(stamp_ns, 1_000_000_000)
+    return types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](sec, nanosec), frame_id)
+
+
+def _serialize(type_name: str, **fields: Any) -> bytes:
+    store = typestore()
+    return bytes(store.serialize_cdr(store.types[type_name](**fields), type_name))
