@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -82,13 +82,13 @@ class Synchronizer:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def add_events(self, batch: EventBatch) -> Iterator[Update]:
-        """Take a batch whose `t` is ROS time in ns, not us; raises InputError when the sensor's size changed."""
+        """Take a batch whose `t` is ROS time in ns, not us; raises InputError when the size changed."""
         if not len(batch):
             return
         near = np.abs(batch.t - batch.t[0]) <= FORWARD_JUMP_NS
         if not near.all():
             self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
-            batch = _select(batch, near)
+            batch = batch[near]
         yield from self._check_jump(EVENTS, int(batch.t[0]))
         self._check_size(EVENTS, (batch.width, batch.height))
         indices = batch.t // self.grid.window_ns
@@ -98,7 +98,7 @@ class Synchronizer:
             if window is None or window.images is not None:
                 self.counts["late_events"] += int(np.count_nonzero(inside))
             else:
-                part = batch if inside.all() else _select(batch, inside)
+                part = batch if inside.all() else batch[inside]
                 window.batches.append(part)
                 window.events += len(part)
         yield from self._pass(EVENTS, int(batch.t.max()))
@@ -171,7 +171,7 @@ class Synchronizer:
             return
         batch = EventBatch.concat(batches)
         if np.any(batch.t[1:] < batch.t[:-1]):
-            batch = _select(batch, np.argsort(batch.t, kind="stable"))
+            batch = batch[np.argsort(batch.t, kind="stable")]
         first, last = self.grid.start(index) + 1, self.grid.end(index)
         for image, stamp in event_images(batch, self.images):
             window.images += 1
@@ -193,10 +193,6 @@ class Synchronizer:
         if size != known:
             self.counts[f"{stream}_of_another_size"] += 1
             raise InputError(
-                f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}, so those "
-                f"of the new size are dropped: restart the synchronizer if the camera now has this size"
+                f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}, so "
+                f"those of the new size are dropped: restart the synchronizer if the camera has it now"
             )
-
-
-def _select(batch: EventBatch, which: np.ndarray) -> EventBatch:
-    return replace(batch, t=batch.t[which], x=batch.x[which], y=batch.y[which], p=batch.p[which])

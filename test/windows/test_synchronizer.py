@@ -145,7 +145,7 @@ def test_the_first_frame_of_a_slot_is_chosen_and_the_others_are_never_decoded():
 def test_one_stream_alone_closes_its_windows_a_little_later():
     synchronizer = Synchronizer(GRID)
     assert not any(isinstance(u, WindowClosed) for u in feed(synchronizer, [(EVENTS, batch(100, 1199))]))
-    assert feed(synchronizer, [(EVENTS, batch(1200))])[-1] == WindowClosed(SECOND, 0, 1, 1)
+    assert feed(synchronizer, [(EVENTS, batch(1200))])[-1] == WindowClosed(SECOND, 0, 5, 1)
 
 
 def test_event_images_do_not_wait_for_the_frames():

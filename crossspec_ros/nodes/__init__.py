@@ -1,0 +1,1 @@
+"""ROS 2 nodes, thin over the pure core, and what starts them."""

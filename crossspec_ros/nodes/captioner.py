@@ -1,0 +1,207 @@
+"""The captioner node: the images of closed windows in, one report and caption per window out."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from sensor_msgs.msg import Image
+from std_msgs.msg import Float64, Header, String
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome, warm_up
+from crossspec_ros.nodes.diagnostics import Diagnostics
+from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
+from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, report
+from crossspec_ros.nodes.run import run
+from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.telemetry.trace import LATENCIES
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.window import Window
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+def load(params: SimpleNamespace) -> Decoder:
+    """Load and warm up the decoder; raises InputError when the checkpoints are missing or broken."""
+    from crossspec_ros.paths import share_dir
+    from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+    from crossspec_ros.vlm.loading import load_pair
+
+    models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
+    pair = load_pair(models, threads=params.threads)
+    decoder = PrefillHiddenDecoder(pair, mode=params.mode, max_new_tokens=params.max_new_tokens)
+    warm_up(decoder, pair.frames, pair.frame_size, pair.event_images, pair.event_image_size)
+    return decoder
+
+
+class CaptionerNode(LifecycleNode):
+    """Configured: subscribed, loaded and warm. Active: captioning, as its publisher of `~/report` shows."""
+
+    def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load) -> None:
+        super().__init__("captioner", automatically_declare_parameters_from_overrides=True)
+        self._params = declare(self, "captioner")
+        self._load = load
+        self._inputs: list = []
+        self._outputs: dict = {}
+        self._worker: CaptionWorker | None = None
+        self._closed_ns: dict[int, int] = {}
+        self._assembler = WindowAssembler(WindowGrid())
+        self._summary = Summary()
+        self._unusable = 0
+        self._diagnostics = Diagnostics(self, self._read_counters)
+        self._failure: InputError | None = None
+        if self._params.autostart:
+            if self.trigger_configure() == SUCCESS:
+                self.trigger_activate()
+            elif self._failure:
+                raise self._failure
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        # Subscribed before the models load, so that nothing that closes meanwhile is lost.
+        for kind, topic, take in (
+            (Image, "frame", self._take_frame),
+            (Image, "event_image", self._take_event_image),
+            (Header, "window_closed", self._take_closed),
+        ):
+            self._inputs.append(self.create_subscription(kind, topic, take, RELIABLE))
+        started = time.monotonic()
+        try:
+            self._decoder = self._load(self._params)
+        except InputError as error:
+            self._failure = error
+            self.get_logger().error(str(error))
+            return FAILURE
+        self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
+        return super().on_configure(state)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        topics = {"caption": String, "caption_draft": String, "acceptance_length": Float64}
+        topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
+        for topic, kind in topics.items():
+            self._outputs[topic] = self.create_publisher(kind, f"~/{topic}", RELIABLE)
+        self._worker = CaptionWorker(self._decoder, self._params.question, self._publish_draft, self._finish)
+        # Last, because a player takes it as the sign to start.
+        self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
+        return super().on_activate(state)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._end_worker()
+        for publisher in self._outputs.values():
+            self.destroy_publisher(publisher)
+        self._outputs.clear()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        for subscription in self._inputs:
+            self.destroy_subscription(subscription)
+        self._inputs.clear()
+        del self._decoder
+        return super().on_cleanup(state)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._end_worker()
+        return super().on_shutdown(state)
+
+    def stop(self) -> None:
+        """Cancel what is in work and print the figures of the run."""
+        self._end_worker()
+        if self._summary.counts:
+            print(self._summary.table(), flush=True)
+
+    def _end_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def _take_frame(self, message: Image) -> None:
+        self._take(lambda: self._assembler.add_frame(to_ns(message.header.stamp), rgb8_array(message)))
+
+    def _take_event_image(self, message: Image) -> None:
+        self._take(lambda: self._assembler.add_event_image(to_ns(message.header.stamp), rgb8_array(message)))
+
+    def _take_closed(self, message: Header) -> None:
+        end_ns = to_ns(message.stamp)
+        self._closed_ns[end_ns] = time.perf_counter_ns()
+        self._take(lambda: self._assembler.close(end_ns, *closed_counts(message)))
+
+    def _take(self, complete: Callable[[], list[Window]]) -> None:
+        try:
+            windows = complete()
+        except InputError as error:
+            self._unusable += 1
+            self.get_logger().warning(str(error), throttle_duration_sec=5.0)
+            return
+        for window in windows:
+            closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
+            if self._worker is not None:
+                self._worker.submit(window, closed_ns)
+
+    def _publish_draft(self, window: Window, text: str) -> None:
+        self._outputs["caption_draft"].publish(String(data=text))
+
+    def _finish(self, outcome: Outcome) -> None:
+        window = outcome.window
+        level, message, values = DiagnosticStatus.OK, "", {}
+        if outcome.caption is None:
+            if outcome.skipped:
+                self._summary.count(windows=1, skipped=1)
+                level, message = (
+                    DiagnosticStatus.WARN,
+                    "skipped: a newer window closed while captions were behind",
+                )
+                self.get_logger().warning(f"{window.start_ns / 1e9:.1f} s: {message}")
+            else:
+                self._summary.count(windows=1, failed=1)
+                level, message = DiagnosticStatus.ERROR, f"failed: {outcome.error}"
+                self.get_logger().error("".join(traceback.format_exception(outcome.error)))
+        else:
+            level, message, values = self._publish_caption(outcome)
+        values |= {"dropped_windows": self._summary.counts["skipped"], "missing_images": window.missing}
+        self._outputs["report"].publish(report(window, level, message, values))
+
+    def _publish_caption(self, outcome: Outcome) -> tuple[bytes, str, dict[str, object]]:
+        caption, stages = outcome.caption, latencies(outcome.trace)
+        assert caption is not None
+        if caption.source == "target":
+            level, message = DiagnosticStatus.OK, caption.text
+            self._outputs["caption"].publish(String(data=caption.text))
+            self._outputs["acceptance_length"].publish(Float64(data=float(caption.mean_acceptance_length)))
+        else:
+            level = DiagnosticStatus.WARN
+            message = caption.text or "nothing seen: the window has neither frames nor events"
+        for stage in LATENCIES:
+            if stage in stages:
+                self._outputs[f"latency/{stage}"].publish(Float64(data=stages[stage]))
+        self._summary.add(stages)
+        self._summary.count(
+            windows=1,
+            tokens=len(caption.token_ids),
+            target_passes=caption.target_passes,
+            drafted=caption.drafted,
+            accepted=caption.accepted,
+        )
+        self.get_logger().info(log_lines(outcome.window, caption, stages))
+        return level, message, caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
+
+    def _read_counters(self) -> dict:
+        counts = self._summary.counts
+        wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
+        wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
+        return {"captions": ({"windows": counts["windows"]}, wrong)}
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of the executable `captioner`."""
+    run(CaptionerNode, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Reads the parameter file of a replay and refuses what the nodes would refuse, before any of them starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.params import PARAMS, Value, check_values, nearest
+
+
+def read_config(path: Path) -> dict[str, dict[str, Value]]:
+    """The parameters of every node, defaults included; raises InputError with the file and the remedy."""
+    try:
+        content = yaml.safe_load(path.read_text()) or {}
+    except OSError as error:
+        raise InputError(f"cannot read the configuration {path}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"the configuration {path} must map node names to their parameters")
+    values = {}
+    for node in PARAMS:
+        section = content.pop(node, None) or {}
+        given = section.get("ros__parameters") if isinstance(section, dict) else None
+        if section and (not isinstance(given, dict) or len(section) > 1):
+            raise InputError(f"the configuration {path} must hold {node}'s parameters under ros__parameters")
+        try:
+            values[node] = check_values(node, given or {})
+        except InputError as error:
+            raise InputError(f"the configuration {path} does not fit: {error}") from None
+    for unknown in content:
+        raise InputError(
+            f"the configuration {path} names no node with {unknown}: {nearest(str(unknown), list(PARAMS))}"
+        )
+    return values

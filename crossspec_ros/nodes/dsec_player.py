@@ -1,0 +1,197 @@
+"""The player node: a recorded sequence as if its cameras were live, until its last caption."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CompressedImage, Image
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.messages import event_packet
+from crossspec_ros.events.recording import open_recording
+from crossspec_ros.nodes.event_stream import message_class
+from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
+from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.run import run
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+
+CLOCK_PERIOD_S = 0.01
+# Publishers and subscribers of other nodes may know each other a little later than this node knows them.
+SETTLE_S = 0.5
+
+
+class PlayerNode(Node):
+    """Plays in the thread that calls `play`, while another one spins it."""
+
+    def __init__(self) -> None:
+        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True)
+        self._params = declare(self, "dsec_player")
+        if not self._params.path:
+            raise InputError("dsec_player has no recording to play: set its parameter path")
+        self._grid = WindowGrid()
+        self._recording = open_recording(Path(self._params.path))
+        self._event_type = self._recording.event_type.replace("/msg/", "/")
+        self._topics = {
+            "events": self.create_publisher(
+                message_class(self._event_type), "event_camera/events", reliable(1000)
+            )
+        }
+        if self._recording.image_type is not None:
+            raw = self._recording.image_type.endswith("/Image")
+            topic = "camera/image_raw" if raw else "camera/image_raw/compressed"
+            kind = Image if raw else CompressedImage
+            self._topics["image"] = self.create_publisher(kind, topic, reliable(100))
+        self._clock_topic = self.create_publisher(Clock, "/clock", 10)
+        self._reported: set[int] = set()
+        self._news = threading.Condition()
+        self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE)
+
+    def play(self) -> None:
+        """Play to the end and wait for the last report.
+
+        Raises TimeoutError when the subscribers, the captioner or a report do not come, InputError when the
+        recording turns out to be damaged, ExternalShutdownException when told to stop.
+        """
+        self._wait(self._is_audience_there, self._params.startup_timeout_s, self._missing_audience)
+        self._sleep(SETTLE_S)
+        while True:
+            self._play_once()
+            if not self._params.loop:
+                break
+        self.get_logger().info("end of the recording")
+
+    def stop(self) -> None:
+        """Let go of the recording."""
+        self._recording.close()
+
+    def _play_once(self) -> None:
+        with self._news:
+            self._reported.clear()
+        first, last = self._recording.start_ns, self._recording.end_ns
+        self._shift_s = time.monotonic()
+        self._next_clock_s = 0.0
+        reached = first
+        for message in self._recording.messages():
+            if self._grid.index(message.stamp_ns) > self._grid.index(reached) and self._params.every_window:
+                self._pause_for_report(reached)
+            reached = max(reached, message.stamp_ns)
+            self._keep_pace(message.stamp_ns)
+            self._topics[message.kind].publish(message.data)
+        end_ns = self._grid.end(self._grid.index(last))
+        self._topics["events"].publish(self._end_of_stream(end_ns + self._lateness_ns()))
+        if self._params.wait_for_captions:
+            self._await_report(end_ns)
+        else:
+            self._sleep(SETTLE_S)
+
+    def _keep_pace(self, stamp_ns: int) -> None:
+        due_s = self._shift_s + (stamp_ns - self._recording.start_ns) / 1e9 / self._params.rate
+        while True:
+            now_s = time.monotonic()
+            if now_s >= self._next_clock_s:
+                self._next_clock_s = now_s + CLOCK_PERIOD_S
+                behind_ns = max(0, round((due_s - now_s) * 1e9 * self._params.rate))
+                self._clock_topic.publish(Clock(clock=to_time(stamp_ns - behind_ns)))
+            if now_s >= due_s:
+                return
+            self._sleep(min(due_s - now_s, CLOCK_PERIOD_S))
+
+    def _pause_for_report(self, reached_ns: int) -> None:
+        """Wait for the last window that must have closed by now, if the recording began before it ended."""
+        began_s = time.monotonic()
+        index = self._grid.index(reached_ns - self._lateness_ns()) - 1
+        if index >= self._grid.index(self._recording.start_ns):
+            self._await_report(self._grid.end(index))
+        self._shift_s += time.monotonic() - began_s
+
+    def _await_report(self, end_ns: int) -> None:
+        self._wait(
+            lambda: end_ns in self._reported,
+            self._params.caption_timeout_s,
+            lambda: (
+                f"the window that ends at {end_ns / 1e9:.1f} s got no report within "
+                f"{self._params.caption_timeout_s:g} s: see what synchronizer and captioner say"
+            ),
+        )
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, complaint: Callable[[], str]) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(complaint())
+            with self._news:
+                self._news.wait(0.02)
+            self._check_context()
+
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._check_context()
+
+    def _check_context(self) -> None:
+        if not self.context.ok():
+            raise ExternalShutdownException
+
+    def _is_audience_there(self) -> bool:
+        listened_to = all(topic.get_subscription_count() for topic in self._topics.values())
+        return listened_to and (not self._params.wait_for_captions or self._captioner_is_ready())
+
+    def _captioner_is_ready(self) -> bool:
+        return self.count_publishers(self.resolve_topic_name("report")) > 0
+
+    def _missing_audience(self) -> str:
+        silent = [topic.topic_name for topic in self._topics.values() if not topic.get_subscription_count()]
+        missing = [f"nobody subscribes to {', '.join(silent)}"] if silent else []
+        if self._params.wait_for_captions and not self._captioner_is_ready():
+            missing.append(f"no captioner publishes {self.resolve_topic_name('report')}")
+        return f"after {self._params.startup_timeout_s:g} s {' and '.join(missing)}: start those nodes too"
+
+    def _lateness_ns(self) -> int:
+        return round(self._params.max_lateness_s * SECOND) + SECOND // 20
+
+    def _end_of_stream(self, stamp_ns: int) -> bytes:
+        """A message without events, which says that the stream has reached this stamp."""
+        if self._event_type == "dvs_msgs/EventArray":
+            return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
+        return event_packet(stamp_ns, b"", "evt3", (0, 0))
+
+    def _take_report(self, message: DiagnosticArray) -> None:
+        with self._news:
+            self._reported.add(to_ns(message.header.stamp))
+            self._news.notify_all()
+
+
+def play(node: PlayerNode) -> None:
+    """Play in this thread, spin in another."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    spinning = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
+    spinning.start()
+    try:
+        node.play()
+    finally:
+        executor.shutdown()
+        spinning.join(timeout=1.0)
+
+
+def _spin(executor: SingleThreadedExecutor) -> None:
+    with contextlib.suppress(KeyboardInterrupt, ExternalShutdownException):
+        executor.spin()
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of the executable `dsec_player`."""
+    run(PlayerNode, args, work=play)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A subscribed event stream: its messages become batches in ROS time, its damage becomes counters."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.clock import SensorClock
+from crossspec_ros.events.decoder import EventDecoder, make_decoder
+from crossspec_ros.events.dvs import DvsDecoder
+from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
+from crossspec_ros.nodes.messages import to_ns
+
+
+class PacketStream:
+    """Decodes `event_camera_msgs/EventPacket` messages."""
+
+    raw = False
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.packets = 0
+        self.frame_id = ""
+        self._counts: Counter[str] = Counter()
+        self._clock = SensorClock()
+        self._decoder: EventDecoder | None = None
+        self._made_for: tuple[str, int, int] | None = None
+        self._seq: int | None = None
+
+    @property
+    def problems(self) -> Counter[str]:
+        """Totals of everything that was wrong with the stream."""
+        damage = self._decoder.damage if self._decoder else Counter[str]()
+        return self._counts + self._clock.counts + damage
+
+    def decode(self, message: Any) -> tuple[int, EventBatch]:
+        """The header's stamp in ns and the events with `t` in ns of ROS time; InputError for a bad packet.
+
+        A packet without payload says only that the stream has reached its stamp.
+        """
+        stamp_ns = to_ns(message.header.stamp)
+        self.packets += 1
+        self.frame_id = message.header.frame_id
+        self._count_gap(message)
+        if not len(message.events):
+            return stamp_ns, EventBatch.empty(message.width, message.height)
+        if message.is_bigendian:
+            self._counts["big_endian_packets"] += 1
+            raise InputError("an event packet is big-endian: configure the camera driver for little-endian")
+        if not message.width or not message.height:
+            self._counts["packets_without_size"] += 1
+            raise InputError(
+                "an event packet gives no width and height: configure the camera driver to send them"
+            )
+        batch = self._decoder_for(message).decode(memoryview(message.events).cast("B"), message.time_base)
+        self.events += len(batch)
+        return stamp_ns, replace(batch, t=self._clock.to_ros_ns(batch.t, stamp_ns))
+
+    def _count_gap(self, message: Any) -> None:
+        if not message.width:
+            return  # A player's sign that the stream is over stands outside the driver's count.
+        if self._seq is not None and message.seq > self._seq + 1:
+            self._counts["missing_packets"] += message.seq - self._seq - 1
+        self._seq = message.seq
+
+    def _decoder_for(self, message: Any) -> EventDecoder:
+        kind = (message.encoding, message.width, message.height)
+        if self._decoder is None or kind != self._made_for:
+            fresh = make_decoder(*kind)
+            if self._decoder is not None:
+                self._counts += self._decoder.damage
+            self._decoder, self._made_for = fresh, kind
+        return self._decoder
+
+
+class DvsStream:
+    """Decodes `dvs_msgs/EventArray` from the serialized message; its event times are ROS time already."""
+
+    raw = True
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.packets = 0
+        self.frame_id = "event_camera"
+        self._decoder = DvsDecoder()
+
+    @property
+    def problems(self) -> Counter[str]:
+        """Totals of everything that was wrong with the stream."""
+        return self._decoder.damage
+
+    def decode(self, message: bytes) -> tuple[int, EventBatch]:
+        """The header's stamp in ns and the events with `t` in ns of ROS time; InputError when torn."""
+        self.packets += 1
+        try:
+            stamp_ns = cdr_stamp_ns(message)
+        except struct.error:
+            raise InputError(
+                "an event array is shorter than its header: check the node that sends it"
+            ) from None
+        batch = self._decoder.decode(message)
+        self.events += len(batch)
+        return stamp_ns, replace(batch, t=batch.t * 1000)
+
+
+def make_stream(event_type: str) -> PacketStream | DvsStream:
+    """The stream for one of `params.EVENT_TYPES`."""
+    return DvsStream() if event_type == "dvs_msgs/EventArray" else PacketStream()
+
+
+def message_class(event_type: str) -> type:
+    """The message class of one of `params.EVENT_TYPES`; raises InputError where it is not installed."""
+    try:
+        if event_type == "dvs_msgs/EventArray":
+            from dvs_msgs.msg import EventArray
+
+            return EventArray
+        from event_camera_msgs.msg import EventPacket
+
+        return EventPacket
+    except ImportError:
+        raise InputError(
+            f"the message type {event_type} is not installed: run make setup, or build the package "
+            f"{event_type.split('/')[0]} in your workspace and source it"
+        ) from None

@@ -1,0 +1,172 @@
+"""The parameters of the three nodes: what they mean, which values they take, and the sentence for a bad one.
+
+Nothing here needs ROS until a node declares its parameters, so that the CLI can refuse a configuration before
+it starts a process.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from crossspec_ros.errors import InputError
+
+if TYPE_CHECKING:
+    from rclpy.node import Node
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter; its type is the default's. `low` and `high` bound numbers, `choices` lists strings."""
+
+    name: str
+    default: Value
+    description: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: object) -> Value:
+        """The value in the parameter's type; raises InputError for another type or out of range."""
+        kind = type(self.default)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise InputError(
+                f"parameter {self.name} is {value!r}, but it must be a {kind.__name__}: {self.description}"
+            )
+        assert isinstance(value, (bool, int, float, str))
+        if self.choices and value not in self.choices:
+            raise InputError(
+                f"parameter {self.name} is {value!r}, but it must be one of {', '.join(self.choices)}"
+            )
+        if self.low is not None and self.high is not None and not self.low <= float(value) <= self.high:
+            raise InputError(
+                f"parameter {self.name} is {value}, but it must be from {self.low:g} to {self.high:g}: "
+                f"{self.description}"
+            )
+        return value
+
+
+EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
+IMAGE_TRANSPORTS = ("raw", "compressed")
+MODES = ("prefill_hidden", "autoregressive")
+
+PARAMS: dict[str, tuple[Param, ...]] = {
+    "synchronizer": (
+        Param("event_type", EVENT_TYPES[0], "message type of the topic events", choices=EVENT_TYPES),
+        Param(
+            "image_transport",
+            "raw",
+            "whether the topic image carries Image or CompressedImage",
+            choices=IMAGE_TRANSPORTS,
+        ),
+        Param("event_images", 5, "event images per window", 1, 32),
+        Param("frames", 8, "frame slots per window", 1, 64),
+        Param("frame_size", 0, "shortest edge of published frames in pixels, 0 keeps the camera's", 0, 4096),
+        Param(
+            "event_image_size",
+            0,
+            "shortest edge of published event images in pixels, 0 keeps the sensor's",
+            0,
+            4096,
+        ),
+        Param(
+            "max_lateness_s",
+            0.2,
+            "how long a window waits for the slower stream, in seconds of data time",
+            0.0,
+            10.0,
+        ),
+        Param(
+            "queue_size",
+            2000,
+            "messages that may wait for decoding before new ones are dropped",
+            1,
+            1_000_000,
+        ),
+    ),
+    "captioner": (
+        Param("models", "", "folder with the target and draft checkpoints, empty for the tiny pair"),
+        Param("question", "What are the key elements in this scene?", "what is asked about every window"),
+        Param("mode", MODES[0], "how the target decodes", choices=MODES),
+        Param("max_new_tokens", 64, "length at which a caption is cut, in tokens", 1, 2048),
+        Param("threads", 1, "CPU threads of each model", 1, 256),
+        Param("autostart", True, "configure and activate without being told to"),
+    ),
+    "dsec_player": (
+        Param("path", "", "a DSEC sequence directory or a rosbag2 (sqlite3 or mcap)"),
+        Param("rate", 1.0, "speed of the replay, 1 is that of the recording", 0.01, 100.0),
+        Param("loop", False, "start again at the end"),
+        Param(
+            "wait_for_captions",
+            True,
+            "start only once the captioner is ready, end only after its last report",
+        ),
+        Param(
+            "every_window", False, "pause whenever the captions fall a window behind, so that none is skipped"
+        ),
+        Param(
+            "startup_timeout_s", 300.0, "how long to wait for the subscribers and the captioner", 0.0, 86400.0
+        ),
+        Param("caption_timeout_s", 120.0, "how long to wait for a report that is due", 0.0, 86400.0),
+    ),
+}
+
+
+def check_values(node: str, values: Mapping[str, object]) -> dict[str, Value]:
+    """All parameters of a node with `values` over the defaults; raises InputError for a bad value or name."""
+    params = {param.name: param for param in PARAMS[node]}
+    checked = {param.name: param.default for param in PARAMS[node]}
+    for name, value in values.items():
+        if name not in params:
+            raise InputError(f"{node} has no parameter {name}: {nearest(name, list(params))}")
+        try:
+            checked[name] = params[name].check(value)
+        except InputError as error:
+            raise InputError(f"{node}: {error}") from None
+    return checked
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The hint that ends a sentence about an unknown name."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(known)}"
+
+
+def declare(node: Node, kind: str) -> SimpleNamespace:
+    """Declare the parameters of a node that was made with `automatically_declare_parameters_from_overrides`.
+
+    Returns their values as attributes. They are read-only from then on. Raises InputError for an override
+    that is of the wrong type, out of range or unknown.
+    """
+    from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+
+    given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix("").items()}
+    # What ROS itself declares is none of ours.
+    own = {
+        name: value for name, value in given.items() if name not in ROS_PARAMS and "qos_overrides" not in name
+    }
+    values = check_values(kind, own)
+    for param in PARAMS[kind]:
+        descriptor = ParameterDescriptor(description=param.description, read_only=True)
+        if param.choices:
+            descriptor.additional_constraints = f"one of {', '.join(param.choices)}"
+        if param.low is not None and param.high is not None:
+            if isinstance(param.default, float):
+                bounds = FloatingPointRange(from_value=float(param.low), to_value=float(param.high))
+                descriptor.floating_point_range = [bounds]
+            else:
+                descriptor.integer_range = [IntegerRange(from_value=int(param.low), to_value=int(param.high))]
+        if param.name in own:
+            node.undeclare_parameter(param.name)
+        node.declare_parameter(param.name, values[param.name], descriptor, ignore_override=True)
+    return SimpleNamespace(**values)
+
+
+ROS_PARAMS = ("use_sim_time", "start_type_description_service")

@@ -1,0 +1,64 @@
+"""What the captioner says about a window: the report message and the line in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+
+from crossspec_ros.nodes.diagnostics import key_values
+from crossspec_ros.nodes.messages import to_time
+from crossspec_ros.telemetry.trace import LATENCIES, Trace
+
+if TYPE_CHECKING:
+    from crossspec_ros.speculation.decoder import Caption
+    from crossspec_ros.windows.window import Window
+
+
+def latencies(trace: Trace) -> dict[str, float]:
+    """Every stage of the trace in ms, and `hidden` when the draft model worked at all."""
+    stages = trace.stages
+    ordered = {name: stages[name] for name in (*LATENCIES, *stages) if name in stages}
+    return ordered | ({"hidden": trace.hidden} if "draft_decode" in stages else {})
+
+
+def report(window: Window, level: bytes, message: str, values: Mapping[str, object]) -> DiagnosticArray:
+    """The report of one window, whatever became of it; values are written as text."""
+    array = DiagnosticArray()
+    array.header.stamp = to_time(window.end_ns)
+    start = f"{window.start_ns // 1_000_000_000}.{window.start_ns % 1_000_000_000:09d}"
+    texts = {key: f"{value:.3f}" if isinstance(value, float) else str(value) for key, value in values.items()}
+    status = DiagnosticStatus(level=level, name="captioner", message=message, hardware_id="")
+    status.values = key_values({"window_start": start, **texts})
+    array.status = [status]
+    return array
+
+
+def caption_values(caption: Caption) -> dict[str, object]:
+    """What a caption is made of."""
+    return {
+        "caption_source": caption.source,
+        "tokens": len(caption.token_ids),
+        "target_passes": caption.target_passes,
+        "mean_acceptance_length": caption.mean_acceptance_length,
+        "drafted/event_draft": caption.drafted,
+        "accepted/event_draft": caption.accepted,
+    }
+
+
+def log_lines(window: Window, caption: Caption, stages: Mapping[str, float]) -> str:
+    """The caption and where its time went, for people."""
+    head = f"{window.start_ns / 1e9:.1f}-{window.end_ns / 1e9:.1f} s: {caption.text or '(nothing seen)'}"
+    if caption.source == "event_draft":
+        head += " [from events only]"
+    parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in ("total", "hidden")]
+    tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
+    if "hidden" in stages:
+        tail += f"; draft hidden {stages['hidden']:.0f}"
+    if caption.source == "target":
+        tail += (
+            f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "
+            f"{caption.accepted} of {caption.drafted} drafted accepted"
+        )
+    return f"{head}\n    {tail}"

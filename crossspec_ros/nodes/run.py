@@ -1,0 +1,50 @@
+"""Runs one node until it ends, is interrupted or cannot start, with the exit code that says which."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import rclpy
+from rclpy.executors import ExternalShutdownException
+
+from crossspec_ros.errors import InputError
+
+
+class Runnable(Protocol):
+    """A node that has something to stop before it is destroyed."""
+
+    def stop(self) -> None:
+        """End the node's own threads; called once, after the last callback."""
+
+    def destroy_node(self) -> None:
+        """As rclpy has it."""
+
+
+N = TypeVar("N", bound=Runnable)
+
+
+def run(
+    make: Callable[[], N], args: Sequence[str] | None = None, work: Callable[[N], None] = rclpy.spin
+) -> None:
+    """Make a node and `work` with it, that is, spin it.
+
+    Returns when the work is done, after Ctrl-C and after SIGTERM. Exits with one sentence and code 2 on bad
+    input, code 1 when something due did not come in time.
+    """
+    node: N | None = None
+    try:
+        rclpy.init(args=None if args is None else list(args))
+        node = make()
+        work(node)
+    except (InputError, TimeoutError) as error:
+        print(f"crossspec: error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        if node is not None:
+            node.stop()
+            node.destroy_node()
+        rclpy.try_shutdown()

@@ -1,0 +1,105 @@
+"""`crossspec replay`: runs the nodes of a replay as children that never outlive it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from crossspec_ros.environment import ros_environment
+from crossspec_ros.nodes.graph import Process, replay_graph
+
+INTERRUPT_S, TERMINATE_S = 1.5, 0.3
+"""How long the children get to end after SIGINT, and then after SIGTERM; together below two seconds."""
+
+PR_SET_PDEATHSIG = 1
+
+
+class _InterruptedError(Exception):
+    """The supervisor was told to end."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
+    processes = replay_graph(args.path, args.models, args.question, args.rate, args.mode, args.config)
+    environment = ros_environment(isolated=args.isolated)
+    # Without launch around it, a line needs neither a level nor a time.
+    environment.setdefault("RCUTILS_CONSOLE_OUTPUT_FORMAT", "{name}: {message}")
+    return supervise(processes, environment)
+
+
+def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> int:
+    """Run all processes until the last of them, the player, has ended well or any has failed.
+
+    Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
+    """
+    handlers = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for process in processes:
+            children.append(_start(process.command(), environment))
+        return _watch(processes, children)
+    except _InterruptedError:
+        return 130
+    finally:
+        for number in handlers:
+            signal.signal(number, signal.SIG_IGN)
+        _end(children)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[bytes]]) -> int:
+    while True:
+        for process, child in zip(processes, children, strict=True):
+            code = child.poll()
+            if code is None:
+                continue
+            if child is children[-1]:
+                return code
+            print(
+                f"crossspec: error: {process.name} ended with code {code} during the replay", file=sys.stderr
+            )
+            return code if code > 0 else 1
+        time.sleep(0.05)
+
+
+def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    # In a session of its own a child does not get the terminal's Ctrl-C a second time.
+    return subprocess.Popen(
+        command, env=dict(environment), start_new_session=True, preexec_fn=die_with_parent
+    )
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    for number, patience_s in (
+        (signal.SIGINT, INTERRUPT_S),
+        (signal.SIGTERM, TERMINATE_S),
+        (signal.SIGKILL, 5.0),
+    ):
+        running = [child for child in children if child.poll() is None]
+        for child in running:
+            child.send_signal(number)
+        deadline_s = time.monotonic() + patience_s
+        while any(child.poll() is None for child in running) and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise _InterruptedError

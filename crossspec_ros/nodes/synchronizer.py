@@ -1,0 +1,145 @@
+"""The synchronizer node: camera messages in, frames and event images of one-second windows out."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rclpy.node import Node
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import Header
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
+from crossspec_ros.nodes.event_stream import make_stream, message_class
+from crossspec_ros.nodes.messages import (
+    RELIABLE,
+    best_effort,
+    camera_array,
+    closed_message,
+    compressed_array,
+    image_message,
+    to_ns,
+)
+from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.run import run
+from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.synchronizer import (
+    EVENTS,
+    FRAMES,
+    EventImageReady,
+    FrameReady,
+    Synchronizer,
+    Update,
+    WindowClosed,
+)
+
+
+class SynchronizerNode(Node):
+    """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
+
+    def __init__(self) -> None:
+        super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True)
+        params = declare(self, "synchronizer")
+        self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
+        self._synchronizer = Synchronizer(
+            WindowGrid(slots=params.frames), params.event_images, round(params.max_lateness_s * 1e9)
+        )
+        self._stream = make_stream(params.event_type)
+        self._read_image = camera_array if params.image_transport == "raw" else compressed_array
+        self._flow: Counter[str] = Counter(frames=0, windows=0)
+        self._problems: Counter[str] = Counter(dropped_messages=0, unusable_messages=0)
+        self._frame_id = ""
+        self._outputs = {
+            FrameReady: self.create_publisher(Image, "~/frame", RELIABLE),
+            EventImageReady: self.create_publisher(Image, "~/event_image", RELIABLE),
+        }
+        self._closed = self.create_publisher(Header, "~/window_closed", RELIABLE)
+        self._stopping = False
+        self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(params.queue_size)
+        self._worker = threading.Thread(target=self._work, name="synchronizer", daemon=True)
+        self._worker.start()
+        self.create_subscription(
+            message_class(params.event_type),
+            "events",
+            lambda message: self._enqueue(EVENTS, message),
+            best_effort(1000),
+            raw=self._stream.raw,
+        )
+        image_type = Image if params.image_transport == "raw" else CompressedImage
+        self.create_subscription(
+            image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
+        )
+        self._diagnostics = Diagnostics(self, self._read_counters)
+
+    def stop(self) -> None:
+        """End the worker; what still waits in the queue is dropped."""
+        self._stopping = True
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)
+        self._worker.join(timeout=1.0)
+
+    def _enqueue(self, stream: str, message: Any) -> None:
+        try:
+            self._queue.put_nowait((stream, message))
+        except queue.Full:
+            self._problems["dropped_messages"] += 1
+            self.get_logger().warning(
+                "messages arrive faster than they are decoded and some are dropped: send fewer events or "
+                "raise queue_size",
+                throttle_duration_sec=5.0,
+            )
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None and not self._stopping:
+            stream, message = item
+            try:
+                for update in self._take_events(message) if stream == EVENTS else self._take_frame(message):
+                    self._publish(update)
+            except InputError as error:
+                self._problems["unusable_messages"] += 1
+                self.get_logger().warning(str(error), throttle_duration_sec=5.0)
+
+    def _take_events(self, message: Any) -> Iterator[Update]:
+        stamp_ns, batch = self._stream.decode(message)
+        if len(batch):
+            yield from self._synchronizer.add_events(batch)
+        else:
+            yield from self._synchronizer.advance(EVENTS, stamp_ns)
+
+    def _take_frame(self, message: Image | CompressedImage) -> Iterator[Update]:
+        self._flow["frames"] += 1
+        self._frame_id = message.header.frame_id
+        yield from self._synchronizer.add_frame(
+            to_ns(message.header.stamp), lambda: self._read_image(message)
+        )
+
+    def _publish(self, update: Update) -> None:
+        if isinstance(update, WindowClosed):
+            self._flow["windows"] += 1
+            self._closed.publish(closed_message(update.end_ns, update.frames, update.event_images))
+        else:
+            image = resize_shortest(update.image, self._sizes[type(update)])
+            frame_id = self._frame_id if isinstance(update, FrameReady) else self._stream.frame_id
+            self._outputs[type(update)].publish(image_message(image, update.stamp_ns, frame_id))
+
+    def _read_counters(self) -> Mapping[str, Reading]:
+        flow = {"packets": self._stream.packets, "events": self._stream.events}
+        return {
+            "input": ({**flow, "frames": self._flow["frames"]}, {**self._problems, **self._stream.problems}),
+            "windows": ({"windows": self._flow["windows"]}, self._synchronizer.counts),
+        }
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of the executable `synchronizer`."""
+    run(SynchronizerNode, args)
+
+
+if __name__ == "__main__":
+    main()

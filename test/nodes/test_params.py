@@ -1,0 +1,72 @@
+"""A bad configuration is refused with one sentence that names what is wrong and what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.config import read_config
+from crossspec_ros.nodes.params import PARAMS, check_values
+
+
+def test_defaults_are_values_that_the_parameters_take():
+    for node, params in PARAMS.items():
+        assert check_values(node, {param.name: param.default for param in params}) == check_values(node, {})
+
+
+def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
+    assert check_values("dsec_player", {"rate": 2})["rate"] == 2.0
+    with pytest.raises(InputError, match="rate is True, but it must be a float"):
+        check_values("dsec_player", {"rate": True})
+
+
+@pytest.mark.parametrize(
+    ("node", "values", "sentence"),
+    [
+        ("captioner", {"max_new_token": 3}, "no parameter max_new_token: did you mean max_new_tokens?"),
+        ("captioner", {"threads": 0}, "threads is 0, but it must be from 1 to 256"),
+        (
+            "captioner",
+            {"mode": "fast"},
+            "mode is 'fast', but it must be one of prefill_hidden, autoregressive",
+        ),
+        ("captioner", {"question": 7}, "question is 7, but it must be a str"),
+        ("synchronizer", {"zzz": 1}, "it must be one of event_type, image_transport"),
+    ],
+)
+def test_a_bad_value_gets_a_sentence(node, values, sentence):
+    with pytest.raises(InputError) as error:
+        check_values(node, values)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("captioner: {ros__parameters: {thread: 1}}", "did you mean threads?"),
+        ("captoiner: {ros__parameters: {threads: 1}}", "did you mean captioner?"),
+        ("captioner: {threads: 1}", "under ros__parameters"),
+        ("captioner: [", "is not YAML"),
+        ("- 1", "must map node names"),
+    ],
+)
+def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, sentence):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_config(path)
+    assert sentence in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"no\.yaml: No such file"):
+        read_config(tmp_path / "no.yaml")
+
+
+def test_the_file_goes_over_the_defaults(tmp_path):
+    path = tmp_path / "good.yaml"
+    path.write_text("dsec_player: {ros__parameters: {rate: 3}}\ncaptioner:\n")
+    values = read_config(path)
+    assert values["dsec_player"]["rate"] == 3.0
+    assert values["captioner"] == check_values("captioner", {})
