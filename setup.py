@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+NAME = "crossspec_ros"
+SHARE = Path("share") / NAME
+
+
+def installed(*folders: str) -> list[tuple[str, list[str]]]:
+    """Every file below the folders, to be installed at the same place below share/crossspec_ros."""
+    files = [path for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    return [(str(SHARE / path.parent), [str(path)]) for path in files if "__pycache__" not in path.parts]
+
+
+setup(
+    name=NAME,
+    version="0.1.0",
+    description="Captions of event + RGB streams on ROS 2 by cross-modal speculative decoding",
+    license="Apache-2.0",
+    maintainer="crossspec_ros maintainers",
+    maintainer_email="maintainers@crossspec-ros.org",
+    packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    python_requires=">=3.10",
+    # What runs is pinned in requirements.txt; package.xml names what ROS provides.
+    install_requires=["setuptools"],
+    extras_require={"test": ["pytest"]},
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+        (str(SHARE), ["package.xml"]),
+        *installed("launch", "config", "rosbags", "models"),
+    ],
+    entry_points={
+        "console_scripts": [
+            "crossspec = crossspec_ros.cli:main",
+            "synchronizer = crossspec_ros.nodes.synchronizer:main",
+            "captioner = crossspec_ros.nodes.captioner:main",
+            "dsec_player = crossspec_ros.nodes.dsec_player:main",
+        ],
+    },
+    zip_safe=False,
+)
