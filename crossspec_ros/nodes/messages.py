@@ -56,11 +56,11 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
 
 def rgb8_array(message: Image) -> np.ndarray:
     """An rgb8 message as an (H, W, 3) uint8 view of its data; raises InputError for any other message."""
-    row = 3 * message.width
-    if message.encoding != "rgb8" or message.step < row or len(message.data) != message.step * message.height:
+    row, size = 3 * message.width, message.step * message.height
+    if message.encoding != "rgb8" or message.step < row or not row or len(message.data) != size or not size:
         raise InputError(
             f"an image with encoding '{message.encoding}', {message.width}x{message.height} and "
-            """A camera's image in any encoding that cv_bridge can turn into (H, W, 3) RGB; else InputError."""
+            f"{len(message.data)} bytes is no rgb8 image: subscribe the captioner to the synchronizer"
         )
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
     return rows[:, :row].reshape(message.height, message.width, 3)
