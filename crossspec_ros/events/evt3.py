@@ -27,7 +27,8 @@ class Evt3Decoder:
 
     `t` is the sensor's time in us, unwrapped; `time_base` means nothing in this encoding. Three things are
     added to the library: time is valid only after a TIME_HIGH and then a TIME_LOW, a wrap is seen also when
-    the stream paused across it, and events outside the sensor are dropped.
+    the stream paused across it, and events outside the sensor are dropped. One of its ways is kept: TIME_HIGH
+    sets the low bits to 0, as in Prophesee's OpenEB; sensors send a TIME_LOW before the next event anyway.
     """
 
     def __init__(self, width: int, height: int) -> None:

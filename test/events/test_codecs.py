@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from event_samples import assert_equal, batch_of, batches
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.decoder import make_decoder
+from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
+from crossspec_ros.events.evt3 import Evt3Decoder
+from crossspec_ros.events.libcaer import LibcaerDecoder
+from crossspec_ros.events.messages import DVS_EVENTS, stamp_ns, typestore
+from crossspec_ros.events.mono import MonoDecoder
+
+
+def mono(batch, time_base=0) -> bytes:
+    return b"".join(
+        struct.pack("<Q", int(p) << 63 | int(y) << 48 | int(x) << 32 | int(t) * 1000 - time_base)
+        for t, x, y, p in zip(batch.t, batch.x, batch.y, batch.p, strict=True)
+    )
+
+
+def libcaer(batch, time_base_us=0) -> bytes:
+    # Bit 0 says that the event is valid.
+    return b"".join(
+        struct.pack("<Ii", int(x) << 17 | int(y) << 2 | int(p) << 1 | 1, (int(t) - time_base_us) % (1 << 31))
+        for t, x, y, p in zip(batch.t, batch.x, batch.y, batch.p, strict=True)
+    )
+
+
+def test_the_registry_knows_the_encodings():
+    assert isinstance(make_decoder("evt3", 640, 480), Evt3Decoder)
+    assert isinstance(make_decoder("mono", 640, 480), MonoDecoder)
+    assert isinstance(make_decoder("libcaer", 640, 480), LibcaerDecoder)
+    with pytest.raises(InputError, match=r"'evt4' is unknown.* evt3, libcaer, mono"):
+        make_decoder("evt4", 640, 480)
+
+
+@given(batches(start=st.integers(0, 1000)), st.integers(0, 10**6))
+def test_mono_round_trip(batch, before_ns):
+    batch = batch_of(batch.t % 4_000_000 + 2_000_000, batch.x, batch.y, batch.p)
+    time_base = 2_000_000_000 - before_ns
+    assert_equal(MonoDecoder(640, 480).decode(mono(batch, time_base), time_base), batch)
+
+
+@given(batches())
+def test_libcaer_round_trip(batch):
+    assert_equal(LibcaerDecoder(640, 480).decode(libcaer(batch)), batch)
+
+
+def test_libcaer_wraps_within_a_packet_but_small_steps_back_are_none():
+    epoch_us, top = 1_700_000_000_000_000, (1 << 31) - 2
+    batch = batch_of(
+        epoch_us + np.array([top, top - 40, top + 1, top + 2, top + 9, top + 8]), *[range(6)] * 2, [1] * 6
+    )
+    assert_equal(LibcaerDecoder(640, 480).decode(libcaer(batch, epoch_us), epoch_us * 1000 + 999), batch)
+
+
+@pytest.mark.parametrize(("decoder", "encode"), [(MonoDecoder, mono), (LibcaerDecoder, libcaer)])
+def test_damage_is_counted(decoder, encode):
+    small = decoder(100, 50)
+    batch = small.decode(encode(batch_of([1, 2, 3], [99, 100, 1], [49, 1, 50], [0, 1, 1])) + b"torn")
+    assert_equal(batch, batch_of([1], [99], [49], [0]))
+    assert small.damage == {"events_outside_sensor": 2, "torn_events": 1}
+
+
+@given(st.binary(max_size=200), st.integers(0, 2**64 - 1), st.sampled_from(((640, 480), (0, 0), (70_000, 1))))
+def test_no_bytes_break_them(data, time_base, size):
+    for decoder in (MonoDecoder(*size), LibcaerDecoder(*size), DvsDecoder()):
+        batch = decoder.decode(memoryview(data), time_base)
+        assert np.all(batch.x < batch.width) and np.all(batch.y < batch.height)
+
+
+def as_objects(batch):
+    """The same message as rosbags serialises it from objects."""
+    types = typestore().types
+    time = types["builtin_interfaces/msg/Time"]
+    events = [
+        types["dvs_msgs/msg/Event"](
+            int(x), int(y), time(int(t) // 1_000_000, int(t) % 1_000_000 * 1000), bool(p)
+        )
+        for t, x, y, p in zip(batch.t, batch.x, batch.y, batch.p, strict=True)
+    ]
+    header = types["std_msgs/msg/Header"](time(5, 7), "event_camera")
+    message = types[DVS_EVENTS](header, batch.height, batch.width, events)
+    return bytes(typestore().serialize_cdr(message, DVS_EVENTS))
+
+
+@given(batches())
+def test_dvs_messages_are_those_of_ros(batch):
+    data = as_objects(batch)
+    assert encode_dvs(batch, 5_000_000_007) == data
+    assert stamp_ns(data) == 5_000_000_007
+    decoder = DvsDecoder()
+    assert_equal(decoder.decode(data), batch)
+    assert not decoder.damage
+
+
+def test_dvs_in_the_other_byte_order():
+    batch = batch_of([1_500_000, 2_500_001], [3, 4], [5, 6], [1, 0])
+    other = bytearray(encode_dvs(batch, 0))
+    body = len(other) - 29
+    for offset, size in ((12, 4), (body - 12, 4), (body - 8, 4), (body - 4, 4), (body, 2), (body + 2, 2), (body + 4, 4),
+                         (body + 8, 4), (body + 14, 2), (body + 16, 2), (body + 20, 4), (body + 24, 4)):  # fmt: skip
+        other[offset : offset + size] = other[offset : offset + size][::-1]
+    other[1] = 0
+    assert_equal(DvsDecoder().decode(bytes(other)), batch)
+
+
+@given(batches(), st.data())
+def test_a_truncated_dvs_message_yields_its_whole_events(batch, data):
+    whole = encode_dvs(batch, 0)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    decoder = DvsDecoder()
+    part = decoder.decode(whole[:cut])
+    assert_equal(part, batch[: len(part)])
+    assert decoder.damage == {"torn_messages": 1}

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import shutil
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+from event_samples import FIELDS, assert_equal, batch_of, random_batch
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.dsec import DsecSequence, write_events_h5
+
+T_OFFSET = 50_000_000_000
+START_US = T_OFFSET + 1_234
+
+
+def write_sequence(folder, batch, frames=3, t_offset=T_OFFSET):
+    """A small DSEC directory; frame i is of one colour, (10 i, 20, 30), and 50 ms after the one before."""
+    (folder / "events/left").mkdir(parents=True)
+    write_events_h5(folder / "events/left/events.h5", batch, t_offset)
+    if frames:
+        (folder / "images/left/rectified").mkdir(parents=True)
+        for i in range(frames):
+            bgr = np.full((24, 32, 3), (30, 20, 10 * i), np.uint8)
+            cv2.imwrite(str(folder / f"images/left/rectified/{i:06}.png"), bgr)
+        stamps = [START_US + 50_000 * i for i in range(frames)]
+        (folder / "images/timestamps.txt").write_text("".join(f"{stamp}\n" for stamp in stamps))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def events():
+    return random_batch(5000, t_start=START_US, duration_us=95_000, width=320, height=240)
+
+
+@pytest.fixture
+def sequence(tmp_path, events):
+    return write_sequence(tmp_path / "drive", events)
+
+
+def test_the_file_has_dsecs_layout(sequence, events):
+    with h5py.File(sequence / "events/left/events.h5") as file:
+        kinds = {name: str(file[f"events/{name}"].dtype) for name in FIELDS}
+        assert kinds == {"t": "uint32", "x": "uint16", "y": "uint16", "p": "uint8"}
+        assert file["events/t"]._filters.keys() == {"32001"}
+        assert file["t_offset"][()] == T_OFFSET and file["t_offset"].shape == ()
+        t, index = file["events/t"][:].astype(np.int64), file["ms_to_idx"][:]
+    np.testing.assert_array_equal(t, events.t - T_OFFSET)
+    # As DSEC's documentation defines it.
+    assert index.dtype == np.uint64 and index[0] == 0 and len(index) == t[-1] // 1000 + 1
+    ms = np.arange(len(index)) * 1000
+    assert np.all(t[index] >= ms) and np.all((index == 0) | (t[index - 1] < ms))
+
+
+def test_any_span_of_time_reads_its_events(sequence, events):
+    dsec = DsecSequence(sequence)
+    assert (dsec.width, dsec.height) == (320, 240)
+    assert (dsec.t_start_us, dsec.t_end_us) == (events.t[0], events.t[-1])
+    assert_equal(dsec.events(dsec.t_start_us, dsec.t_end_us + 1), events)
+    assert_equal(dsec.events(0, 2 * T_OFFSET), events)
+    rng = np.random.default_rng(0)
+    for start, end in np.sort(rng.integers(T_OFFSET - 5000, T_OFFSET + 105_000, (200, 2))).tolist():
+        assert_equal(dsec.events(start, end), events[(events.t >= start) & (events.t < end)])
+
+
+def test_a_sequence_of_dsecs_own_camera_needs_no_attributes(sequence):
+    with h5py.File(sequence / "events/left/events.h5", "a") as file:
+        file.attrs.clear()
+    assert (DsecSequence(sequence).width, DsecSequence(sequence).height) == (640, 480)
+
+
+def test_frames(sequence):
+    dsec = DsecSequence(sequence)
+    assert dsec.frame_stamps_ns.tolist() == [(START_US + 50_000 * i) * 1000 for i in range(3)]
+    np.testing.assert_array_equal(dsec.frame(2), np.full((24, 32, 3), (20, 20, 30), np.uint8))
+    assert dsec.frame_bytes(0).startswith(b"\x89PNG")
+
+
+def test_times_that_do_not_fit_are_refused(tmp_path):
+    for t in ([5, 4], [1 << 32], [-1], []):
+        zeros = np.zeros(len(t))
+        with pytest.raises(ValueError, match="71 minutes"):
+            write_events_h5(tmp_path / "events.h5", batch_of(t, zeros, zeros, zeros), 0)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.9])
+def test_a_truncated_file_is_named(sequence, keep):
+    file = sequence / "events/left/events.h5"
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(
+        InputError, match=r"events\.h5' is truncated or not in DSEC's layout .* copy it again"
+    ):
+        DsecSequence(sequence)
+
+
+def test_a_damaged_chunk_is_named_when_it_is_read(sequence, events):
+    path = sequence / "events/left/events.h5"
+    with h5py.File(path) as file:
+        chunk = file["events/x"].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+    dsec = DsecSequence(sequence)
+    with pytest.raises(InputError, match="truncated or not in DSEC's layout"):
+        dsec.events(0, 2 * T_OFFSET)
+
+
+def test_a_missing_data_set_is_named(sequence):
+    with h5py.File(sequence / "events/left/events.h5", "a") as file:
+        del file["ms_to_idx"]
+    with pytest.raises(InputError, match="ms_to_idx"):
+        DsecSequence(sequence)
+
+
+def test_frames_and_their_times_must_agree(sequence):
+    (sequence / "images/left/rectified/000001.png").unlink()
+    with pytest.raises(InputError, match="2 frames but 3 times"):
+        DsecSequence(sequence)
+    (sequence / "images/timestamps.txt").write_text("soon\n")
+    with pytest.raises(InputError, match=r"timestamps\.txt' cannot be read"):
+        DsecSequence(sequence)
+    shutil.rmtree(sequence / "images")
+    assert len(DsecSequence(sequence).frame_stamps_ns) == 0
+
+
+def test_a_damaged_frame_is_named(sequence):
+    (sequence / "images/left/rectified/000001.png").write_bytes(b"\x89PNG")
+    with pytest.raises(InputError, match=r"000001\.png' is no picture"):
+        DsecSequence(sequence).frame(1)

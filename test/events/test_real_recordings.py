@@ -1,0 +1,111 @@
+"""Real recordings decode to what the upstream C++ decoders made of them (the README beside them)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from event_samples import assert_equal
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.clock import SensorClock
+from crossspec_ros.events.decoder import make_decoder
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.images import render
+from crossspec_ros.events.messages import EVENT_PACKET, typestore
+from crossspec_ros.events.recording import open_recording
+
+# messages, events, ON, first and last time in us, largest x and y, hash over x, y, p
+KNOWN = {
+    "evt3_bag": (517, 343_474, 125_183, 7_139_845, 9_218_023, (639, 479), "02cecfa2be57c283"),
+    "libcaer_bag": (
+        201,
+        334_331,
+        181_908,
+        1_702_309_120_762_236,
+        1_702_309_122_762_222,
+        (639, 479),
+        "84265afc2e28f16e",
+    ),  # fmt: skip
+    "mono_bag": (2, 100, 50, 0, 99, (369, 289), "5111bccb935b06dd"),
+}
+
+
+def packets_of(shared, name):
+    recording = open_recording(shared / "data/events_real" / name)
+    assert (recording.event_topic, recording.event_type) == ("/event_camera/events", EVENT_PACKET)
+    assert recording.image_topic is None
+    messages = list(recording.messages())
+    assert (recording.start_ns, recording.end_ns) == (messages[0].stamp_ns, messages[-1].stamp_ns)
+    recording.close()
+    packets = [typestore().deserialize_cdr(message.data, EVENT_PACKET) for message in messages]
+    return packets, [message.stamp_ns for message in messages]
+
+
+def decode(payloads, encoding="evt3"):
+    decoder = make_decoder(encoding, 640, 480)
+    return EventBatch.concat([decoder.decode(payload) for payload in payloads])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_recordings_decode_to_known_events(shared, name):
+    packets, _ = packets_of(shared, name)
+    decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
+    batch = EventBatch.concat([decoder.decode(p.events.tobytes(), p.time_base) for p in packets])
+    digest = hashlib.sha256(batch.x.tobytes() + batch.y.tobytes() + batch.p.tobytes()).hexdigest()[:16]
+    assert KNOWN[name] == (
+        len(packets),
+        len(batch),
+        batch.p.sum(),
+        batch.t[0],
+        batch.t[-1],
+        (batch.x.max(), batch.y.max()),
+        digest,
+    )
+    assert not decoder.damage.keys() - {"monitoring_words"}
+
+
+def test_cutting_a_recording_anywhere_changes_nothing(shared):
+    payloads = [packet.events.tobytes() for packet in packets_of(shared, "evt3_bag")[0]]
+    whole = decode(payloads)
+    stream = b"".join(payloads)
+    assert_equal(decode([stream]), whole)
+    in_mid_word = [part for payload in payloads for part in (payload[:777], payload[777:])]
+    assert_equal(decode(in_mid_word), whole)
+    for size in (1001, 4096, 65_537):
+        assert_equal(decode([stream[i : i + size] for i in range(0, len(stream), size)]), whole)
+
+
+def test_our_encoder_keeps_a_recording_and_takes_no_more_room(shared):
+    payloads = [packet.events.tobytes() for packet in packets_of(shared, "evt3_bag")[0]]
+    whole = decode(payloads)
+    encoded = encode_evt3(whole)
+    assert_equal(decode([encoded]), whole)
+    assert len(encoded) < sum(map(len, payloads))
+
+
+def test_the_clock_keeps_a_recording_in_order(shared):
+    packets, stamps = packets_of(shared, "evt3_bag")
+    decoder, clock = make_decoder("evt3", 640, 480), SensorClock()
+    mapped = [
+        clock.to_ros_ns(decoder.decode(packet.events.tobytes()).t, stamp)
+        for packet, stamp in zip(packets, stamps, strict=True)
+    ]
+    assert not clock.counts["clock_jumps"]
+    assert np.abs([times[0] - stamp for times, stamp in zip(mapped, stamps, strict=True)]).max() < 50_000_000
+
+
+def test_rendering_a_recording_equals_the_reference_loop(shared):
+    batch = decode([packet.events.tobytes() for packet in packets_of(shared, "evt3_bag")[0]])
+    expected = np.full((480, 640, 3), 255, np.uint8)
+    for x, y, p in zip(batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True):
+        expected[y, x] = (255, 0, 0) if p else (0, 0, 255)
+    np.testing.assert_array_equal(render(batch), expected)
+
+
+def test_the_published_pickles_are_refused(shared):
+    for file in (shared / "data/events_real").glob("*.npy"):
+        with pytest.raises(InputError, match="is a pickle"):
+            open_recording(file)

@@ -1,0 +1,293 @@
+"""Recordings of all formats through the one front door, and what is said about bad ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import pytest
+from event_samples import assert_equal, random_batch
+from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from test_dsec import START_US, write_sequence
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events import convert as convert_module
+from crossspec_ros.events.bag import write_bag
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.convert import convert
+from crossspec_ros.events.decoder import make_decoder
+from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import (
+    COMPRESSED_IMAGE,
+    DVS_EVENTS,
+    EVENT_PACKET,
+    IMAGE,
+    compressed_image,
+    event_packet,
+    stamp_ns,
+    typestore,
+)
+from crossspec_ros.events.recording import RecordedMessage, open_recording
+
+EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
+STRING = "std_msgs/msg/String"
+
+
+def packet(stamp, encoding="evt3", payload=b""):
+    return RecordedMessage(stamp, "events", EVENT_PACKET, event_packet(stamp, payload, encoding, (320, 240)))
+
+
+def picture(stamp):
+    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, b"\xff\xd8", "jpeg"))
+
+
+def string(text="hello"):
+    data = typestore().serialize_cdr(typestore().types[STRING](text), STRING)
+    return RecordedMessage(7, "", STRING, bytes(data))
+
+
+def bag_of(path, *messages):
+    with write_bag(path) as write:
+        for topic, message in messages:
+            write(topic, message)
+    return path
+
+
+@pytest.fixture(scope="module")
+def events():
+    """Two bursts with 45 ms of stillness between them."""
+    first = random_batch(3000, 1, t_start=START_US, duration_us=25_000, width=320, height=240)
+    second = random_batch(2000, 2, t_start=START_US + 70_000, duration_us=25_000, width=320, height=240)
+    return EventBatch.concat([first, second])
+
+
+@pytest.fixture
+def sequence(tmp_path, events):
+    return write_sequence(tmp_path / "drive", events)
+
+
+@pytest.fixture
+def bag(tmp_path, sequence):
+    (sequence / "ground_truth.json").write_text("[]")
+    convert(sequence, tmp_path / "bag")
+    return tmp_path / "bag"
+
+
+def decode_all(messages):
+    decoder = make_decoder("evt3", 320, 240)
+    packets = [typestore().deserialize_cdr(m.data, EVENT_PACKET) for m in messages if m.kind == "events"]
+    assert [p.seq for p in packets] == list(range(len(packets)))
+    assert {(p.width, p.height, p.encoding) for p in packets} == {(320, 240, "evt3")}
+    return [decoder.decode(p.events.tobytes(), p.time_base) for p in packets]
+
+
+def check_drive(recording, events):
+    """What a DSEC sequence and the bag made from it have in common; returns the first image message."""
+    assert (recording.event_topic, recording.event_type) == (EVENTS_TOPIC, EVENT_PACKET)
+    assert (recording.image_topic, recording.image_type) == (IMAGE_TOPIC, COMPRESSED_IMAGE)
+    messages = list(recording.messages())
+    assert all(a.stamp_ns <= b.stamp_ns for a, b in pairwise(messages))
+    assert all(message.stamp_ns == stamp_ns(message.data) for message in messages)
+    images = [message for message in messages if message.kind == "image"]
+    assert [image.stamp_ns for image in images] == [(START_US + 50_000 * i) * 1000 for i in range(3)]
+    batches = decode_all(messages)
+    joined = EventBatch.concat(batches)
+    wrapped = (events.t[0] >> 24) << 24
+    assert_equal(joined, EventBatch(events.t - wrapped, events.x, events.y, events.p, 320, 240))
+    stamps = [message.stamp_ns for message in messages if message.kind == "events"]
+    assert stamps[0] == events.t[0] * 1000
+    # No packet is late by more than its 10 ms, and the still sensor's clock goes on.
+    assert len(stamps) == 10 and min(len(batch) for batch in batches) == 0
+    assert max(b - a for a, b in pairwise(stamps)) < 20_000_000
+    for batch, stamp in zip(batches, stamps, strict=True):
+        if len(batch):
+            assert batch.t[0] + wrapped == stamp // 1000
+    assert recording.start_ns == messages[0].stamp_ns
+    return typestore().deserialize_cdr(images[1].data, COMPRESSED_IMAGE)
+
+
+def test_a_dsec_sequence_plays_as_messages(sequence, events):
+    recording = open_recording(sequence)
+    image = check_drive(recording, events)
+    assert image.format == "png"
+    assert image.data.tobytes() == (sequence / "images/left/rectified/000001.png").read_bytes()
+    assert recording.end_ns == START_US * 1000 + 100_000_000
+    assert list(recording.messages())[0] == next(iter(open_recording(sequence).messages()))
+    recording.close()
+
+
+def test_a_converted_sequence_plays_the_same(bag, events):
+    recording = open_recording(bag)
+    image = check_drive(recording, events)
+    assert image.format == "jpeg"
+    pixels = cv2.imdecode(image.data, cv2.IMREAD_COLOR)
+    assert np.abs(pixels.astype(int) - (30, 20, 10)).max() <= 6
+    assert len(list(recording.messages())) == 13, "it plays a second time"
+    recording.close()
+    check_drive(open_recording(bag / "bag.mcap"), events)
+    assert (bag / "ground_truth.json").read_text() == "[]"
+    with Reader(bag) as reader:
+        assert all(stored == stamp_ns(data) for _, stored, data in reader.messages())
+        assert {connection.digest[:7] for connection in reader.connections} == {"RIHS01_"}
+
+
+def test_events_without_images_play(tmp_path, events):
+    recording = open_recording(write_sequence(tmp_path / "drive", events, frames=0))
+    assert (recording.image_topic, recording.image_type) == (None, None)
+    assert {message.kind for message in recording.messages()} == {"events"}
+    convert(tmp_path / "drive", tmp_path / "bag")
+    assert open_recording(tmp_path / "bag").image_topic is None
+
+
+def test_the_message_definition_is_the_drivers():
+    # As rosbag2 recorded it beside the real driver.
+    expected = "RIHS01_d6fa176260b1f37e5a40845305315e150a0f18191241eb64f407442aa29844aa"
+    assert typestore().hash_rihs01(EVENT_PACKET) == expected
+
+
+def test_messages_come_in_the_order_of_their_stamps(tmp_path):
+    # Images are often recorded long after they were taken.
+    bag = tmp_path / "late"
+    with Writer(bag, version=8, storage_plugin=StoragePlugin.SQLITE3) as writer:
+        events = writer.add_connection(EVENTS_TOPIC, EVENT_PACKET, typestore=typestore())
+        images = writer.add_connection(IMAGE_TOPIC, COMPRESSED_IMAGE, typestore=typestore())
+        for i in range(20):
+            writer.write(events, i * 100 + 1, packet(i * 100).data)
+            writer.write(images, i * 100 + 2, picture(i * 100 - 450).data) if i > 4 else None
+    recording = open_recording(bag)
+    stamps = [message.stamp_ns for message in recording.messages()]
+    assert stamps == sorted(stamps) and len(stamps) == 35
+    assert (recording.start_ns, recording.end_ns) == (0, 1900)
+
+
+def test_the_largest_topics_are_chosen_but_never_rendered_events(tmp_path):
+    rendered = "/event_camera/image_raw/compressed"
+    bag = bag_of(
+        tmp_path / "bag",
+        *[("/few", packet(i)) for i in range(2)],
+        *[("/many", packet(i)) for i in range(3)],
+        *[(rendered, picture(i)) for i in range(9)],
+        ("/camera/left/compressed", picture(1)),
+    )
+    recording = open_recording(bag)
+    assert (recording.event_topic, recording.image_topic) == ("/many", "/camera/left/compressed")
+    only_rendered = bag_of(tmp_path / "rendered", ("/events", packet(0)), (rendered, picture(1)))
+    assert open_recording(only_rendered).image_topic is None
+
+
+def test_dvs_messages_and_raw_images_are_played(tmp_path):
+    events = random_batch(50, t_start=5_000_000)
+    dvs = RecordedMessage(5_000_000_000, "events", DVS_EVENTS, encode_dvs(events, 5_000_000_000))
+    types = typestore().types
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](6, 0), "")
+    image = types[IMAGE](header, 1, 1, "rgb8", 0, 3, np.zeros(3, np.uint8))
+    raw = RecordedMessage(6_000_000_000, "image", IMAGE, bytes(typestore().serialize_cdr(image, IMAGE)))
+    recording = open_recording(bag_of(tmp_path / "bag", ("/dvs/events", dvs), ("/dvs/image_raw", raw)))
+    assert (recording.event_type, recording.image_type) == (DVS_EVENTS, IMAGE)
+    played = list(recording.messages())
+    assert played == [dvs, raw]
+    assert_equal(DvsDecoder().decode(played[0].data), events)
+
+
+def test_what_is_no_recording_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"'.*nowhere' does not exist"):
+        open_recording(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"is no recording: give a DSEC sequence .* or a rosbag2"):
+        open_recording(tmp_path)
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(InputError, match="is no recording"):
+        open_recording(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="is no DSEC sequence"):
+        convert(tmp_path, tmp_path / "bag")
+
+
+def test_a_pickle_is_not_opened(tmp_path):
+    np.save(tmp_path / "events.npy", np.array({"x": 1}, dtype=object))
+    with pytest.raises(
+        InputError, match=r"events\.npy' is a pickle, .* convert it to a DSEC sequence or a rosbag2"
+    ):
+        open_recording(tmp_path / "events.npy")
+
+
+def test_a_bag_without_events_says_what_it_has(tmp_path):
+    bag = bag_of(tmp_path / "bag", ("/chatter", string()), (IMAGE_TOPIC, picture(0)))
+    with pytest.raises(InputError) as error:
+        open_recording(bag)
+    for part in (EVENT_PACKET, f"/chatter ({STRING})", f"{IMAGE_TOPIC} ({COMPRESSED_IMAGE})"):
+        assert part in str(error.value)
+
+
+def test_an_unknown_encoding_is_refused_at_once(tmp_path):
+    bag = bag_of(tmp_path / "bag", ("/events", packet(0, encoding="evt2")))
+    with pytest.raises(InputError, match="'evt2' is unknown"):
+        open_recording(bag)
+
+
+def read_to_the_end(path):
+    recording = open_recording(path)
+    try:
+        list(recording.messages())
+    finally:
+        recording.close()
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9, 0.999])
+def test_a_truncated_mcap_is_named(bag, keep):
+    file = bag / "bag.mcap"
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(InputError, match=r"the bag '.*bag' is damaged \(.*\): copy it again, or repair it"):
+        read_to_the_end(bag)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9])
+def test_a_truncated_database_is_named(tmp_path, keep):
+    bag = tmp_path / "bag"
+    with Writer(bag, version=8, storage_plugin=StoragePlugin.SQLITE3) as writer:
+        events = writer.add_connection(EVENTS_TOPIC, EVENT_PACKET, typestore=typestore())
+        for i in range(200):
+            writer.write(events, i, packet(i, payload=encode_evt3(random_batch(100, i))).data)
+    read_to_the_end(bag)
+    file = bag / "bag.db3"
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(InputError, match=r"the bag '.*bag' is damaged"):
+        read_to_the_end(bag)
+
+
+def test_torn_messages_and_broken_metadata_are_named(tmp_path):
+    bag = bag_of(tmp_path / "bag", ("/events", RecordedMessage(0, "events", EVENT_PACKET, b"\0\1\0\0\1")))
+    with pytest.raises(InputError, match="is damaged"):
+        open_recording(bag)
+    (bag / "metadata.yaml").write_text("{")
+    with pytest.raises(InputError, match="is damaged"):
+        open_recording(bag)
+
+
+def test_an_existing_bag_is_not_overwritten(sequence, bag):
+    before = (bag / "bag.mcap").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        convert(sequence, bag)
+    assert (bag / "bag.mcap").read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
+def test_a_half_written_bag_does_not_stay(tmp_path, sequence, monkeypatch, error):
+    def fail(*_):
+        assert (tmp_path / "bag").exists()
+        raise error
+
+    (sequence / "ground_truth.json").write_text("[]")
+    monkeypatch.setattr(convert_module.shutil, "copy", fail)
+    with pytest.raises(type(error) if isinstance(error, OSError) else error):
+        convert(sequence, tmp_path / "bag")
+    assert not (tmp_path / "bag").exists()
+
+
+def test_a_damaged_frame_leaves_no_bag(tmp_path, sequence):
+    (sequence / "images/left/rectified/000002.png").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="is no picture"):
+        convert(sequence, tmp_path / "bag")
+    assert not (tmp_path / "bag").exists()
