@@ -20,7 +20,7 @@ setup(
     description="Captions of event + RGB streams on ROS 2 by cross-modal speculative decoding",
     license="Apache-2.0",
     maintainer="crossspec_ros maintainers",
-    maintainer_email="maintainers@crossspec-ros.org",
+    maintainer_email="crossspec-ros@example.org",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
     python_requires=">=3.10",
     # What runs is pinned in requirements.txt; package.xml names what ROS provides.

@@ -1,0 +1,21 @@
+# Each target sets up .venv by itself and does not repeat what is there; see scripts/setup_env.py.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test setup clean
+
+demo: setup  ## replay the sample bag through the ROS 2 nodes and print its captions
+	@$(BIN)/crossspec replay rosbags/synthetic_drive --isolated
+
+test: setup  ## lint, types, tests
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest
+
+setup:
+	@$(PYTHON) scripts/setup_env.py
+
+clean:  ## remove all that was made here, .venv too
+	rm -rf .venv build install log .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,95 @@
+"""The environment of a run: transport, allocator and, where asked for, a ROS domain of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
+
+DOMAINS = range(1, 102)
+"""Domain ids whose ports lie below the ephemeral ones on every platform, without the default domain 0."""
+
+SEGMENT_BYTES = 64 << 20
+"""Shared memory of one participant, as in config/fastdds.xml."""
+PARTICIPANTS = 4
+"""Of a run: its three nodes and whoever listens."""
+
+_claims: list[socket.socket] = []
+
+
+def ros_environment(isolated: bool = False) -> dict[str, str]:
+    """A copy of this process's environment with all that `transport_variables` and `isolation` add."""
+    return os.environ | transport_variables() | (isolation() if isolated else {})
+
+
+def transport_variables() -> dict[str, str]:
+    """Variables under which large messages travel fast; what the user has set already is not among them."""
+    variables = {
+        # Megabyte messages otherwise cost a page fault for each of their pages, each time.
+        "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+        # Two models side by side on two cores: more threads a model only get in each other's way.
+        "OMP_NUM_THREADS": "1",
+        "RCUTILS_CONSOLE_OUTPUT_FORMAT": "[{severity}] {name}: {message}",
+    }
+    # Containers often have 64 MB in all; Fast DDS would then fail where its small default works.
+    if _free_shared_memory() >= PARTICIPANTS * SEGMENT_BYTES:
+        humble = os.environ.get("ROS_DISTRO") == "humble"
+        name = "FASTRTPS_DEFAULT_PROFILES_FILE" if humble else "FASTDDS_DEFAULT_PROFILES_FILE"
+        variables[name] = str(share_dir() / "config" / "fastdds.xml")
+    return {name: value for name, value in variables.items() if name not in os.environ}
+
+
+def isolation() -> dict[str, str]:
+    """Variables that keep a run to this host and to a domain of its own, whatever the user has set."""
+    variables = {"ROS_DOMAIN_ID": str(claim_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+    if os.environ.get("ROS_DISTRO") == "humble":
+        variables["ROS_LOCALHOST_ONLY"] = "1"
+    return variables
+
+
+def claim_domain() -> int:
+    """A ROS domain id in which nothing runs on this host; no other caller gets it while this process lives.
+
+    The claim is an abstract Unix socket: the kernel drops it with the process, however that ends, and containers
+    that share the host's network, and so its domains, share it too, which a lock file in /tmp would not.
+    Raises InputError when every domain is taken.
+    """
+    for domain in _candidates():
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0crossspec_ros/domain/{domain}")
+        except OSError:
+            claim.close()
+            continue
+        if _unused(domain):
+            _claims.append(claim)
+            return domain
+        claim.close()
+    raise InputError(f"all ROS domains from {DOMAINS[0]} to {DOMAINS[-1]} are in use: end a run on this host first")
+
+
+def _candidates() -> Iterator[int]:
+    """Every domain once; runs that follow each other start apart, so that none meets the last one's stragglers."""
+    start = os.getpid() % len(DOMAINS)
+    yield from DOMAINS[start:]
+    yield from DOMAINS[:start]
+
+
+def _unused(domain: int) -> bool:
+    """Whether no DDS participant of this host has the domain's discovery port (RTPS 2.2, 9.6.1.1)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("", 7400 + 250 * domain))
+        except OSError:
+            return False
+    return True
+
+
+def _free_shared_memory() -> int:
+    """Bytes; plenty where it is not a file system of its own."""
+    return shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else SEGMENT_BYTES * PARTICIPANTS
