@@ -56,6 +56,7 @@ class CaptionerNode(LifecycleNode):
         self._assembler = WindowAssembler(WindowGrid())
         self._summary = Summary()
         self._unusable = 0
+        self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(self, self._read_counters)
         self._failure: InputError | None = None
         if self._params.autostart:
@@ -149,6 +150,8 @@ class CaptionerNode(LifecycleNode):
 
     def _finish(self, outcome: Outcome) -> None:
         window = outcome.window
+        if self._origin_ns is None:
+            self._origin_ns = window.start_ns
         level, message, values = DiagnosticStatus.OK, "", {}
         if outcome.caption is None:
             if outcome.skipped:
@@ -157,7 +160,7 @@ class CaptionerNode(LifecycleNode):
                     DiagnosticStatus.WARN,
                     "skipped: a newer window closed while captions were behind",
                 )
-                self.get_logger().warning(f"{window.start_ns / 1e9:.1f} s: {message}")
+                self.get_logger().warning(f"{(window.start_ns - self._origin_ns) / 1e9:g} s: {message}")
             else:
                 self._summary.count(windows=1, failed=1)
                 level, message = DiagnosticStatus.ERROR, f"failed: {outcome.error}"
@@ -188,7 +191,7 @@ class CaptionerNode(LifecycleNode):
             drafted=caption.drafted,
             accepted=caption.accepted,
         )
-        self.get_logger().info(log_lines(outcome.window, caption, stages))
+        self.get_logger().info(log_lines(outcome.window, self._origin_ns or 0, caption, stages))
         return level, message, caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
 
     def _read_counters(self) -> dict:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import array
 import re
-from functools import cache
-from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
@@ -56,26 +54,56 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
 
 def rgb8_array(message: Image) -> np.ndarray:
     """An rgb8 message as an (H, W, 3) uint8 view of its data; raises InputError for any other message."""
-    row, size = 3 * message.width, message.step * message.height
-    if message.encoding != "rgb8" or message.step < row or not row or len(message.data) != size or not size:
+    if message.encoding != "rgb8":
         raise InputError(
-            f"an image with encoding '{message.encoding}', {message.width}x{message.height} and "
-            f"{len(message.data)} bytes is no rgb8 image: subscribe the captioner to the synchronizer"
+            f"an image has the encoding '{message.encoding}' and not rgb8: subscribe the captioner to the "
+            f"synchronizer's topics"
         )
-    rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
-    return rows[:, :row].reshape(message.height, message.width, 3)
+    return _pixels(message, channels=3)
 
 
 def camera_array(message: Image) -> np.ndarray:
-    """A camera's image in any encoding cv_bridge turns into (H, W, 3) RGB; InputError if not."""
-    try:
-        return np.asarray(_bridge().imgmsg_to_cv2(message, "rgb8"))
-    except Exception as error:  # cv_bridge lets OpenCV's and numpy's errors through
-        reason = " ".join(str(error).split())[:200]
+    """A camera's image in one of the common encodings as (H, W, 3) RGB uint8; raises InputError for others.
+
+    The cv_bridge on PyPI would do, but that it takes padded rows for pixels and does not know bayer_grbg8.
+    """
+    import cv2
+
+    if message.encoding not in _ENCODINGS:
         raise InputError(
-            f"an image with encoding '{message.encoding}', {message.width}x{message.height} and "
-            f"{len(message.data)} bytes cannot be read ({reason}): let the camera publish rgb8"
-        ) from None
+            f"an image has the unknown encoding '{message.encoding}': let the camera publish one of "
+            f"{', '.join(_ENCODINGS)}"
+        )
+    channels, conversion = _ENCODINGS[message.encoding]
+    pixels = _pixels(message, channels)
+    return np.asarray(cv2.cvtColor(pixels, getattr(cv2, f"COLOR_{conversion}"))) if conversion else pixels
+
+
+_ENCODINGS = {
+    "rgb8": (3, ""),
+    "bgr8": (3, "BGR2RGB"),
+    "rgba8": (4, "RGBA2RGB"),
+    "bgra8": (4, "BGRA2RGB"),
+    "mono8": (1, "GRAY2RGB"),
+    "bayer_rggb8": (1, "BayerRGGB2RGB"),
+    "bayer_bggr8": (1, "BayerBGGR2RGB"),
+    "bayer_gbrg8": (1, "BayerGBRG2RGB"),
+    "bayer_grbg8": (1, "BayerGRBG2RGB"),
+    "yuv422": (2, "YUV2RGB_UYVY"),
+    "yuv422_yuy2": (2, "YUV2RGB_YUY2"),
+}
+"""Bytes per pixel and OpenCV's conversion of each encoding."""
+
+
+def _pixels(message: Image, channels: int) -> np.ndarray:
+    row, size = message.width * channels, message.height * message.step
+    if not row or not size or message.step < row or len(message.data) != size:
+        raise InputError(
+            f"an image of {message.width}x{message.height} in {message.encoding} does not fit its "
+            f"{len(message.data)} bytes in rows of {message.step}: check the node that publishes it"
+        )
+    rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
+    return rows[:, :row].reshape(message.height, message.width, channels)
 
 
 def compressed_array(message: CompressedImage) -> np.ndarray:
@@ -106,10 +134,3 @@ def closed_counts(message: Header) -> tuple[int, int]:
             f"captioner to the synchronizer's window_closed"
         )
     return int(match[1]), int(match[2])
-
-
-@cache
-def _bridge() -> Any:
-    from cv_bridge import CvBridge
-
-    return CvBridge()

@@ -112,6 +112,13 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             "every_window", False, "pause whenever the captions fall a window behind, so that none is skipped"
         ),
         Param(
+            "max_lateness_s",
+            0.2,
+            "the synchronizer's, because the sign that the stream is over must come later",
+            0.0,
+            10.0,
+        ),
+        Param(
             "startup_timeout_s", 300.0, "how long to wait for the subscribers and the captioner", 0.0, 86400.0
         ),
         Param("caption_timeout_s", 120.0, "how long to wait for a report that is due", 0.0, 86400.0),

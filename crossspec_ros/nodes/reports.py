@@ -47,9 +47,10 @@ def caption_values(caption: Caption) -> dict[str, object]:
     }
 
 
-def log_lines(window: Window, caption: Caption, stages: Mapping[str, float]) -> str:
-    """The caption and where its time went, for people."""
-    head = f"{window.start_ns / 1e9:.1f}-{window.end_ns / 1e9:.1f} s: {caption.text or '(nothing seen)'}"
+def log_lines(window: Window, origin_ns: int, caption: Caption, stages: Mapping[str, float]) -> str:
+    """The caption and where its time went, for people; they count the seconds from `origin_ns`."""
+    start_s, end_s = (window.start_ns - origin_ns) / 1e9, (window.end_ns - origin_ns) / 1e9
+    head = f"{start_s:g}-{end_s:g} s: {caption.text or '(nothing seen)'}"
     if caption.source == "event_draft":
         head += " [from events only]"
     parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in ("total", "hidden")]

@@ -29,8 +29,6 @@ def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     processes = replay_graph(args.path, args.models, args.question, args.rate, args.mode, args.config)
     environment = ros_environment(isolated=args.isolated)
-    # Without launch around it, a line needs neither a level nor a time.
-    environment.setdefault("RCUTILS_CONSOLE_OUTPUT_FORMAT", "{name}: {message}")
     return supervise(processes, environment)
 
 

@@ -43,8 +43,8 @@ from crossspec_ros.windows.synchronizer import (
 class SynchronizerNode(Node):
     """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
 
-    def __init__(self) -> None:
-        super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True)
+    def __init__(self, **options: Any) -> None:
+        super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True, **options)
         params = declare(self, "synchronizer")
         self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
         self._synchronizer = Synchronizer(

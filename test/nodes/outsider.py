@@ -1,0 +1,100 @@
+"""A node of somebody else, who knows nothing of ours but the topic names and types of the design."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from std_msgs.msg import Float64, Header, String
+
+RELIABLE = QoSProfile(depth=64, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.VOLATILE)
+STAGES = ("total", "first_token", "event_encode", "draft_prefill", "draft_decode")
+STAGES += ("target_prefill", "verify", "hidden", "queue")
+TOPICS = {
+    "/synchronizer/frame": Image,
+    "/synchronizer/event_image": Image,
+    "/synchronizer/window_closed": Header,
+    "/captioner/caption": String,
+    "/captioner/caption_draft": String,
+    "/captioner/report": DiagnosticArray,
+    "/captioner/acceptance_length": Float64,
+    **{f"/captioner/latency/{stage}": Float64 for stage in STAGES},
+    "/diagnostics": DiagnosticArray,
+}
+
+
+class Outsider:
+    """Collects every message of the topics; `wait` blocks until a condition on them holds."""
+
+    def __init__(self, node):
+        self.node = node
+        self.messages = {topic: [] for topic in TOPICS}
+        self._changed = threading.Condition()
+        for topic, kind in TOPICS.items():
+            node.create_subscription(kind, topic, self._collector(topic), RELIABLE)
+
+    def _collector(self, topic):
+        def collect(message):
+            with self._changed:
+                self.messages[topic].append(message)
+                self._changed.notify_all()
+
+        return collect
+
+    def __getitem__(self, topic):
+        return self.messages[topic]
+
+    def wait(self, condition, timeout_s=30.0):
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not condition():
+                assert time.monotonic() < deadline, {t: len(m) for t, m in self.messages.items() if m}
+                self._changed.wait(0.02)
+
+    def reports(self):
+        """(end of the window in ns, level, message, values) of every report."""
+        return [
+            (to_ns(array.header.stamp), status.level, status.message, {v.key: v.value for v in status.values})
+            for array in self["/captioner/report"]
+            for status in array.status
+        ]
+
+
+@contextmanager
+def outsider():
+    """An Outsider that spins in a thread."""
+    with spinning(lambda: rclpy.create_node("outsider")) as node:
+        yield Outsider(node)
+
+
+@contextmanager
+def spinning(make):
+    """Make a node, after rclpy is initialised where need be, and spin it in a thread of its own."""
+    owner = not rclpy.ok()
+    if owner:
+        rclpy.init()
+    node = make()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = threading.Thread(target=executor.spin, daemon=True)
+    thread.start()
+    try:
+        yield node
+    finally:
+        executor.shutdown()
+        thread.join(5.0)
+        if hasattr(node, "stop"):
+            node.stop()
+        node.destroy_node()
+        if owner:
+            rclpy.try_shutdown()
+
+
+def to_ns(stamp):
+    return stamp.sec * 10**9 + stamp.nanosec

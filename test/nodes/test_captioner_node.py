@@ -1,0 +1,148 @@
+"""The captioner on its topics: one report per closed window, whatever the window lacks."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from fakes import FakeDecoder
+from outsider import RELIABLE, STAGES, outsider, spinning
+from rclpy.lifecycle import TransitionCallbackReturn
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.captioner import CaptionerNode
+from crossspec_ros.nodes.messages import closed_message, image_message
+
+SECOND = 10**9
+PIXELS = np.zeros((4, 4, 3), np.uint8)
+
+
+@pytest.fixture
+def stage():
+    """An outsider that also plays the synchronizer, and a running captioner."""
+    with outsider() as observer:
+        topics = {
+            "frame": observer.node.create_publisher(Image, "frame", RELIABLE),
+            "event_image": observer.node.create_publisher(Image, "event_image", RELIABLE),
+            "window_closed": observer.node.create_publisher(Header, "window_closed", RELIABLE),
+        }
+        decoder = FakeDecoder()
+        with spinning(lambda: CaptionerNode(load=lambda params: decoder)) as node:
+            observer.wait(lambda: all(topic.get_subscription_count() for topic in topics.values()))
+            report = "/captioner/report"
+            observer.wait(lambda: node.count_subscribers(report) and observer.node.count_publishers(report))
+
+            def send(index, frames, images, announced=None):
+                for i in range(frames):
+                    stamp = index * SECOND + i * SECOND // 8
+                    topics["frame"].publish(image_message(PIXELS, stamp, ""))
+                for i in range(images):
+                    stamp = index * SECOND + (i + 1) * SECOND // 5
+                    topics["event_image"].publish(image_message(PIXELS, stamp, ""))
+                counts = announced or (frames, images)
+                topics["window_closed"].publish(closed_message((index + 1) * SECOND, *counts))
+                return topics
+
+            yield observer, send, decoder, node
+
+
+def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
+    observer, send, _, _ = stage
+    for index in (3, 4, 5):
+        send(index, 8, 5)
+        observer.wait(lambda index=index: len(observer["/captioner/report"]) == index - 2)
+    text = "8 frames, 5 event images: What are the key elements in this scene?"
+    reports = observer.reports()
+    assert [end for end, *_ in reports] == [4 * SECOND, 5 * SECOND, 6 * SECOND]
+    for _, level, message, values in reports:
+        assert (level, message, values["caption_source"]) == (DiagnosticStatus.OK, text, "target")
+        assert values["drafted/event_draft"] == "5" and values["accepted/event_draft"] == "3"
+        assert (
+            values["tokens"] == "10" and values["target_passes"] == "4" and values["dropped_windows"] == "0"
+        )
+        assert float(values["total_ms"]) >= float(values["event_encode_ms"]) >= 0
+    assert reports[0][3]["window_start"] == "3.000000000"
+    observer.wait(
+        lambda: len(observer["/captioner/caption"]) == len(observer["/captioner/caption_draft"]) == 3
+    )
+    assert (
+        observer["/captioner/caption"][0].data == text
+        and observer["/captioner/caption_draft"][0].data == "draft"
+    )
+    for name in STAGES:
+        expected = 0 if name == "draft_prefill" else 3  # the fake has no such stage
+        observer.wait(lambda name=name, n=expected: len(observer[f"/captioner/latency/{name}"]) == n)
+
+
+def test_windows_without_frames_or_without_anything_say_so(stage):
+    observer, send, _, _ = stage
+    send(0, 0, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    send(1, 0, 0)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    draft, nothing = observer.reports()
+    assert draft[1] == nothing[1] == DiagnosticStatus.WARN
+    assert draft[3]["caption_source"] == "event_draft" and draft[2].startswith("0 frames, 5 event images")
+    assert nothing[3]["caption_source"] == "none" and "neither frames nor events" in nothing[2]
+    assert observer["/captioner/caption"] == [] and len(observer["/captioner/caption_draft"]) == 1
+
+
+def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
+    observer, send, decoder, node = stage
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        assert released.wait(20.0)
+
+    decoder.gate = gate
+    send(0, 1, 1)
+    assert started.wait(20.0)
+    for index in range(1, 5):
+        send(index, 1, 1)
+    observer.wait(lambda: len(node._worker._waiting) == 4)
+    released.set()
+    observer.wait(lambda: len(observer["/captioner/report"]) == 5)
+    messages = [message.split(":")[0] for _, _, message, _ in observer.reports()]
+    assert messages[1:4] == ["skipped"] * 3 and "skipped" not in (messages[0], messages[4])
+    assert observer.reports()[4][3]["dropped_windows"] == "3"
+
+
+def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):
+    observer, send, _, _ = stage
+    topics = send(0, 0, 0)
+    topics["window_closed"].publish(Header(frame_id="map"))
+    topics["frame"].publish(Image(encoding="mono8", width=2, height=2, step=2, data=b"1234"))
+    send(1, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    observer.wait(
+        lambda: any(
+            value.key == "unusable_messages" and value.value == "2"
+            for array in observer["/diagnostics"]
+            for status in array.status
+            for value in status.values
+        )
+    )
+
+
+def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):
+    observer, send, _, node = stage
+    assert node.trigger_deactivate() == TransitionCallbackReturn.SUCCESS
+    observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
+    assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
+    observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
+    observer.wait(lambda: node.count_subscribers("/captioner/report"))
+    send(7, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+
+
+def test_models_that_cannot_be_loaded_are_an_input_error():
+    def load(params):
+        raise InputError("no models")
+
+    with pytest.raises(InputError, match="no models"), spinning(lambda: CaptionerNode(load=load)):
+        pass

@@ -1,0 +1,125 @@
+"""A replay over real topics and processes, with a decoder that needs no models; and every way it can end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from outsider import outsider
+
+from crossspec_ros.nodes.graph import Process, replay_graph
+from crossspec_ros.nodes.supervisor import supervise
+
+HERE = Path(__file__).parent
+SECOND = 10**9
+
+
+@dataclass(frozen=True)
+class Fake(Process):
+    """The captioner without models."""
+
+    def command(self):
+        return [sys.executable, str(HERE / "fake_captioner.py"), *super().command()[3:]]
+
+
+def graph(path, models, **arguments):
+    synchronizer, captioner, player = replay_graph(path, models, **arguments)
+    return [synchronizer, Fake(*vars(captioner).values()), player]
+
+
+@pytest.fixture
+def bag(shared):
+    return shared / "data" / "events_real" / "evt3_bag"
+
+
+def environment(**more):
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]), **more}
+
+
+def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
+    with outsider() as observer:
+        assert supervise(graph(bag, tmp_path, rate=4.0), environment()) == 0
+        reports = observer.reports()
+        assert [end for end, *_ in reports] == [1675956551 * SECOND, 1675956552 * SECOND, 1675956553 * SECOND]
+        assert {values["caption_source"] for *_, values in reports} == {"event_draft"}
+        assert [m.frame_id for m in observer["/synchronizer/window_closed"]] == [
+            "frames:0 event_images:5"
+        ] * 3
+        assert len(observer["/synchronizer/event_image"]) == 15
+
+
+def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, capfd):
+    processes = graph(bag, tmp_path)
+    processes[0].parameters["queue_size"] = 0
+    assert supervise(processes, environment()) == 2
+    assert "crossspec: error: synchronizer: parameter queue_size is 0" in capfd.readouterr().err
+
+
+def test_a_report_that_does_not_come_ends_the_replay_with_a_sentence(bag, tmp_path, capfd):
+    processes = graph(bag, tmp_path, rate=50.0)
+    processes[2].remaps["event_camera/events"] = "elsewhere"
+    processes[2].parameters["startup_timeout_s"] = 1.0
+    assert supervise(processes, environment()) == 1
+    assert "nobody subscribes to /elsewhere" in capfd.readouterr().err
+
+
+START = """
+import sys
+from pathlib import Path
+from test_supervisor import environment, graph
+from crossspec_ros.nodes.supervisor import supervise
+sys.exit(supervise(graph(Path(sys.argv[1]), Path(sys.argv[2]), rate=0.1), environment(MARK=sys.argv[3])))
+"""
+
+
+@pytest.fixture
+def replay(bag, tmp_path):
+    """A slow replay in a process of its own, and a function that lists its living processes."""
+    mark = f"crossspec-test-{os.getpid()}-{time.monotonic_ns()}"
+
+    def living():
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    command = [sys.executable, "-c", START, str(bag), str(tmp_path), mark]
+    process = subprocess.Popen(command, env=environment(), start_new_session=True)
+    yield process, living
+    process.kill()
+    process.wait()
+
+
+def eventually(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc and the parent's death signal are Linux's")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+)
+def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
+    process, living = replay
+    with outsider() as observer:
+        observer.wait(
+            lambda: (
+                observer["/captioner/report"] or observer["/synchronizer/event_image"] or len(living()) == 3
+            )
+        )
+        eventually(lambda: len(living()) == 3)
+    process.send_signal(number)
+    assert process.wait(20.0) == code
+    eventually(lambda: not living())
