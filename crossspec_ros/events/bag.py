@@ -114,9 +114,10 @@ class BagRecording:
         # The storage libraries promise no exception for a damaged file: struct.error, TypeError, OSError,
         # database and decompression errors were seen.
         except Exception as error:
+            detail = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise InputError(
-                f"the bag '{self.path}' is damaged ({str(error).rstrip('.') or type(error).__name__}): "
-                f"copy it again, or repair it with `mcap recover` or `sqlite3 .recover`"
+                f"the bag '{self.path}' is damaged ({detail}): copy it again, or repair it with "
+                f"`mcap recover` or `sqlite3 .recover`"
             ) from error
 
 

@@ -38,18 +38,17 @@ class Evt3Decoder:
         self._half_word = b""
         self._has_time = False
         self._early_high: np.ndarray = np.empty(0, "<u2")
-        self._last_high: int | None = None
+        self._last_high: np.ndarray = np.empty(0, "<i2")
         self._missed_us = 0
 
     def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
         words = np.frombuffer(self._join_half_word(bytes(payload)), "<u2")
-        kinds = (words >> 12).astype(np.uint8)
-        self._count("unknown_words", _count_kinds(kinds, _UNKNOWN))
-        self._count("monitoring_words", _count_kinds(kinds, _MONITORING))
+        tally = _tally(words)
+        self._count("unknown_words", sum(tally[kind] for kind in _UNKNOWN))
+        self._count("monitoring_words", sum(tally[kind] for kind in _MONITORING))
         if not self._has_time:
             words = self._from_first_time(words)
-            kinds = (words >> 12).astype(np.uint8)
-        pieces = [self._feed(piece) for piece in self._split_at_missed_wraps(words, kinds)]
+        pieces = [self._feed(piece) for piece in self._split_at_missed_wraps(words)]
         return drop_outside(EventBatch.concat(pieces), self.damage)
 
     def _count(self, kind: str, number: int) -> None:
@@ -64,7 +63,8 @@ class Evt3Decoder:
         """
         half, joined = self._half_word, self._half_word + data
         if half and data:
-            surplus = _count_unknown(joined) - _count_unknown(data)
+            unknown = [_tally(np.frombuffer(read, "<u2", len(read) // 2)) for read in (joined, data)]
+            surplus = sum(unknown[0][kind] - unknown[1][kind] for kind in _UNKNOWN)
             if surplus > 0 or (surplus == 0 and len(data) % 2 == 0):
                 self._count("torn_words", 1)
                 joined = data
@@ -85,16 +85,18 @@ class Evt3Decoder:
         self._count("words_before_time", start - len(highs[-1:]))
         return np.concatenate([self._early_high, words[start:]]) if self._has_time else words[:0]
 
-    def _split_at_missed_wraps(self, words: np.ndarray, kinds: np.ndarray) -> Iterator[np.ndarray]:
+    def _split_at_missed_wraps(self, words: np.ndarray) -> Iterator[np.ndarray]:
         """The words in pieces, each but the first starting where time wraps unseen by the library."""
-        where = np.flatnonzero(kinds == TIME_HIGH)
+        is_high = words >> 12 == TIME_HIGH
+        # The type bits are the same in all of them, so that differences need no mask.
+        highs = np.concatenate([self._last_high, words[is_high].view("<i2")])
+        self._last_high = highs[-1:]
+        fall = highs[:-1] - highs[1:]
+        is_missed = (fall > ROLLOVER_FALL) & (fall < _LIBRARY_FALL)
         start = 0
-        if len(where):
-            highs = (words[where] & 0xFFF).astype(np.int32)
-            before = np.concatenate([highs[:1] if self._last_high is None else [self._last_high], highs[:-1]])
-            self._last_high = int(highs[-1])
-            fall = before - highs
-            for wrap in where[(fall > ROLLOVER_FALL) & (fall < _LIBRARY_FALL)].tolist():
+        if is_missed.any():
+            # The first of `highs` is the last packet's; without one, the first has no fall.
+            for wrap in np.flatnonzero(is_high)[-len(fall) :][is_missed].tolist():
                 yield words[start:wrap]
                 start = wrap
                 self._missed_us += ROLLOVER_US
@@ -108,9 +110,6 @@ class Evt3Decoder:
         return EventBatch(t, events.x, events.y, events.p, self.width, self.height)
 
 
-def _count_kinds(kinds: np.ndarray, which: tuple[int, ...]) -> int:
-    return sum(int(np.count_nonzero(kinds == kind)) for kind in which)
-
-
-def _count_unknown(data: bytes) -> int:
-    return _count_kinds(np.frombuffer(data, "<u2", len(data) // 2) >> 12, _UNKNOWN)
+def _tally(words: np.ndarray) -> list[int]:
+    """How many words there are of each of the 16 types."""
+    return np.bincount(words >> 12, minlength=16).tolist()

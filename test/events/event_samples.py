@@ -41,8 +41,11 @@ def assert_equal(actual: EventBatch, expected: EventBatch) -> None:
         assert getattr(actual, field).dtype == getattr(expected, field).dtype
 
 
+ANY_START = st.integers(0, (1 << 24) - 1)
+
+
 @st.composite
-def batches(draw, width=640, height=480, start=st.integers(0, (1 << 24) - 1)) -> EventBatch:
+def batches(draw, width=640, height=480, start=ANY_START) -> EventBatch:
     """Runs of neighbours on a row as a sensor reads them out, mixed with lone events; steps up to 16 s."""
     steps = st.one_of(st.integers(0, 3), st.integers(0, 5000), st.integers(0, 16_000_000))
     t, events = draw(start), []

@@ -102,13 +102,14 @@ def test_dvs_messages_are_those_of_ros(batch):
 
 def test_dvs_in_the_other_byte_order():
     batch = batch_of([1_500_000, 2_500_001], [3, 4], [5, 6], [1, 0])
-    other = bytearray(encode_dvs(batch, 0))
-    body = len(other) - 29
-    for offset, size in ((12, 4), (body - 12, 4), (body - 8, 4), (body - 4, 4), (body, 2), (body + 2, 2), (body + 4, 4),
-                         (body + 8, 4), (body + 14, 2), (body + 16, 2), (body + 20, 4), (body + 24, 4)):  # fmt: skip
-        other[offset : offset + size] = other[offset : offset + size][::-1]
-    other[1] = 0
-    assert_equal(DvsDecoder().decode(bytes(other)), batch)
+    data = bytearray(encode_dvs(batch, 0))
+    events = len(data) - 16 - 13
+    longs = [12, events - 12, events - 8, events - 4, events + 4, events + 8, events + 20, events + 24]
+    shorts = [events, events + 2, events + 14, events + 16]
+    for offset, size in [(offset, 4) for offset in longs] + [(offset, 2) for offset in shorts]:
+        data[offset : offset + size] = data[offset : offset + size][::-1]
+    data[1] = 0
+    assert_equal(DvsDecoder().decode(bytes(data)), batch)
 
 
 @given(batches(), st.data())

@@ -17,18 +17,11 @@ from crossspec_ros.events.images import render
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.recording import open_recording
 
+LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
 # messages, events, ON, first and last time in us, largest x and y, hash over x, y, p
 KNOWN = {
     "evt3_bag": (517, 343_474, 125_183, 7_139_845, 9_218_023, (639, 479), "02cecfa2be57c283"),
-    "libcaer_bag": (
-        201,
-        334_331,
-        181_908,
-        1_702_309_120_762_236,
-        1_702_309_122_762_222,
-        (639, 479),
-        "84265afc2e28f16e",
-    ),  # fmt: skip
+    "libcaer_bag": (201, 334_331, 181_908, *LIBCAER_SPAN_US, (639, 479), "84265afc2e28f16e"),
     "mono_bag": (2, 100, 50, 0, 99, (369, 289), "5111bccb935b06dd"),
 }
 
