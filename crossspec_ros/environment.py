@@ -55,8 +55,8 @@ def isolation() -> dict[str, str]:
 def claim_domain() -> int:
     """A ROS domain id in which nothing runs on this host; no other caller gets it while this process lives.
 
-    The claim is an abstract Unix socket: the kernel drops it with the process, however that ends, and containers
-    that share the host's network, and so its domains, share it too, which a lock file in /tmp would not.
+    The claim is an abstract Unix socket: the kernel drops it with the process, however that ends, and
+    containers that share the host's network, and so its domains, share it too; a lock file they would not.
     Raises InputError when every domain is taken.
     """
     for domain in _candidates():
@@ -70,23 +70,31 @@ def claim_domain() -> int:
             _claims.append(claim)
             return domain
         claim.close()
-    raise InputError(f"all ROS domains from {DOMAINS[0]} to {DOMAINS[-1]} are in use: end a run on this host first")
+    raise InputError(
+        f"all ROS domains {DOMAINS[0]} to {DOMAINS[-1]} are in use: end another run on this host"
+    )
 
 
 def _candidates() -> Iterator[int]:
-    """Every domain once; runs that follow each other start apart, so that none meets the last one's stragglers."""
+    """Every domain once; runs that follow each other start apart and meet no stragglers of the last one."""
     start = os.getpid() % len(DOMAINS)
     yield from DOMAINS[start:]
     yield from DOMAINS[:start]
 
 
 def _unused(domain: int) -> bool:
-    """Whether no DDS participant of this host has the domain's discovery port (RTPS 2.2, 9.6.1.1)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(("", 7400 + 250 * domain))
-        except OSError:
-            return False
+    """Whether no DDS participant of this host listens in the domain.
+
+    Its ports (RTPS 2.5, 9.6.2.3): 7400 + 250 * domain for discovery by multicast, which a participant that
+    keeps to this host lacks, and 10 + 2 * id above that for the participant of that id, which each has.
+    """
+    first = 7400 + 250 * domain
+    for port in (first, *range(first + 10, first + 30, 2)):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                return False
     return True
 
 
