@@ -1,0 +1,120 @@
+"""A run's environment: nobody hears it, it hears nobody, and the user's own settings stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from crossspec_ros import environment
+from crossspec_ros.errors import InputError
+
+TALKER = """
+import rclpy
+from std_msgs.msg import String
+rclpy.init()
+node = rclpy.create_node("talker")
+publisher = node.create_publisher(String, "isolation_test", 10)
+timer = node.create_timer(0.05, lambda: publisher.publish(String(data="heard")))
+print("up", flush=True)
+rclpy.spin(node)
+"""
+
+LISTENER = """
+import time
+import rclpy
+from std_msgs.msg import String
+rclpy.init()
+node = rclpy.create_node("listener")
+heard = []
+node.create_subscription(String, "isolation_test", heard.append, 10)
+end = time.monotonic() + float({seconds})
+while not heard and time.monotonic() < end:
+    rclpy.spin_once(node, timeout_sec=0.1)
+print(len(heard))
+"""
+
+
+@pytest.fixture
+def talker():
+    """The environment of a node that talks, for as long as the test runs."""
+    ros = environment.ros_environment(isolated=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", TALKER], env=ros, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "up\n"
+        yield ros
+        process.kill()
+
+
+def listen(ros, seconds):
+    command = [sys.executable, "-c", LISTENER.format(seconds=seconds)]
+    return subprocess.run(command, env=ros, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def test_only_the_same_run_hears_a_node(talker):
+    other = environment.ros_environment(isolated=True)
+    assert other["ROS_DOMAIN_ID"] != talker["ROS_DOMAIN_ID"]
+    assert listen(talker, seconds=20) == "1"
+    assert listen(other, seconds=1) == "0"
+
+
+def test_a_domain_with_a_foreign_node_is_not_taken(talker, monkeypatch):
+    domain = int(talker["ROS_DOMAIN_ID"])
+    assert not environment._unused(domain)
+    monkeypatch.setattr(environment, "DOMAINS", range(domain, domain + 1))
+    with pytest.raises(InputError, match=f"all ROS domains {domain} to {domain} are in use"):
+        environment.claim_domain()
+
+
+def test_a_domain_is_claimed_once_on_this_host_and_freed_with_its_process(monkeypatch):
+    code = "from crossspec_ros.environment import claim_domain; print(claim_domain(), flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        domain = int(process.stdout.readline())
+        monkeypatch.setattr(environment, "DOMAINS", range(domain, domain + 1))
+        with pytest.raises(InputError, match="in use"):
+            environment.claim_domain()
+        process.kill()
+    assert environment.claim_domain() == domain
+
+
+def test_what_the_user_has_set_stays(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", "/mine.xml")
+    ros = environment.ros_environment()
+    assert (ros["OMP_NUM_THREADS"], ros["FASTDDS_DEFAULT_PROFILES_FILE"]) == ("7", "/mine.xml")
+
+
+def test_a_domain_set_by_the_user_gives_way_to_isolation_only(monkeypatch):
+    monkeypatch.setenv("ROS_DOMAIN_ID", "0")
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET")
+    assert environment.ros_environment()["ROS_DOMAIN_ID"] == "0"
+    ros = environment.ros_environment(isolated=True)
+    assert int(ros["ROS_DOMAIN_ID"]) in environment.DOMAINS
+    assert ros["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
+
+
+@pytest.mark.parametrize(
+    ("distribution", "profile", "local"),
+    [("humble", "FASTRTPS_DEFAULT_PROFILES_FILE", "1"), ("jazzy", "FASTDDS_DEFAULT_PROFILES_FILE", None)],
+)
+def test_each_distribution_gets_its_own_variables(monkeypatch, distribution, profile, local):
+    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "ROS_LOCALHOST_ONLY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROS_DISTRO", distribution)
+    ros = environment.ros_environment(isolated=True)
+    assert [name for name in ros if name.endswith("_DEFAULT_PROFILES_FILE")] == [profile]
+    assert ros.get("ROS_LOCALHOST_ONLY") == local
+
+
+def test_the_profile_has_the_segment_that_is_looked_for_and_small_containers_go_without(monkeypatch):
+    monkeypatch.delenv("FASTDDS_DEFAULT_PROFILES_FILE", raising=False)
+    needed = environment.PARTICIPANTS * environment.SEGMENT_BYTES
+    monkeypatch.setattr(environment, "_free_shared_memory", lambda: needed)
+    profile = environment.transport_variables()["FASTDDS_DEFAULT_PROFILES_FILE"]
+    assert ElementTree.parse(profile).findtext(".//{*}segment_size") == str(environment.SEGMENT_BYTES)
+    monkeypatch.setattr(environment, "_free_shared_memory", lambda: needed - 1)
+    assert "FASTDDS_DEFAULT_PROFILES_FILE" not in environment.transport_variables()

@@ -1,0 +1,78 @@
+"""The repository is one ROS package that declares and installs what it uses."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rclpy.serialization import deserialize_message
+from rosbags.rosbag2 import Reader
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_SUFFIX = {"cv_bridge", "launch", "launch_ros", "rclpy"}
+"""ROS packages whose names do not show that they are."""
+
+
+def test_every_ros_package_that_is_imported_is_declared():
+    manifest = ElementTree.parse(ROOT / "package.xml")
+    declared = {element.text for element in manifest.iter() if element.tag.endswith("depend")}
+    sources = [*(ROOT / "crossspec_ros").rglob("*.py"), *(ROOT / "launch").glob("*.py")]
+    imported = {
+        name
+        for path in sources
+        for name in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+        if name in WITHOUT_SUFFIX or name.endswith(("_msgs", "_interfaces"))
+    }
+    assert "rclpy" in imported
+    assert imported <= declared
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        (".", {"crossspec_ros": "(ros.ament_python)"}),
+        ("interfaces", {"dvs_msgs": "(ros.ament_cmake)", "event_camera_msgs": "(ros.ament_cmake)"}),
+    ],
+)
+def test_colcon_sees_ros_packages_and_nothing_else(folder, expected, tmp_path):
+    colcon = shutil.which("colcon", path=str(Path(sys.executable).parent)) or shutil.which("colcon")
+    if colcon is None:
+        pytest.skip("colcon is not installed")
+    command = [colcon, "--log-base", str(tmp_path), "list", "--base-paths", str(ROOT / folder)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {line.split()[0]: line.split()[2] for line in listed} == expected
+
+
+def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
+    command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(tmp_path / "build")]
+    command += ["egg_info", "--egg-base", str(tmp_path), "install", "--prefix", str(tmp_path / "install")]
+    command += ["--single-version-externally-managed", "--record", str(tmp_path / "record")]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    # Debian puts another folder between the prefix and share.
+    share = next((tmp_path / "install").rglob("share/crossspec_ros"))
+    for folder in ("config", "launch", "models", "rosbags"):
+        files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file()}
+        files = {path for path in files if "__pycache__" not in path.parts}
+        assert {path for path in files if not (share / path).is_file()} == set()
+    nodes = next((tmp_path / "install").rglob("lib/crossspec_ros"))
+    assert {path.name for path in nodes.iterdir()} == {
+        "captioner",
+        "crossspec",
+        "dsec_player",
+        "synchronizer",
+    }
+
+
+def test_the_packet_type_fits_recordings_of_its_driver(shared):
+    from event_camera_msgs.msg import EventPacket
+
+    with Reader(shared / "data" / "events_real" / "evt3_bag") as bag:
+        _, _, payload = next(bag.messages())
+    packet = deserialize_message(bytes(payload), EventPacket)
+    assert (packet.width, packet.height, packet.encoding, packet.is_bigendian) == (640, 480, "evt3", False)
+    assert (packet.header.frame_id, packet.seq, len(packet.events)) == ("0293", 5590, 2048)

@@ -1,0 +1,82 @@
+"""The set-up repeats only what is due and says why it stops."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import setup_env
+from setup_env import SetupError, Step
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """A run of three steps, which returns the names of those that were due, and the file of the second."""
+    pins = tmp_path / "pins"
+    pins.write_text("a==1")
+
+    def run(broken: str = "") -> list[str]:
+        done: list[str] = []
+
+        def work(name: str) -> None:
+            if name == broken:
+                raise SetupError(name)
+            done.append(name)
+
+        inputs: dict[str, list[str | Path]] = {"first": ["x"], "second": [pins], "third": []}
+        due = [Step(name, name, inputs[name], lambda name=name: work(name)) for name in inputs]
+        try:
+            setup_env.run_steps(due, tmp_path / "stamps")
+        except SetupError as error:
+            done.append(f"{error} failed")
+        return done
+
+    return run, pins
+
+
+def test_steps_run_once(plan):
+    run, _ = plan
+    assert run() == ["first", "second", "third"]
+    assert run() == []
+
+
+def test_a_failed_step_is_taken_up_again(plan):
+    run, _ = plan
+    assert run(broken="second") == ["first", "second failed"]
+    assert run() == ["second", "third"]
+
+
+def test_a_changed_input_repeats_its_step_and_all_after_it(plan):
+    run, pins = plan
+    run()
+    pins.write_text("a==2")
+    assert run() == ["second", "third"]
+
+
+@pytest.mark.parametrize("version", [(3, 9), (3, 14)])
+def test_a_python_without_wheels_is_refused(version):
+    with pytest.raises(SetupError, match=r"Python 3.10 to 3.13 is needed and this is 3.\d+; .* PYTHON="):
+        setup_env.check_machine("", version)
+
+
+def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(SetupError, match=r"no C\+\+ compiler .* sudo apt install g"):
+        setup_env.check_machine("", (3, 11))
+
+
+def test_a_failing_command_stops_with_its_own_words(monkeypatch, tmp_path):
+    monkeypatch.setattr(setup_env, "LOG", tmp_path / "log")
+    command = [sys.executable, "-c", "raise SystemExit('no space left')"]
+    with pytest.raises(SetupError, match="no space left"):
+        setup_env.run(command)
+    assert "no space left" in (tmp_path / "log").read_text()
+
+
+def test_the_machines_ros_is_used_where_it_is_sourced():
+    alone = [step.name for step in setup_env.steps("")]
+    sourced = [step.name for step in setup_env.steps("humble")]
+    assert [name for name in alone if name not in sourced] == ["ros"]
