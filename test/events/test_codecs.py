@@ -52,6 +52,12 @@ def test_libcaer_round_trip(batch):
     assert_equal(LibcaerDecoder(640, 480).decode(libcaer(batch)), batch)
 
 
+@pytest.mark.parametrize(("decoder", "encode"), [(MonoDecoder, mono), (LibcaerDecoder, libcaer)])
+def test_coordinates_have_15_bits(decoder, encode):
+    batch = batch_of([0], [32_767], [32_767], [1], 32_768, 32_768)
+    assert_equal(decoder(32_768, 32_768).decode(encode(batch)), batch)
+
+
 def test_libcaer_wraps_within_a_packet_but_small_steps_back_are_none():
     epoch_us, top = 1_700_000_000_000_000, (1 << 31) - 2
     batch = batch_of(

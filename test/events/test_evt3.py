@@ -90,8 +90,9 @@ def test_time_is_unknown_until_a_low_follows_a_high():
 
 def test_events_outside_the_sensor_are_dropped_and_counted():
     decoder = Evt3Decoder(10, 4)
-    batch = decoder.decode(words(HIGH, LOW, Y | 3, X | 9, X | 10, BASE | 8, V12 | 0xF, Y | 4, X | 1))
+    batch = decoder.decode(words(HIGH, LOW, Y | 3, X | 9, X | 10, BASE | 8, V12 | 0xF))
     assert batch.x.tolist() == [9, 8, 9]
+    assert len(decoder.decode(words(Y | 4, X | 1))) == 0
     assert decoder.damage == {"events_outside_sensor": 4}
 
 
@@ -122,6 +123,12 @@ def test_a_long_stream_cut_anywhere_goes_on():
     rng = np.random.default_rng(1)
     cuts = [0, *np.cumsum(rng.integers(100, 2000, 20)).tolist(), len(stream)]
     assert_equal(decode(*(stream[a:b] for a, b in pairwise(cuts))), decode(stream))
+
+
+def test_when_both_readings_make_sense_a_packet_of_whole_words_stands_alone():
+    torn = words(HIGH, LOW, Y, X | 1)[:-1]
+    assert decode(torn, words(X | 2)).x.tolist() == [2]
+    assert decode(torn, words(X | 1)[1:]).x.tolist() == [1]
 
 
 def test_a_truncated_packet_does_not_spoil_the_next():
@@ -178,6 +185,7 @@ def test_vectors_are_used_where_they_pay():
     row = batch_of(np.zeros(32), np.arange(100, 132), np.full(32, 7), np.ones(32))
     expected = (HIGH, LOW, Y | 7, BASE | ON | 100, V12 | 0xFFF, V12 | 0xFFF, V8 | 0xFF)
     assert encode_evt3(row) == words(*expected)
+    assert encode_evt3(row[:3]) == words(HIGH, LOW, Y | 7, BASE | ON | 100, V8 | 0x7)
     assert encode_evt3(row[:2]) == words(HIGH, LOW, Y | 7, X | ON | 100, X | ON | 101)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from rosbags.typesys import get_types_from_msg
 from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
@@ -80,6 +82,8 @@ def decode_all(messages):
     packets = [typestore().deserialize_cdr(m.data, EVENT_PACKET) for m in messages if m.kind == "events"]
     assert [p.seq for p in packets] == list(range(len(packets)))
     assert {(p.width, p.height, p.encoding) for p in packets} == {(320, 240, "evt3")}
+    # Every packet carries a time, also one without events.
+    assert all(p.events[1] >> 4 == 0x8 and p.events[3] >> 4 == 0x6 for p in packets)
     return [decoder.decode(p.events.tobytes(), p.time_base) for p in packets]
 
 
@@ -145,6 +149,13 @@ def test_the_message_definition_is_the_drivers():
     # As rosbag2 recorded it beside the real driver.
     expected = "RIHS01_d6fa176260b1f37e5a40845305315e150a0f18191241eb64f407442aa29844aa"
     assert typestore().hash_rihs01(EVENT_PACKET) == expected
+
+
+def test_the_message_definitions_are_those_we_build():
+    folder = Path(__file__).parents[2] / "interfaces"
+    for file in folder.glob("*/msg/*.msg"):
+        name = f"{file.parent.parent.name}/msg/{file.stem}"
+        assert typestore().fielddefs[name] == get_types_from_msg(file.read_text(), name)[name]
 
 
 def test_messages_come_in_the_order_of_their_stamps(tmp_path):
