@@ -1,17 +1,19 @@
 # Each target sets up .venv by itself and does not repeat what is there; see scripts/setup_env.py.
 PYTHON ?= python3
 BIN := .venv/bin
+# On a sourced ROS, .venv is an overlay like any other; without ROS nothing needs to be sourced.
+OVERLAY := $(if $(and $(ROS_DISTRO),$(AMENT_PREFIX_PATH)),. .venv/local_setup.sh &&)
 
 .PHONY: demo test setup clean
 
 demo: setup  ## replay the sample bag through the ROS 2 nodes and print its captions
-	@$(BIN)/crossspec replay rosbags/synthetic_drive --isolated
+	@$(OVERLAY) $(BIN)/crossspec replay rosbags/synthetic_drive --isolated
 
 test: setup  ## lint, types, tests
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest
+	@$(OVERLAY) $(BIN)/python -m pytest
 
 setup:
 	@$(PYTHON) scripts/setup_env.py
