@@ -1,0 +1,1 @@
+"""Proposers, the verifier and the decoder that drives them."""

@@ -1,0 +1,1 @@
+"""Synthetic driving world, datasets, and training of the tiny models."""

@@ -1,0 +1,79 @@
+"""Training windows of the synthetic world, drawn once to disk and resumable.
+
+Window i is the last of a short drive with seed i, so that every window is of another drive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import event_images
+from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
+from crossspec_ros.training.world.scene import Scene, drive
+from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.resize import resize_shortest
+
+FRAMES, EVENT_IMAGES, SIDE = 8, 5, 64
+HELD_OUT = 1_000_000
+"""Seeds from here on are never trained on."""
+
+Draw = Callable[[int], NDArray[np.uint8]]
+
+
+def scenes_of(seed: int) -> list[Scene]:
+    """A drive whose last scene but one is training window `seed`; a later scene follows so that things can leave."""
+    return drive(seed, 3 + seed % 4)
+
+
+def frame_window(seed: int) -> NDArray[np.uint8]:
+    """(8, 64, 64, 3) uint8 RGB: the frames that the synchronizer would choose, at a random phase of the camera."""
+    scenes = scenes_of(seed)
+    start = len(scenes) - 2
+    phase = np.random.default_rng([seed, 0xF0]).uniform(0, FRAME_PERIOD_S)
+    grid = WindowGrid(slots=FRAMES)
+    stamps = {}
+    for t in np.arange(start + phase, start + 1, FRAME_PERIOD_S):
+        stamps.setdefault(grid.slot(int(t * 1e9)), t)
+    return np.stack([_square(frame(scenes, seed, t, (160, 120))) for t in stamps.values()])
+
+
+def event_window(seed: int) -> NDArray[np.uint8]:
+    """(5, 64, 64, 3) uint8 RGB event images; the sensor sees 33 pictures a second, enough for pictures this small."""
+    scenes = scenes_of(seed)
+    start = len(scenes) - 2
+    batch = EventBatch.concat(list(events(scenes, seed, start, start + 1, rate_hz=33)))
+    return np.stack([_square(image) for image, _ in event_images(batch, EVENT_IMAGES)])
+
+
+def _square(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    small = resize_shortest(image, SIDE)
+    left = (small.shape[1] - SIDE) // 2
+    return small[:, left : left + SIDE]
+
+
+def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None]) -> NDArray[np.uint8]:
+    """The windows of `seeds` as one array on disk; goes on where an earlier call stopped.
+
+    Args:
+        progress: called with the number of windows that are there.
+    """
+    cv2.setNumThreads(1)
+    done_file = path.with_suffix(".json")
+    shape = (len(seeds), *draw(seeds[0]).shape)
+    done = json.loads(done_file.read_text())["windows"] if done_file.exists() and path.exists() else 0
+    data = open_memmap(path, "r+" if done else "w+", np.uint8, shape)
+    for i in range(done, len(seeds)):
+        data[i] = draw(seeds[i])
+        if (i + 1) % 200 == 0 or i + 1 == len(seeds):
+            data.flush()
+            done_file.write_text(json.dumps({"windows": i + 1}))
+            progress(i + 1)
+    return data

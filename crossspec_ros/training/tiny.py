@@ -1,0 +1,130 @@
+"""`crossspec train tiny`: both tiny models from nothing, one process and one core each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import time
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+from crossspec_ros.errors import InputError
+
+_WINDOWS = {"target": 28_000, "draft": 9_000}
+_STEPS = {"target": 3_600, "draft": 4_200}
+_BATCH = {"target": 16, "draft": 32}
+_RATE = {"target": 8e-4, "draft": 1e-3}
+_HELD_OUT = 192
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes on."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from crossspec_ros.training.tokenizer import train_tokenizers
+
+    started = time.monotonic()
+    work, out = Path(args.work), Path(args.out)
+    for name, tokenizer in zip(("target", "draft"), train_tokenizers(), strict=True):
+        (work / name).mkdir(parents=True, exist_ok=True)
+        tokenizer.save(str(work / name / "tokenizer.json"))
+    context = multiprocessing.get_context("spawn")
+    news: Queue[tuple[str, str, int, int, str]] = context.Queue()
+    workers = [
+        context.Process(target=_work, args=(name, work, out, args.shrink, news), daemon=True) for name in ("target", "draft")
+    ]
+    columns = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns) as progress:
+        tasks = {w.name: progress.add_task(name) for w, name in zip(workers, ("target", "draft"), strict=True)}
+        by_model = dict(zip(("target", "draft"), tasks.values(), strict=True))
+        for worker in workers:
+            worker.start()
+        while any(worker.is_alive() for worker in workers) or not news.empty():
+            try:
+                name, phase, done, total, note = news.get(timeout=1)
+            except multiprocessing.queues.Empty:  # type: ignore[attr-defined]
+                continue
+            progress.update(by_model[name], description=f"{name}: {phase} {note}", completed=done, total=total)
+    if any(worker.exitcode for worker in workers):
+        raise InputError(f"training stopped; mend what the error above says and repeat the command: '{work}' goes on from there")
+    minutes = (time.monotonic() - started) / 60
+    _plot(work, out)
+    print(f"trained in {minutes:.0f} minutes: {out}")
+    return 0
+
+
+def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, str, int, int, str]]) -> None:
+    import torch
+    from tokenizers import Tokenizer
+
+    from crossspec_ros.training import dataset
+    from crossspec_ros.training.fit import Labels, Recipe, fit
+    from crossspec_ros.training.models import Student
+
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    windows, steps, held = _WINDOWS[name] // shrink, _STEPS[name] // shrink, max(_HELD_OUT // shrink, 8)
+    draw = dataset.frame_window if name == "target" else dataset.event_window
+    train, test = range(windows), range(dataset.HELD_OUT, dataset.HELD_OUT + held)
+    folder = work / name
+    held_images = dataset.build(folder / "held_out.npy", draw, test, lambda _: None)
+    images = dataset.build(folder / "windows.npy", draw, train, lambda n: news.put((name, "drawing windows", n, windows, "")))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    student = Student.create(name, tokenizer)
+    with_color = name == "target"
+    labels, held_labels = Labels(train, tokenizer, with_color), Labels(test, tokenizer, with_color)
+    recipe = Recipe(steps, _BATCH[name], _RATE[name])
+
+    def report(step: int, loss: float) -> None:
+        news.put((name, "training", step, steps, f"loss {loss:.3f}"))
+
+    fit(student, images, labels, (held_images, held_labels), recipe, folder, report)
+    _save(student, name, folder, out / name)
+
+
+def _save(student: object, name: str, folder: Path, out: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    from crossspec_ros.training.models import Student
+    from crossspec_ros.vlm.eventgpt import EventGPT, released_state
+
+    assert isinstance(student, Student)
+    out.mkdir(parents=True, exist_ok=True)
+    model = student.model.to(torch.bfloat16)
+    if isinstance(model, EventGPT):
+        save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
+        config = model.config.to_diff_dict() | {
+            "model_type": "EventChat_llama", "architectures": ["EventChatModel"], "mm_visual_tower": "clip",
+            "event_feature_adaptor": True, "mm_use_im_start_end": True, "dtype": "bfloat16",
+        }
+        (out / "config.json").write_text(json.dumps(config, indent=1))
+        (out / "clip").mkdir(exist_ok=True)
+        (out / "clip" / "config.json").write_text(json.dumps(model.vision_config.to_diff_dict(), indent=1))
+    else:
+        model.save_pretrained(out)
+    shutil.copy(folder / "tokenizer.json", out)
+
+
+def _plot(work: Path, out: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    for name in ("target", "draft"):
+        points = [json.loads(line) for line in (work / name / "curve.jsonl").read_text().splitlines()]
+        steps = [p["step"] for p in points]
+        axes[0].plot(steps, [p["loss"] for p in points], alpha=0.4, label=f"{name}, training")
+        axes[0].plot(steps, [p["held_out_loss"] for p in points], label=f"{name}, held out")
+        axes[1].plot(steps, [100 * p["held_out_exact"] for p in points], label=f"{name}, captions exact")
+        axes[1].plot(steps, [100 * p["held_out_tokens"] for p in points], "--", label=f"{name}, tokens")
+    axes[0].set(xlabel="step", ylabel="cross entropy (nats a token)", yscale="log")
+    axes[1].set(xlabel="step", ylabel="held out, right (%)")
+    for axis in axes:
+        axis.legend()
+        axis.grid(alpha=0.3)
+    figure.savefig(out / "learning_curves.png", dpi=110)

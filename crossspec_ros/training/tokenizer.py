@@ -1,0 +1,37 @@
+"""The tiny pair's tokenizers: one byte-level BPE vocabulary, and above it each model's own special tokens.
+
+As with Vicuna's descendants, ids of the common vocabulary mean the same to both models and ids above it do not.
+"""
+
+from __future__ import annotations
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from crossspec_ros.training.world.grammar import QUESTION, caption
+from crossspec_ros.training.world.scene import drive
+from crossspec_ros.vlm.prompts import EVENT_END, EVENT_START, VIDEO, draft_prompt, target_prompt
+
+_VOCABULARY = 768
+
+
+def train_tokenizers(drives: int = 2000) -> tuple[Tokenizer, Tokenizer]:
+    """(target's, draft's) tokenizer, trained on the captions of that many drives and on both prompts."""
+    prompts = ["".join(prompt) for prompt in (target_prompt(QUESTION), draft_prompt(QUESTION))] * 200
+    captions = [caption(scene) for seed in range(drives) for scene in drive(seed, 2)]
+    base = Tokenizer(models.BPE())
+    base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    base.decoder = decoders.ByteLevel()
+    base.train_from_iterator(
+        captions + prompts,
+        trainers.BpeTrainer(
+            vocab_size=_VOCABULARY,
+            special_tokens=["<unk>", "<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    base.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    target, draft = Tokenizer.from_str(base.to_str()), Tokenizer.from_str(base.to_str())
+    target.add_special_tokens(["<image>", VIDEO])
+    draft.add_special_tokens(["<ev_patch>", EVENT_START, EVENT_END])
+    return target, draft

@@ -1,0 +1,1 @@
+"""EventGPT and Video-LLaVA: modules, inputs, loading."""
