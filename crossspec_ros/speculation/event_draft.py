@@ -1,0 +1,56 @@
+"""The event draft: EventGPT captions the event images in a thread of its own while the target prefills."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.eventgpt import EVENT_TOKEN_ID
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.preprocess import clip_pixels
+from crossspec_ros.vlm.prompts import draft_prompt
+
+
+class EventDraft:
+    """One window's draft; `run` works, and `tokens` may be read at any time from any thread."""
+
+    def __init__(self, pair: ModelPair, event_images: np.ndarray, question: str, max_new_tokens: int) -> None:
+        self._pair, self._images, self._question, self._limit = pair, event_images, question, max_new_tokens
+        self._tokens: list[int] = []
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens so far, end-of-sequence included."""
+        return self._tokens.copy()
+
+    @property
+    def text(self) -> str:
+        return self._pair.draft_tokenizer.decode(self._tokens).strip()
+
+    def proposal(self) -> list[int]:
+        """The tokens so far up to the first that the target's vocabulary does not share."""
+        tokens = self.tokens
+        return tokens[: next((i for i, token in enumerate(tokens) if token >= self._pair.shared_ids), len(tokens))]
+
+    @torch.inference_mode()
+    def run(self, trace: Trace, cancel: threading.Event) -> None:
+        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until the end or `cancel`."""
+        model, tokenizer = self._pair.draft, self._pair.draft_tokenizer
+        cache = DynamicCache(config=model.config)
+        with trace.span("event_encode"):
+            event_tokens = model.encode_events(clip_pixels(self._images, self._pair.event_image_size))
+        with trace.span("draft_prefill"):
+            before, after = draft_prompt(self._question)
+            ids = [*tokenizer.encode(before).ids, EVENT_TOKEN_ID, *tokenizer.encode(after, add_special_tokens=False).ids]
+            self._append(cache, model.embed_prompt(torch.tensor(ids), event_tokens))
+        with trace.span("draft_decode"):
+            while not cancel.is_set() and self._tokens[-1] != self._pair.eos_id and len(self._tokens) < self._limit:
+                self._append(cache, model.get_input_embeddings()(torch.tensor([self._tokens[-1:]])))
+
+    def _append(self, cache: DynamicCache, inputs: torch.Tensor) -> None:
+        logits = self._pair.draft(inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+        self._tokens.append(int(logits[0, -1].argmax()))
