@@ -29,6 +29,8 @@ class Decoder(Protocol):
         cancel: threading.Event,
     ) -> Caption: ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Outcome:

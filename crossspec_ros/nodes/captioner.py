@@ -26,6 +26,9 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
+DISCOVERY_S = 5.0
+"""Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
+
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -89,7 +92,8 @@ class CaptionerNode(LifecycleNode):
         for topic, kind in topics.items():
             self._outputs[topic] = self.create_publisher(kind, f"~/{topic}", RELIABLE)
         self._worker = CaptionWorker(self._decoder, self._params.question, self._publish_draft, self._finish)
-        # Last, because a player takes it as the sign to start.
+        # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
+        self._await_synchronizer()
         self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
         return super().on_activate(state)
 
@@ -104,6 +108,7 @@ class CaptionerNode(LifecycleNode):
         for subscription in self._inputs:
             self.destroy_subscription(subscription)
         self._inputs.clear()
+        self._decoder.close()
         del self._decoder
         return super().on_cleanup(state)
 
@@ -116,6 +121,13 @@ class CaptionerNode(LifecycleNode):
         self._end_worker()
         if self._summary.counts:
             print(self._summary.table(), flush=True)
+
+    def _await_synchronizer(self) -> None:
+        """Whoever sees a publisher has been seen by it; without any synchronizer go on after a while."""
+        deadline_s = time.monotonic() + DISCOVERY_S
+        topics = [subscription.topic_name for subscription in self._inputs]
+        while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
+            time.sleep(0.02)
 
     def _end_worker(self) -> None:
         if self._worker is not None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 from fakes import FakeDecoder
 
 from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.run import run
 
+# About what real models take; meanwhile every node discovers every other.
+LOAD_S = 4.0
+
+
+def load(params):
+    time.sleep(LOAD_S)
+    return FakeDecoder()
+
+
 if __name__ == "__main__":
-    run(lambda: CaptionerNode(load=lambda params: FakeDecoder()))
+    run(lambda: CaptionerNode(load=load))

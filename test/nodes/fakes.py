@@ -13,6 +13,9 @@ class FakeDecoder:
         self.fail = fail
         self.cancelled = []
 
+    def close(self):
+        pass
+
     def caption(self, window, question, trace, on_draft, cancel):
         if self.fail:
             raise RuntimeError("out of memory")
