@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from crossspec_ros.cli import main
 
 HEAVY = ("torch", "numpy", "rclpy", "cv2", "h5py", "transformers", "yaml")
@@ -20,13 +18,6 @@ def test_help_loads_nothing_heavy():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "replay" in result.stdout and result.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.fixture
-def models(tmp_path):
-    path = tmp_path / "models"
-    path.mkdir()
-    return path
 
 
 def sentence(capsys, *arguments):
@@ -46,7 +37,14 @@ def test_models_that_are_not_there(capsys, tmp_path, shared):
     assert "there are no models" in sentence(capsys, "replay", bag, "--models", tmp_path / "none")
 
 
-def test_options_and_configuration_that_do_not_fit(capsys, tmp_path, shared, models):
+def test_options_and_configuration_that_do_not_fit(capsys, tmp_path, shared):
+    models = tmp_path / "models"
+    for file, content in (
+        ("target", '{"vision_config": {"image_size": 64}}'),
+        ("draft/clip", '{"image_size": 64}'),
+    ):
+        (models / file).mkdir(parents=True)
+        (models / file / "config.json").write_text(content)
     bag = shared / "data" / "events_real" / "evt3_bag"
     assert "from 0.01 to 100" in sentence(capsys, "replay", bag, "--models", models, "--rate", "0")
     assert "mode is 'x'" in sentence(capsys, "replay", bag, "--models", models, "--mode", "x")

@@ -164,7 +164,7 @@ class CaptionerNode(LifecycleNode):
         window = outcome.window
         if self._origin_ns is None:
             self._origin_ns = window.start_ns
-        level, message, values = DiagnosticStatus.OK, "", {}
+        values: dict[str, object] = {}
         if outcome.caption is None:
             if outcome.skipped:
                 self._summary.count(windows=1, skipped=1)

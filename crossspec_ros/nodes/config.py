@@ -11,7 +11,7 @@ from crossspec_ros.nodes.params import PARAMS, Value, check_values, nearest
 
 
 def read_config(path: Path) -> dict[str, dict[str, Value]]:
-    """The parameters of every node, defaults included; raises InputError with the file and the remedy."""
+    """The parameters that the file sets, by node; raises InputError with the file and the remedy."""
     try:
         content = yaml.safe_load(path.read_text()) or {}
     except OSError as error:
@@ -27,9 +27,10 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
         if section and (not isinstance(given, dict) or len(section) > 1):
             raise InputError(f"the configuration {path} must hold {node}'s parameters under ros__parameters")
         try:
-            values[node] = check_values(node, given or {})
+            checked = check_values(node, given or {})
         except InputError as error:
             raise InputError(f"the configuration {path} does not fit: {error}") from None
+        values[node] = {name: checked[name] for name in given or {}}
     for unknown in content:
         raise InputError(
             f"the configuration {path} names no node with {unknown}: {nearest(str(unknown), list(PARAMS))}"

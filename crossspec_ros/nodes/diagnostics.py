@@ -26,7 +26,9 @@ class Diagnostics:
     def _publish(self) -> None:
         now = time.monotonic()
         seconds, self._stamp = now - self._stamp, now
-        readings = {part: (dict(flow), dict(wrong)) for part, (flow, wrong) in self._read().items()}
+        readings: dict[str, Reading] = {
+            part: (dict(flow), dict(wrong)) for part, (flow, wrong) in self._read().items()
+        }
         message = DiagnosticArray()
         message.header.stamp = self._node.get_clock().now().to_msg()
         for part, (flow, wrong) in readings.items():

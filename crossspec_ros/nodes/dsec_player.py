@@ -11,6 +11,7 @@ from pathlib import Path
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -41,7 +42,7 @@ class PlayerNode(Node):
         self._grid = WindowGrid()
         self._recording = open_recording(Path(self._params.path))
         self._event_type = self._recording.event_type.replace("/msg/", "/")
-        self._topics = {
+        self._topics: dict[str, Publisher] = {
             "events": self.create_publisher(
                 message_class(self._event_type), "event_camera/events", reliable(1000)
             )

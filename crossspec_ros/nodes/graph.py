@@ -48,49 +48,57 @@ def replay_graph(
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
 
+    The synchronizer publishes images as small as the models want them, unless the configuration sets a size.
     Raises InputError for a recording, models or a configuration that cannot work.
     """
     config = config or share_dir() / "config" / "replay.yaml"
-    values = read_config(config)
+    configured = read_config(config)
     recording = open_recording(path)
     recording.close()
-    event_type = recording.event_type.replace("/msg/", "/")
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
-
-    synchronizer: dict[str, Value] = {
-        "event_type": event_type,
-        "image_transport": "raw" if raw else "compressed",
-    }
-    captioner = _given(question=question, mode=mode, models=None if models is None else str(models))
-    player = _given(rate=rate) | {
-        "path": str(path.resolve()),
-        "max_lateness_s": values["synchronizer"]["max_lateness_s"],
-    }
-    overrides = {"synchronizer": synchronizer, "captioner": captioner, "dsec_player": player}
-    for node in PARAMS:
-        values[node] = check_values(node, values[node] | overrides[node])
-    captioner["models"] = str(_models_dir(str(values["captioner"]["models"])))
-
-    remaps = {
+    folder = models or Path(str(configured["captioner"].get("models", "")) or share_dir() / "models" / "tiny")
+    lateness = check_values("synchronizer", configured["synchronizer"])["max_lateness_s"]
+    overrides: dict[str, dict[str, Value]] = {
         "synchronizer": {
-            "events": EVENTS_TOPIC,
-            "image": IMAGE_TOPIC if raw else f"{IMAGE_TOPIC}/compressed",
+            **image_sizes(folder),
+            **configured["synchronizer"],
+            "event_type": recording.event_type.replace("/msg/", "/"),
+            "image_transport": "raw" if raw else "compressed",
         },
+        "captioner": {**_given(question=question, mode=mode), "models": str(folder.resolve())},
+        "dsec_player": {**_given(rate=rate), "path": str(path.resolve()), "max_lateness_s": lateness},
+    }
+    for node, values in overrides.items():
+        check_values(node, values)
+    image = IMAGE_TOPIC if raw else f"{IMAGE_TOPIC}/compressed"
+    remaps = {
+        "synchronizer": {"events": EVENTS_TOPIC, "image": image},
         "captioner": {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")},
         "dsec_player": {"report": "captioner/report"},
     }
     return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in PARAMS]
 
 
-def _given(**arguments: Value | None) -> dict[str, Value]:
-    return {name: value for name, value in arguments.items() if value is not None}
+def image_sizes(models: Path) -> dict[str, Value]:
+    """The shortest edges in pixels that a pair of checkpoints looks at, read without loading them.
 
-
-def _models_dir(models: str) -> Path:
-    path = Path(models).expanduser() if models else share_dir() / "models" / "tiny"
-    if not path.is_dir():
+    Raises InputError when `models` is not the folder of a pair.
+    """
+    if not models.is_dir():
         raise InputError(
-            f"there are no models in '{path}': give the folder of a target and a draft checkpoint with "
+            f"there are no models in '{models}': give the folder of a target and a draft checkpoint with "
             f"--models, or train the tiny pair with crossspec train tiny"
         )
-    return path.resolve()
+    try:
+        target = json.loads((models / "target" / "config.json").read_text())["vision_config"]
+        draft = json.loads((models / "draft" / "clip" / "config.json").read_text())
+        return {"frame_size": int(target["image_size"]), "event_image_size": int(draft["image_size"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"the models in '{models}' lack a readable target/config.json or draft/clip/config.json "
+            f"({error}): give a folder like models/tiny"
+        ) from None
+
+
+def _given(**arguments: Value | None) -> dict[str, Value]:
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import rclpy
 from rclpy.executors import ExternalShutdownException
+from rclpy.node import Node
 
 from crossspec_ros.errors import InputError
 
@@ -26,9 +27,9 @@ N = TypeVar("N", bound=Runnable)
 
 
 def run(
-    make: Callable[[], N], args: Sequence[str] | None = None, work: Callable[[N], None] = rclpy.spin
+    make: Callable[[], N], args: Sequence[str] | None = None, work: Callable[[N], None] | None = None
 ) -> None:
-    """Make a node and `work` with it, that is, spin it.
+    """Make a node and `work` with it; spin it where no work is given.
 
     Returns when the work is done, after Ctrl-C and after SIGTERM. Exits with one sentence and code 2 on bad
     input, code 1 when something due did not come in time.
@@ -37,7 +38,10 @@ def run(
     try:
         rclpy.init(args=None if args is None else list(args))
         node = make()
-        work(node)
+        if work:
+            work(node)
+        else:
+            rclpy.spin(cast(Node, node))
     except (InputError, TimeoutError) as error:
         print(f"crossspec: error: {error}", file=sys.stderr, flush=True)
         sys.exit(2 if isinstance(error, InputError) else 1)

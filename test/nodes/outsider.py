@@ -10,6 +10,7 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, Header, String
 
@@ -26,6 +27,7 @@ TOPICS = {
     "/captioner/acceptance_length": Float64,
     **{f"/captioner/latency/{stage}": Float64 for stage in STAGES},
     "/diagnostics": DiagnosticArray,
+    "/clock": Clock,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from outsider import outsider
+from stand_ins import write_models
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.graph import Process, replay_graph
 from crossspec_ros.nodes.supervisor import supervise
 
@@ -29,7 +32,7 @@ class Fake(Process):
 
 
 def graph(path, models, **arguments):
-    synchronizer, captioner, player = replay_graph(path, models, **arguments)
+    synchronizer, captioner, player = replay_graph(path, write_models(models / "models"), **arguments)
     player.parameters.update({"startup_timeout_s": 20.0, "caption_timeout_s": 20.0})
     return [synchronizer, Fake(*vars(captioner).values()), player]
 
@@ -53,6 +56,17 @@ def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
             "frames:0 event_images:5"
         ] * 3
         assert len(observer["/synchronizer/event_image"]) == 15
+
+
+def test_a_damaged_recording_is_told_and_nothing_is_waited_for(bag, tmp_path, capfd):
+    damaged = shutil.copytree(bag, tmp_path / "bag", copy_function=shutil.copyfile)
+    file = next(damaged.glob("*.db3"))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+    try:
+        code, told = supervise(graph(damaged, tmp_path, rate=50.0), environment()), capfd.readouterr().err
+    except InputError as error:
+        code, told = 2, str(error)
+    assert code == 2 and str(damaged) in told
 
 
 def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, capfd):
