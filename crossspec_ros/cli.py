@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _convert):
+    for register in (_replay, _synth, _convert, _train, _bench):
         register(subparsers)
     args = parser.parse_args(arguments)
     try:
@@ -58,6 +58,49 @@ def _convert(subparsers: Subparsers) -> None:
     parser.add_argument("destination", type=Path, help="the bag directory to write")
     convert = _lazily("crossspec_ros.events.convert:convert")
     parser.set_defaults(handler=lambda args: convert(args.source, args.destination))
+
+
+def _synth(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "synth", help="write a drive through the synthetic world as a DSEC sequence"
+    )
+    parser.add_argument("out", type=Path, help="the directory to write")
+    parser.add_argument("--seconds", type=int, default=9, help="length of the drive [9]")
+    parser.add_argument(
+        "--seed", type=int, default=1_000_001, help="which drive; below 1000000 are training's [1000001]"
+    )
+    parser.set_defaults(handler=_lazily("crossspec_ros.training.synth:run"))
+
+
+def _train(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("train", help="train models")
+    models = parser.add_subparsers(required=True, metavar="MODELS")
+    tiny = models.add_parser(
+        "tiny", help="the tiny pair on the synthetic world, on two CPU cores in under an hour"
+    )
+    tiny.add_argument(
+        "--out", type=Path, default=Path("models/tiny"), help="folder for the models [models/tiny]"
+    )
+    tiny.add_argument(
+        "--work",
+        type=Path,
+        default=Path("build/tiny"),
+        help="folder for windows and checkpoints [build/tiny]",
+    )
+    tiny.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")
+    tiny.set_defaults(handler=_lazily("crossspec_ros.training.tiny:run"))
+
+
+def _bench(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("bench", help="measure")
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    captions = what.add_parser("captions", help="accuracy, draft acceptance and latency on held-out drives")
+    captions.add_argument(
+        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+    )
+    captions.add_argument("--windows", type=int, default=200, help="how many held-out windows [200]")
+    captions.add_argument("--json", type=Path, help="write the figures here as well")
+    captions.set_defaults(handler=_lazily("crossspec_ros.bench.captions:run"))
 
 
 def _lazily(function: str) -> Callable[..., object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -39,17 +40,32 @@ class EventDraft:
     @torch.inference_mode()
     def run(self, trace: Trace, cancel: threading.Event) -> None:
         """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until the end or `cancel`."""
-        model, tokenizer = self._pair.draft, self._pair.draft_tokenizer
+        model = self._pair.draft
         cache = DynamicCache(config=model.config)
         with trace.span("event_encode"):
-            event_tokens = model.encode_events(clip_pixels(self._images, self._pair.event_image_size))
+            event_tokens = self._encode()
         with trace.span("draft_prefill"):
-            before, after = draft_prompt(self._question)
-            ids = [*tokenizer.encode(before).ids, EVENT_TOKEN_ID, *tokenizer.encode(after, add_special_tokens=False).ids]
-            self._append(cache, model.embed_prompt(torch.tensor(ids), event_tokens))
+            self._append(cache, self._prompt(event_tokens))
         with trace.span("draft_decode"):
             while not cancel.is_set() and self._tokens[-1] != self._pair.eos_id and len(self._tokens) < self._limit:
                 self._append(cache, model.get_input_embeddings()(torch.tensor([self._tokens[-1:]])))
+
+    @torch.inference_mode()
+    def guesses(self, tokens: Sequence[int]) -> list[int]:
+        """What the draft would have said at each position, had it said `tokens` before: its acceptance, token by token."""
+        said = self._pair.draft.get_input_embeddings()(torch.tensor([tokens]))
+        inputs = torch.cat([self._prompt(self._encode()), said], 1)
+        logits = self._pair.draft(inputs_embeds=inputs, logits_to_keep=len(tokens) + 1).logits
+        return logits[0, :-1].argmax(-1).tolist()
+
+    def _encode(self) -> torch.Tensor:
+        return self._pair.draft.encode_events(clip_pixels(self._images, self._pair.event_image_size))
+
+    def _prompt(self, event_tokens: torch.Tensor) -> torch.Tensor:
+        tokenizer = self._pair.draft_tokenizer
+        before, after = draft_prompt(self._question)
+        ids = [*tokenizer.encode(before).ids, EVENT_TOKEN_ID, *tokenizer.encode(after, add_special_tokens=False).ids]
+        return self._pair.draft.embed_prompt(torch.tensor(ids), event_tokens)
 
     def _append(self, cache: DynamicCache, inputs: torch.Tensor) -> None:
         logits = self._pair.draft(inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1).logits

@@ -1,0 +1,190 @@
+"""`crossspec bench captions`: what the models get right on drives they never saw, and what drafting is worth.
+
+Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then through both
+decoder modes, in turn first and second, so that a drifting machine favours neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import track
+
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.paths import share_dir
+from crossspec_ros.speculation.decoder import MODES, Caption, PrefillHiddenDecoder
+from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.verify import agreement
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.training.dataset import HELD_OUT
+from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
+from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
+from crossspec_ros.training.world.grammar import caption as true_caption
+from crossspec_ros.training.world.scene import Scene, drive
+from crossspec_ros.vlm.loading import ModelPair, load_pair
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.window import Window
+
+_FIRST_SEED = HELD_OUT + 500_000
+_WINDOWS_PER_DRIVE = 4
+
+
+@dataclass
+class Tally:
+    """Counts over all windows."""
+
+    right: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    asked: Counter[str] = field(default_factory=Counter)
+    values: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    exact: Counter[str] = field(default_factory=Counter)
+    windows: int = 0
+    equal: int = 0
+    leading: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    passes: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    guesses: list[tuple[int, int]] = field(default_factory=list)
+    stages: dict[str, dict[str, list[float]]] = field(default_factory=lambda: {m: defaultdict(list) for m in MODES})
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print a table, and write the figures to `args.json` if asked."""
+    torch.set_num_threads(1)
+    pair = load_pair(args.models or share_dir() / "models" / "tiny")
+    decoders = {mode: PrefillHiddenDecoder(pair, mode) for mode in MODES}
+    tally = Tally()
+    for window, scene in track(held_out_windows(pair, args.windows), description="captioning", total=args.windows):
+        _measure(pair, decoders, window, scene, tally)
+    for decoder in decoders.values():
+        decoder.close()
+    figures = _figures(tally)
+    print(_table(figures))
+    if args.json:
+        Path(args.json).write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
+def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
+    """Windows of drives that training never saw, at the sizes the synchronizer would send them."""
+    for i in range(count):
+        seed, second = _FIRST_SEED + i // _WINDOWS_PER_DRIVE, i % _WINDOWS_PER_DRIVE
+        scenes = drive(seed, _WINDOWS_PER_DRIVE + 1)
+        yield _window(pair, scenes, seed, second), scenes[second]
+
+
+def _window(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
+    grid = WindowGrid(slots=pair.frames)
+    synchronizer, assembler = Synchronizer(grid, pair.event_images), WindowAssembler(grid)
+    batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))
+    in_ros_time = EventBatch(batch.t * 1000, batch.x, batch.y, batch.p, batch.width, batch.height)
+    updates = list(synchronizer.add_events(in_ros_time))
+    for tick in range(round(1 / FRAME_PERIOD_S)):
+        t = second + tick * FRAME_PERIOD_S
+        updates += synchronizer.add_frame(round(t * SECOND), lambda t=t: frame(scenes, seed, t))  # type: ignore[misc]
+    for update in [*updates, *synchronizer.restart()]:
+        if isinstance(update, FrameReady):
+            assembler.add_frame(update.stamp_ns, resize_shortest(update.image, pair.frame_size))
+        elif isinstance(update, EventImageReady):
+            assembler.add_event_image(update.stamp_ns, resize_shortest(update.image, pair.event_image_size))
+        else:
+            return next(iter(assembler.close(update.end_ns, update.frames, update.event_images)))
+    raise AssertionError("a window with data closes")
+
+
+def _measure(
+    pair: ModelPair, decoders: dict[str, PrefillHiddenDecoder], window: Window, scene: Scene, tally: Tally
+) -> None:
+    captions: dict[str, Caption] = {}
+    for mode in MODES if tally.windows % 2 else reversed(MODES):
+        trace = Trace()
+        with trace.span("total"):
+            captions[mode] = decoders[mode].caption(window, QUESTION, trace)
+        for stage, ms in (trace.stages | {"hidden": trace.hidden}).items():
+            tally.stages[mode][stage].append(ms)
+    target, hidden = captions["autoregressive"], captions["prefill_hidden"]
+    draft = EventDraft(pair, window.event_images, QUESTION, 64)
+    draft.run(Trace(), threading.Event())
+    wanted = attributes(scene)
+    for name, text in (("target", target.text), ("draft", draft.text)):
+        said = claimed(text)
+        tally.right[name].update(key for key, value in wanted.items() if said.get(key) == value)
+        tally.exact[name] += text == true_caption(scene)
+    for key, value in wanted.items():
+        tally.values[key][value] += 1
+    tally.asked.update(wanted.keys())
+    tally.windows += 1
+    tally.equal += target.token_ids == hidden.token_ids
+    tally.leading.append(agreement(draft.tokens, target.token_ids))
+    tally.drafted.append(hidden.drafted)
+    tally.accepted.append(hidden.accepted)
+    tally.passes.append(hidden.target_passes)
+    tally.tokens.append(len(hidden.token_ids))
+    tally.guesses += zip(target.token_ids, draft.guesses(target.token_ids), strict=True)
+
+
+def _figures(tally: Tally) -> dict[str, object]:
+    # The words that every caption has are the template; the others say something about the scene.
+    n, tokens = tally.windows, tally.guesses
+    frequency = Counter(token for token, _ in tokens)
+    telling = [(token, guess) for token, guess in tokens if frequency[token] < n]
+    per_attribute = {
+        key: {
+            "target": tally.right["target"][key] / asked,
+            "draft": tally.right["draft"][key] / asked,
+            "chance": max(tally.values[key].values()) / asked,
+            "needs_color": key in COLOR_ATTRIBUTES,
+        }
+        for key, asked in tally.asked.items()
+    }
+    total = sum(tally.asked.values())
+    return {
+        "windows": n,
+        "attributes": per_attribute,
+        "target_attributes_right": sum(tally.right["target"].values()) / total,
+        "target_exact": tally.exact["target"] / n,
+        "draft_attributes_right": sum(tally.right["draft"].values()) / total,
+        "prefill_hidden_equal_to_autoregressive": tally.equal / n,
+        "draft_leading_tokens_accepted": float(np.mean(tally.leading)),
+        "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
+        "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
+        "ready_in_time_drafted": float(np.mean(tally.drafted)),
+        "ready_in_time_accepted": float(np.mean(tally.accepted)),
+        "target_passes": float(np.mean(tally.passes)),
+        "tokens": float(np.mean(tally.tokens)),
+        "latency_ms": {
+            mode: {stage: {"median": float(np.median(v)), "p90": float(np.percentile(v, 90))} for stage, v in by.items()}
+            for mode, by in tally.stages.items()
+        },
+        "total_ratio_autoregressive_to_prefill_hidden": float(
+            np.median(np.divide(tally.stages["autoregressive"]["total"], tally.stages["prefill_hidden"]["total"]))
+        ),
+    }
+
+
+def _table(figures: dict) -> str:  # type: ignore[type-arg]
+    lines = [f"{figures['windows']} held-out windows", "", f"{'attribute':<16} target  draft  chance (most frequent value)"]
+    for key, row in sorted(figures["attributes"].items(), key=lambda item: (item[1]["needs_color"], item[0])):
+        note = "  needs colour" if row["needs_color"] else ""
+        lines.append(f"{key:<16} {row['target']:6.1%} {row['draft']:6.1%}  {row['chance']:6.1%}{note}")
+    lines += [f"{'all attributes':<16} {figures['target_attributes_right']:6.1%} {figures['draft_attributes_right']:6.1%}", ""]
+    for key, value in figures.items():
+        if isinstance(value, float) and not key.endswith("attributes_right"):
+            lines.append(f"{key.replace('_', ' '):<46} {value:.3f}")
+    lines += ["", f"{'stage (ms, median / p90)':<26}" + "".join(f"{mode:>22}" for mode in MODES)]
+    stages = dict.fromkeys(stage for mode in MODES for stage in figures["latency_ms"][mode])
+    for stage in stages:
+        cells = (figures["latency_ms"][mode].get(stage) for mode in MODES)
+        lines.append(f"{stage:<26}" + "".join(f"{c['median']:12.1f} /{c['p90']:8.1f}" if c else f"{'-':>22}" for c in cells))
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""`crossspec synth`: a drive through the synthetic world as a DSEC sequence, with its true captions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+from rich.progress import track
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
+from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
+from crossspec_ros.training.world.grammar import QUESTION, attributes, caption
+from crossspec_ros.training.world.scene import drive
+
+_START_S = 100
+"""The clock of every sequence starts here, a whole second, so that its windows are those of the drive."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write `args.seconds` of the drive `args.seed` to the new directory `args.out`."""
+    out: Path = args.out
+    if args.seconds < 1:
+        raise InputError(f"--seconds {args.seconds} gives no window: ask for at least 1")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed} is negative: give 0 or more")
+    if out.exists():
+        raise InputError(f"'{out}' exists already: name a new directory or remove it")
+    try:
+        _write(out, args.seconds, args.seed)
+    except BaseException:
+        # An interrupted sequence would look whole.
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    print(f"{out}: {args.seconds} s of drive {args.seed}")
+    return 0
+
+
+def _write(out: Path, seconds: int, seed: int) -> None:
+    scenes = drive(seed, seconds)
+    frames, h5 = out / FRAMES_FOLDER, out / EVENTS_FILE
+    frames.mkdir(parents=True)
+    h5.parent.mkdir(parents=True)
+    batches: list[EventBatch] = []
+    stamps_us: list[int] = []
+    for second in track(range(seconds), description="drawing the drive"):
+        for tick in range(round(1 / FRAME_PERIOD_S)):
+            t = second + tick * FRAME_PERIOD_S
+            picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
+            cv2.imwrite(str(frames / f"{len(stamps_us):06d}.png"), picture)
+            stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
+    for batch in track(events(scenes, seed, 0, seconds), description="seeing its events", total=seconds * 200):
+        batches.append(batch)
+    whole = EventBatch.concat(batches)
+    shifted = EventBatch(whole.t + _START_S * 1_000_000, whole.x, whole.y, whole.p, whole.width, whole.height)
+    write_events_h5(h5, shifted, _START_S * 1_000_000)
+    np.savetxt(out / FRAME_STAMPS_FILE, np.array(stamps_us), fmt="%d")
+    windows = [
+        {"start_ns": (_START_S + i) * 10**9, "caption": caption(scene), "attributes": attributes(scene)}
+        for i, scene in enumerate(scenes)
+    ]
+    truth = {"seed": seed, "question": QUESTION, "windows": windows}
+    (out / "ground_truth.json").write_text(json.dumps(truth, indent=1) + "\n")
