@@ -60,9 +60,11 @@ def fit(
     report: Callable[[int, float], None],
 ) -> None:
     """Train; checkpoints and `curve.jsonl` go to `folder`, from where a second call resumes to the same result."""
-    heads = nn.Linear(student.summary(student.features(torch.from_numpy(images[:1]))).shape[1], sum(labels.classes))
+    heads = nn.Linear(
+        student.summary(student.features(torch.from_numpy(images[:1]))).shape[1], sum(labels.classes)
+    )
     modules = nn.ModuleList([student.model, heads]).train()
-    optimizer = torch.optim.AdamW(modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02)
+    optimizer = torch.optim.AdamW(modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
     checkpoint, curve = folder / "checkpoint.pt", folder / "curve.jsonl"
     first = 0
@@ -84,7 +86,9 @@ def fit(
         if (step + 1) % 20 == 0:
             report(step + 1, loss.item())
         if (step + 1) % 200 == 0 or step + 1 == recipe.steps:
-            point = {"step": step + 1, "loss": loss.item(), "auxiliary": auxiliary.item()} | evaluate(student, *held_out)
+            point = {"step": step + 1, "loss": loss.item(), "auxiliary": auxiliary.item()} | evaluate(
+                student, *held_out
+            )
             with curve.open("a") as file:
                 file.write(json.dumps(point) + "\n")
             state = {"modules": modules.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
@@ -128,11 +132,19 @@ def evaluate(student: Student, images: NDArray[np.uint8], labels: Labels) -> dic
     exact = right = count = total = 0.0
     for start in range(0, len(images), 32):
         wanted = labels.captions[start : start + 32]
-        logits = student.logits(student.features(torch.from_numpy(images[start : start + 32])), wanted.clamp(min=0))
-        total += float(F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED, reduction="sum"))
+        logits = student.logits(
+            student.features(torch.from_numpy(images[start : start + 32])), wanted.clamp(min=0)
+        )
+        total += float(
+            F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED, reduction="sum")
+        )
         hit = (logits.argmax(-1) == wanted) | (wanted == _IGNORED)
         exact += float(hit.all(1).sum())
         right += float((hit & (wanted != _IGNORED)).sum())
         count += float((wanted != _IGNORED).sum())
     student.model.train()
-    return {"held_out_loss": total / count, "held_out_tokens": right / count, "held_out_exact": exact / len(images)}
+    return {
+        "held_out_loss": total / count,
+        "held_out_tokens": right / count,
+        "held_out_exact": exact / len(images),
+    }

@@ -43,16 +43,28 @@ def build_draft(tokenizer: Tokenizer) -> EventGPT:
 
 def _vision(width: int, layers: int) -> CLIPVisionConfig:
     return CLIPVisionConfig(
-        hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers, num_attention_heads=4,
-        image_size=SIDE, patch_size=_PATCH, projection_dim=width,
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        image_size=SIDE,
+        patch_size=_PATCH,
+        projection_dim=width,
     )
 
 
 def _text(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> LlamaConfig:
     return LlamaConfig(
-        hidden_size=width, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=heads, vocab_size=vocabulary, max_position_embeddings=1024,
-        bos_token_id=1, eos_token_id=EOS, pad_token_id=0,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        vocab_size=vocabulary,
+        max_position_embeddings=1024,
+        bos_token_id=1,
+        eos_token_id=EOS,
+        pad_token_id=0,
     )
 
 
@@ -80,7 +92,9 @@ class Student:
         pixels = clip_pixels(images.flatten(0, 1).numpy(), SIDE).unflatten(0, (batch, k))
         if isinstance(self.model, EventGPT):
             return self.model.encode_events(pixels)
-        return self.model.model.get_video_features(pixels).pooler_output.unflatten(0, (batch, k)).flatten(1, 2)
+        return (
+            self.model.model.get_video_features(pixels).pooler_output.unflatten(0, (batch, k)).flatten(1, 2)
+        )
 
     def logits(self, features: Tensor, captions: Tensor) -> Tensor:
         """Logits (batch, length, vocabulary) for every token of `captions` (batch, length)."""

@@ -54,7 +54,9 @@ def _write(out: Path, seconds: int, seed: int) -> None:
             picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
             cv2.imwrite(str(frames / f"{len(stamps_us):06d}.png"), picture)
             stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
-    for batch in track(events(scenes, seed, 0, seconds), description="seeing its events", total=seconds * 200):
+    for batch in track(
+        events(scenes, seed, 0, seconds), description="seeing its events", total=seconds * 200
+    ):
         batches.append(batch)
     whole = EventBatch.concat(batches)
     shifted = EventBatch(whole.t + _START_S * 1_000_000, whole.x, whole.y, whole.p, whole.width, whole.height)

@@ -13,7 +13,7 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 
 _WINDOWS = {"target": 28_000, "draft": 9_000}
-_STEPS = {"target": 3_600, "draft": 4_200}
+_STEPS = {"target": 2_400, "draft": 3_600}
 _BATCH = {"target": 16, "draft": 32}
 _RATE = {"target": 8e-4, "draft": 1e-3}
 _HELD_OUT = 192
@@ -21,7 +21,14 @@ _HELD_OUT = 192
 
 def run(args: argparse.Namespace) -> int:
     """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes on."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from crossspec_ros.training.tokenizer import train_tokenizers
 
@@ -33,11 +40,20 @@ def run(args: argparse.Namespace) -> int:
     context = multiprocessing.get_context("spawn")
     news: Queue[tuple[str, str, int, int, str]] = context.Queue()
     workers = [
-        context.Process(target=_work, args=(name, work, out, args.shrink, news), daemon=True) for name in ("target", "draft")
+        context.Process(target=_work, args=(name, work, out, args.shrink, news), daemon=True)
+        for name in ("target", "draft")
     ]
-    columns = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:34}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns) as progress:
-        tasks = {w.name: progress.add_task(name) for w, name in zip(workers, ("target", "draft"), strict=True)}
+        tasks = {
+            w.name: progress.add_task(name) for w, name in zip(workers, ("target", "draft"), strict=True)
+        }
         by_model = dict(zip(("target", "draft"), tasks.values(), strict=True))
         for worker in workers:
             worker.start()
@@ -46,9 +62,13 @@ def run(args: argparse.Namespace) -> int:
                 name, phase, done, total, note = news.get(timeout=1)
             except multiprocessing.queues.Empty:  # type: ignore[attr-defined]
                 continue
-            progress.update(by_model[name], description=f"{name}: {phase} {note}", completed=done, total=total)
+            progress.update(
+                by_model[name], description=f"{name}: {phase} {note}", completed=done, total=total
+            )
     if any(worker.exitcode for worker in workers):
-        raise InputError(f"training stopped; mend what the error above says and repeat the command: '{work}' goes on from there")
+        raise InputError(
+            f"training stopped; mend what the error above says and repeat the command: '{work}' goes on from there"
+        )
     minutes = (time.monotonic() - started) / 60
     _plot(work, out)
     print(f"trained in {minutes:.0f} minutes: {out}")
@@ -70,7 +90,9 @@ def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, 
     train, test = range(windows), range(dataset.HELD_OUT, dataset.HELD_OUT + held)
     folder = work / name
     held_images = dataset.build(folder / "held_out.npy", draw, test, lambda _: None)
-    images = dataset.build(folder / "windows.npy", draw, train, lambda n: news.put((name, "drawing windows", n, windows, "")))
+    images = dataset.build(
+        folder / "windows.npy", draw, train, lambda n: news.put((name, "drawing windows", n, windows, ""))
+    )
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     student = Student.create(name, tokenizer)
     with_color = name == "target"
@@ -97,8 +119,12 @@ def _save(student: object, name: str, folder: Path, out: Path) -> None:
     if isinstance(model, EventGPT):
         save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {
-            "model_type": "EventChat_llama", "architectures": ["EventChatModel"], "mm_visual_tower": "clip",
-            "event_feature_adaptor": True, "mm_use_im_start_end": True, "dtype": "bfloat16",
+            "model_type": "EventChat_llama",
+            "architectures": ["EventChatModel"],
+            "mm_visual_tower": "clip",
+            "event_feature_adaptor": True,
+            "mm_use_im_start_end": True,
+            "dtype": "bfloat16",
         }
         (out / "config.json").write_text(json.dumps(config, indent=1))
         (out / "clip").mkdir(exist_ok=True)

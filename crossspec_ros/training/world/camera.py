@@ -24,9 +24,13 @@ def frame(scenes: list[Scene], seed: int, t: float, size: tuple[int, int] = FRAM
     return draw(scenes, seed, t, *size, in_color=True)
 
 
-def events(scenes: list[Scene], seed: int, start_s: int, end_s: int, rate_hz: int = 200) -> Iterator[EventBatch]:
+def events(
+    scenes: list[Scene], seed: int, start_s: int, end_s: int, rate_hz: int = 200
+) -> Iterator[EventBatch]:
     """Events of [start_s, end_s), a batch for each of the `rate_hz` pictures a second that the pixels see."""
     step_us = 1_000_000 // rate_hz
-    sensor = DvsSensor(draw(scenes, seed, start_s, *SENSOR_SIZE, in_color=False), start_s * 1_000_000 - 1, seed)
+    sensor = DvsSensor(
+        draw(scenes, seed, start_s, *SENSOR_SIZE, in_color=False), start_s * 1_000_000 - 1, seed
+    )
     for t_us in range(start_s * 1_000_000 + step_us - 1, end_s * 1_000_000, step_us):
         yield sensor.step(draw(scenes, seed, t_us * 1e-6, *SENSOR_SIZE, in_color=False), t_us)

@@ -55,7 +55,9 @@ class DvsSensor:
                 pick = crossings >= k
                 pixel, rise = hot[pick], slope[pick]
                 level = self._reference[pixel] + sign * k * threshold[pixel]
-                fraction = np.where(np.abs(rise) > 1e-6, (level - old[pixel]) / np.where(rise == 0, 1, rise), 1.0)
+                fraction = np.where(
+                    np.abs(rise) > 1e-6, (level - old[pixel]) / np.where(rise == 0, 1, rise), 1.0
+                )
                 t = self._t + np.ceil(np.clip(fraction, 0, 1) * dt).astype(np.int64).clip(1)
                 rested = t - self._last[pixel] >= self._refractory
                 pixel, t = pixel[rested], t[rested]
@@ -73,8 +75,12 @@ class DvsSensor:
         order = np.argsort(t, kind="stable")
         place = place[order]
         return EventBatch(
-            t[order], (place % self.width).astype(np.uint16), (place // self.width).astype(np.uint16), p[order],
-            self.width, self.height,
+            t[order],
+            (place % self.width).astype(np.uint16),
+            (place // self.width).astype(np.uint16),
+            p[order],
+            self.width,
+            self.height,
         )
 
 

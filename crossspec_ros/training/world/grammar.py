@@ -94,7 +94,9 @@ def claimed(text: str) -> dict[str, str]:
         if noun in words[:-2]:
             found["person color"] = words[words.index(noun) + 2]
     look("road", _ROAD, elements)
-    look("background", {b: f"and {b}" for b in ("trees", "buildings", "open fields", "tunnel walls")}, elements)
+    look(
+        "background", {b: f"and {b}" for b in ("trees", "buildings", "open fields", "tunnel walls")}, elements
+    )
     look("light", {v: f"It is {v} and" for v in ("sunny", "cloudy", "dusk", "night", "dim")}, rest)
     look("state", {**_EGO, "signal": "the traffic light is"}, rest)
     if found.get("state") == "signal":

@@ -23,10 +23,17 @@ _ONE = 1 << _SHIFT
 _FOCAL, _HORIZON, _CAMERA_HEIGHT = 0.85, 0.44, 1.4
 _CURVATURE = {"straight": 0.0, "left": -0.013, "right": 0.013}
 _PAINT: dict[str, Color] = {
-    "red": (205, 62, 62), "blue": (55, 100, 255), "green": (40, 148, 50), "yellow": (146, 103, 4), "grey": (105, 105, 105),
+    "red": (205, 62, 62),
+    "blue": (55, 100, 255),
+    "green": (40, 148, 50),
+    "yellow": (146, 103, 4),
+    "grey": (105, 105, 105),
 }
 _LIGHT: dict[str, Color] = {
-    "sunny": (1.08, 1.02, 0.92), "cloudy": (0.78, 0.82, 0.88), "dusk": (0.66, 0.5, 0.46), "night": (0.24, 0.26, 0.34),
+    "sunny": (1.08, 1.02, 0.92),
+    "cloudy": (0.78, 0.82, 0.88),
+    "dusk": (0.66, 0.5, 0.46),
+    "night": (0.24, 0.26, 0.34),
     "tunnel": (0.62, 0.5, 0.24),
 }
 _SKY: dict[str, Color] = {"sunny": (120, 190, 255), "cloudy": (182, 182, 182)}
@@ -36,9 +43,17 @@ _TRANSITION_S = 0.2
 class _Canvas:
     """Perspective drawing of world coordinates (x right, y up from the road, z ahead, metres)."""
 
-    def __init__(self, width: int, height: int, light: Color, curvature: float, shake: tuple[float, float]) -> None:
+    def __init__(
+        self, width: int, height: int, light: Color, curvature: float, shake: tuple[float, float]
+    ) -> None:
         self.image: Rgb = np.empty((height, width, 3), np.uint8)
-        self.width, self.height, self.light, self.curvature, self.shake = width, height, light, curvature, shake
+        self.width, self.height, self.light, self.curvature, self.shake = (
+            width,
+            height,
+            light,
+            curvature,
+            shake,
+        )
 
     def project(self, x: float, y: float, z: float) -> tuple[int, int]:
         """A point in metres -> fixed-point pixels. Plain floats: a polygon has too few corners for numpy to pay."""
@@ -55,9 +70,15 @@ class _Canvas:
         pixels = np.array([self.project(*point) for point in points], np.int32)
         cv2.fillPoly(self.image, [pixels], self.shade(color, glowing), cv2.LINE_AA, _SHIFT)
 
-    def upright(self, x: float, y: float, z: float, w: float, h: float, color: Color, glowing: bool = False) -> None:
+    def upright(
+        self, x: float, y: float, z: float, w: float, h: float, color: Color, glowing: bool = False
+    ) -> None:
         """A rectangle facing the camera, centred on x, standing on y."""
-        self.polygon([(x - w / 2, y, z), (x + w / 2, y, z), (x + w / 2, y + h, z), (x - w / 2, y + h, z)], color, glowing)
+        self.polygon(
+            [(x - w / 2, y, z), (x + w / 2, y, z), (x + w / 2, y + h, z), (x - w / 2, y + h, z)],
+            color,
+            glowing,
+        )
 
     def disc(self, x: float, y: float, z: float, radius: float, color: Color, glowing: bool = False) -> None:
         r = max(1, round(self.height * _FOCAL * radius / z * _ONE))
@@ -93,9 +114,13 @@ def draw(scenes: list[Scene], seed: int, t: float, width: int, height: int, in_c
         thing = getattr(scene, name)
         if thing is None:
             continue
-        alpha = _presence(thing, getattr(before, name) if index else thing, getattr(after, name) if after else thing, tau)
+        alpha = _presence(
+            thing, getattr(before, name) if index else thing, getattr(after, name) if after else thing, tau
+        )
         z = _depth(thing, tau)
-        things.append((z, lambda p=paint, o=thing, z=z, a=alpha: _faded(canvas, a, lambda: p(canvas, o, z, t, tau))))  # type: ignore[misc]
+        things.append(
+            (z, lambda p=paint, o=thing, z=z, a=alpha: _faded(canvas, a, lambda: p(canvas, o, z, t, tau)))
+        )  # type: ignore[misc]
     for _, paint_thing in sorted(things, key=lambda item: -item[0]):
         paint_thing()
     return canvas.image
@@ -135,7 +160,9 @@ def _depth(thing: Vehicle | Person | Signal, tau: float) -> float:
     return thing.z0 + (thing.z1 - thing.z0) * tau
 
 
-def _strip(canvas: _Canvas, x0: float, x1: float, z: NDArray[np.float64], color: Color, y: float = 0.0) -> None:
+def _strip(
+    canvas: _Canvas, x0: float, x1: float, z: NDArray[np.float64], color: Color, y: float = 0.0
+) -> None:
     left = [(x0, y, float(d)) for d in z]
     right = [(x1, y, float(d)) for d in z[::-1]]
     canvas.polygon(left + right, color)
@@ -146,8 +173,16 @@ _DEPTHS = np.array([1.2, 2.0, 3.0, 4.5, 6.5, 9.0, 13.0, 18.0, 26.0, 38.0, 60.0])
 
 def _ground(canvas: _Canvas, scene: Scene, travelled: float, in_color: bool) -> None:
     horizon = round(canvas.height * (_HORIZON + canvas.shake[1]))
-    sky = (40.0, 38.0, 36.0) if scene.tunnel else _SKY.get(scene.light if in_color else "cloudy", (170, 170, 190))
-    soil = {"trees": (92.0, 112.0, 70.0), "open fields": (150.0, 150.0, 80.0), "buildings": (125.0, 122.0, 120.0)}
+    sky = (
+        (40.0, 38.0, 36.0)
+        if scene.tunnel
+        else _SKY.get(scene.light if in_color else "cloudy", (170, 170, 190))
+    )
+    soil = {
+        "trees": (92.0, 112.0, 70.0),
+        "open fields": (150.0, 150.0, 80.0),
+        "buildings": (125.0, 122.0, 120.0),
+    }
     canvas.fill(0, horizon - 1, sky)
     canvas.fill(horizon, canvas.height, soil.get(scene.background, (60.0, 58.0, 55.0)))
     _strip(canvas, -4.4, 1.55, _DEPTHS, (84, 84, 86))
@@ -160,11 +195,15 @@ def _ground(canvas: _Canvas, scene: Scene, travelled: float, in_color: bool) -> 
             _strip(canvas, -1.62, -1.45, np.linspace(max(z, 1.3), z + 2.2, 3), (200, 200, 195))
 
 
-def _roadside(canvas: _Canvas, scene: Scene, seed: int, travelled: float) -> list[tuple[float, Callable[[], None]]]:
+def _roadside(
+    canvas: _Canvas, scene: Scene, seed: int, travelled: float
+) -> list[tuple[float, Callable[[], None]]]:
     if scene.tunnel:
         _tunnel(canvas, travelled)
         return []
-    spacing, paint = {"trees": (5.0, _tree), "buildings": (9.0, _building), "open fields": (5.5, _post)}[scene.background]
+    spacing, paint = {"trees": (5.0, _tree), "buildings": (9.0, _building), "open fields": (5.5, _post)}[
+        scene.background
+    ]
     things: list[tuple[float, Callable[[], None]]] = []
     first = int(travelled // spacing)
     for i in range(first, first + int(46 // spacing)):
@@ -193,12 +232,16 @@ def _building(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
     if far <= near:
         return
     grey = 96 + 70 * wobble
-    canvas.polygon([(x, 0, near), (x, 0, far), (x, height, far), (x, height, near)], (grey, grey * 0.95, grey * 0.9))
+    canvas.polygon(
+        [(x, 0, near), (x, 0, far), (x, height, far), (x, height, near)], (grey, grey * 0.95, grey * 0.9)
+    )
     for k in range(3):
         z0 = z + 1 + 2.6 * k
         for y in (1.2, 4.0):
             if z0 > 1.0:
-                canvas.polygon([(x, y, z0), (x, y, z0 + 1.4), (x, y + 1.6, z0 + 1.4), (x, y + 1.6, z0)], (52, 56, 64))
+                canvas.polygon(
+                    [(x, y, z0), (x, y, z0 + 1.4), (x, y + 1.6, z0 + 1.4), (x, y + 1.6, z0)], (52, 56, 64)
+                )
 
 
 def _post(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
@@ -211,12 +254,16 @@ def _post(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
 def _tunnel(canvas: _Canvas, travelled: float) -> None:
     for x in (-5.8, 4.2):
         for y0, y1, color in ((0.0, 1.1, (96.0, 94.0, 90.0)), (1.1, 4.6, (134.0, 130.0, 122.0))):
-            canvas.polygon([(x, y0, float(z)) for z in _DEPTHS] + [(x, y1, float(z)) for z in _DEPTHS[::-1]], color)
+            canvas.polygon(
+                [(x, y0, float(z)) for z in _DEPTHS] + [(x, y1, float(z)) for z in _DEPTHS[::-1]], color
+            )
     spacing = 6.0
     for z in np.arange(-(travelled % spacing), 44, spacing):
         if z > 1.0:
             for x in (-5.75, 4.15):
-                canvas.polygon([(x, 3.2, z), (x, 3.2, z + 1.6), (x, 3.7, z + 1.6), (x, 3.7, z)], (255, 236, 180), True)
+                canvas.polygon(
+                    [(x, 3.2, z), (x, 3.2, z + 1.6), (x, 3.7, z + 1.6), (x, 3.7, z)], (255, 236, 180), True
+                )
             canvas.upright((-5.8 + 4.2) / 2, 4.5, z, 10.0, 0.25, (74, 72, 68))
 
 
@@ -232,8 +279,12 @@ def _draw_vehicle(canvas: _Canvas, vehicle: Vehicle, z: float, t: float, tau: fl
         canvas.upright(x, 1.55, z, 1.6, 0.65, dark)
     else:
         canvas.upright(x, 0.25, z, 1.85, 0.8, paint)
-        canvas.polygon([(x - 0.85, 1.05, z), (x + 0.85, 1.05, z), (x + 0.62, 1.6, z), (x - 0.62, 1.6, z)], paint)
-        canvas.polygon([(x - 0.68, 1.08, z), (x + 0.68, 1.08, z), (x + 0.52, 1.48, z), (x - 0.52, 1.48, z)], dark)
+        canvas.polygon(
+            [(x - 0.85, 1.05, z), (x + 0.85, 1.05, z), (x + 0.62, 1.6, z), (x - 0.62, 1.6, z)], paint
+        )
+        canvas.polygon(
+            [(x - 0.68, 1.08, z), (x + 0.68, 1.08, z), (x + 0.52, 1.48, z), (x - 0.52, 1.48, z)], dark
+        )
     lamp = (255.0, 250.0, 225.0) if vehicle.place == "oncoming" else (200.0, 28.0, 24.0)
     for side in (-0.72, 0.72):
         canvas.upright(x + side, 0.62, z, 0.28, 0.18, lamp, vehicle.place != "parked")

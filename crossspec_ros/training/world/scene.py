@@ -86,7 +86,9 @@ def drive(seed: int, windows: int) -> list[Scene]:
     return scenes
 
 
-def _choice(rng: np.random.Generator, options: tuple[str, ...], weights: tuple[float, ...] | None = None) -> str:
+def _choice(
+    rng: np.random.Generator, options: tuple[str, ...], weights: tuple[float, ...] | None = None
+) -> str:
     return options[int(rng.choice(len(options), p=weights))]
 
 
@@ -139,13 +141,22 @@ def _drive_ahead(rng: np.random.Generator, vehicle: Vehicle, z0: float) -> Vehic
         possible.append("closer")
     if z0 * ratio <= _FAR + 1:
         possible.append("away")
-    motion = vehicle.motion if vehicle.z1 and vehicle.motion in possible and _keep(rng, 0.5) else _choice(rng, tuple(possible))
+    motion = (
+        vehicle.motion
+        if vehicle.z1 and vehicle.motion in possible and _keep(rng, 0.5)
+        else _choice(rng, tuple(possible))
+    )
     z1 = z0 / ratio if motion == "closer" else z0 * ratio if motion == "away" else z0
     return replace(vehicle, motion=motion, z0=z0, z1=z1)
 
 
 def _person(
-    rng: np.random.Generator, last: Person | None, vehicle: Vehicle | None, speed: float, background: str, identity: int
+    rng: np.random.Generator,
+    last: Person | None,
+    vehicle: Vehicle | None,
+    speed: float,
+    background: str,
+    identity: int,
 ) -> Person | None:
     parked = vehicle is not None and vehicle.place == "parked"
     if last is not None and last.action.startswith("standing") and _keep(rng, 0.85):
@@ -188,7 +199,9 @@ def _signal_color(rng: np.random.Generator, last: Scene | None, background: str)
     return _choice(rng, ("red", "green")) if _keep(rng, 0.3) else None
 
 
-def _signal(rng: np.random.Generator, last: Signal | None, color: str | None, speed: float, identity: int) -> Signal | None:
+def _signal(
+    rng: np.random.Generator, last: Signal | None, color: str | None, speed: float, identity: int
+) -> Signal | None:
     if color is None:
         return None
     if last is not None and last.z1 > 9 and last.z1 - speed >= 8:
