@@ -1,7 +1,7 @@
 """`crossspec bench captions`: what the models get right on drives they never saw, and what drafting is worth.
 
-Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then through both
-decoder modes, in turn first and second, so that a drifting machine favours neither.
+Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then
+through both decoder modes, in turn first and second, so that a drifting machine favours neither.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +58,9 @@ class Tally:
     passes: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     guesses: list[tuple[int, int]] = field(default_factory=list)
-    stages: dict[str, dict[str, list[float]]] = field(default_factory=lambda: {m: defaultdict(list) for m in MODES})
+    stages: dict[str, dict[str, list[float]]] = field(
+        default_factory=lambda: {m: defaultdict(list) for m in MODES}
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
     decoders = {mode: PrefillHiddenDecoder(pair, mode) for mode in MODES}
     tally = Tally()
-    for window, scene in track(held_out_windows(pair, args.windows), description="captioning", total=args.windows):
+    for window, scene in track(
+        held_out_windows(pair, args.windows), description="captioning", total=args.windows
+    ):
         _measure(pair, decoders, window, scene, tally)
     for decoder in decoders.values():
         decoder.close()
@@ -92,7 +98,7 @@ def _window(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Win
     updates = list(synchronizer.add_events(in_ros_time))
     for tick in range(round(1 / FRAME_PERIOD_S)):
         t = second + tick * FRAME_PERIOD_S
-        updates += synchronizer.add_frame(round(t * SECOND), lambda t=t: frame(scenes, seed, t))  # type: ignore[misc]
+        updates += synchronizer.add_frame(round(t * SECOND), partial(frame, scenes, seed, t))
     for update in [*updates, *synchronizer.restart()]:
         if isinstance(update, FrameReady):
             assembler.add_frame(update.stamp_ns, resize_shortest(update.image, pair.frame_size))
@@ -164,21 +170,34 @@ def _figures(tally: Tally) -> dict[str, object]:
         "target_passes": float(np.mean(tally.passes)),
         "tokens": float(np.mean(tally.tokens)),
         "latency_ms": {
-            mode: {stage: {"median": float(np.median(v)), "p90": float(np.percentile(v, 90))} for stage, v in by.items()}
+            mode: {
+                stage: {"median": float(np.median(v)), "p90": float(np.percentile(v, 90))}
+                for stage, v in by.items()
+            }
             for mode, by in tally.stages.items()
         },
         "total_ratio_autoregressive_to_prefill_hidden": float(
-            np.median(np.divide(tally.stages["autoregressive"]["total"], tally.stages["prefill_hidden"]["total"]))
+            np.median(
+                np.divide(tally.stages["autoregressive"]["total"], tally.stages["prefill_hidden"]["total"])
+            )
         ),
     }
 
 
-def _table(figures: dict) -> str:  # type: ignore[type-arg]
-    lines = [f"{figures['windows']} held-out windows", "", f"{'attribute':<16} target  draft  chance (most frequent value)"]
+def _table(figures: dict[str, Any]) -> str:
+    lines = [
+        f"{figures['windows']} held-out windows",
+        "",
+        f"{'attribute':<16} target  draft  chance (most frequent value)",
+    ]
     for key, row in sorted(figures["attributes"].items(), key=lambda item: (item[1]["needs_color"], item[0])):
         note = "  needs colour" if row["needs_color"] else ""
         lines.append(f"{key:<16} {row['target']:6.1%} {row['draft']:6.1%}  {row['chance']:6.1%}{note}")
-    lines += [f"{'all attributes':<16} {figures['target_attributes_right']:6.1%} {figures['draft_attributes_right']:6.1%}", ""]
+    lines += [
+        f"{'all attributes':<16} {figures['target_attributes_right']:6.1%} "
+        f"{figures['draft_attributes_right']:6.1%}",
+        "",
+    ]
     for key, value in figures.items():
         if isinstance(value, float) and not key.endswith("attributes_right"):
             lines.append(f"{key.replace('_', ' '):<46} {value:.3f}")
@@ -186,5 +205,8 @@ def _table(figures: dict) -> str:  # type: ignore[type-arg]
     stages = dict.fromkeys(stage for mode in MODES for stage in figures["latency_ms"][mode])
     for stage in stages:
         cells = (figures["latency_ms"][mode].get(stage) for mode in MODES)
-        lines.append(f"{stage:<26}" + "".join(f"{c['median']:12.1f} /{c['p90']:8.1f}" if c else f"{'-':>22}" for c in cells))
+        lines.append(
+            f"{stage:<26}"
+            + "".join(f"{c['median']:12.1f} /{c['p90']:8.1f}" if c else f"{'-':>22}" for c in cells)
+        )
     return "\n".join(lines)

@@ -1,7 +1,9 @@
 """One window to one caption: the target alone, or verifying what the event draft wrote while it prefilled.
 
-Greedy verification is that of Leviathan et al. (ICML 2023) at temperature 0: of the draft, the longest prefix that the
-target would have written itself stays, followed by the target's own next token. The caption is the target's either way.
+Greedy verification is that of Leviathan et al. (ICML 2023) at temperature 0: of the draft, the longest
+prefix that the
+target would have written itself stays, followed by the target's own next token. The caption is the
+target's either way.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ MODES = ("autoregressive", "prefill_hidden")
 class Caption:
     """What was said about a window.
 
-    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none" where
-    there was nothing to see. `token_ids` include the end-of-sequence token. `target_passes` counts the prefill;
-    `mean_acceptance_length` is the number of tokens per pass after it. `drafted` tokens were put to the target, the
-    first `accepted` of which it would have written itself.
+    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or
+    "none" where
+    there was nothing to see. `token_ids` include the end-of-sequence token. `target_passes` counts the
+    prefill;
+    `mean_acceptance_length` is the number of tokens per pass after it. `drafted` tokens were put to the
+    target, the first `accepted` of which it would have written itself.
     """
 
     text: str

@@ -35,11 +35,14 @@ class EventDraft:
     def proposal(self) -> list[int]:
         """The tokens so far up to the first that the target's vocabulary does not share."""
         tokens = self.tokens
-        return tokens[: next((i for i, token in enumerate(tokens) if token >= self._pair.shared_ids), len(tokens))]
+        return tokens[
+            : next((i for i, token in enumerate(tokens) if token >= self._pair.shared_ids), len(tokens))
+        ]
 
     @torch.inference_mode()
     def run(self, trace: Trace, cancel: threading.Event) -> None:
-        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until the end or `cancel`."""
+        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until the end or
+        `cancel`."""
         model = self._pair.draft
         cache = DynamicCache(config=model.config)
         with trace.span("event_encode"):
@@ -47,12 +50,17 @@ class EventDraft:
         with trace.span("draft_prefill"):
             self._append(cache, self._prompt(event_tokens))
         with trace.span("draft_decode"):
-            while not cancel.is_set() and self._tokens[-1] != self._pair.eos_id and len(self._tokens) < self._limit:
+            while (
+                not cancel.is_set()
+                and self._tokens[-1] != self._pair.eos_id
+                and len(self._tokens) < self._limit
+            ):
                 self._append(cache, model.get_input_embeddings()(torch.tensor([self._tokens[-1:]])))
 
     @torch.inference_mode()
     def guesses(self, tokens: Sequence[int]) -> list[int]:
-        """What the draft would have said at each position, had it said `tokens` before: its acceptance, token by token."""
+        """What the draft would have said at each position, had it said `tokens` before: its acceptance,
+        token by token."""
         said = self._pair.draft.get_input_embeddings()(torch.tensor([tokens]))
         inputs = torch.cat([self._prompt(self._encode()), said], 1)
         logits = self._pair.draft(inputs_embeds=inputs, logits_to_keep=len(tokens) + 1).logits
@@ -64,9 +72,15 @@ class EventDraft:
     def _prompt(self, event_tokens: torch.Tensor) -> torch.Tensor:
         tokenizer = self._pair.draft_tokenizer
         before, after = draft_prompt(self._question)
-        ids = [*tokenizer.encode(before).ids, EVENT_TOKEN_ID, *tokenizer.encode(after, add_special_tokens=False).ids]
+        ids = [
+            *tokenizer.encode(before).ids,
+            EVENT_TOKEN_ID,
+            *tokenizer.encode(after, add_special_tokens=False).ids,
+        ]
         return self._pair.draft.embed_prompt(torch.tensor(ids), event_tokens)
 
     def _append(self, cache: DynamicCache, inputs: torch.Tensor) -> None:
-        logits = self._pair.draft(inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+        logits = self._pair.draft(
+            inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1
+        ).logits
         self._tokens.append(int(logits[0, -1].argmax()))

@@ -40,7 +40,8 @@ class TargetSession:
             return self._forward(torch.cat([head, features, tail])[None], keep=1)[0]
 
     def verify(self, tokens: Sequence[int]) -> list[int]:
-        """The target's next token after each of `tokens`, were they what it said next; call `commit` afterwards."""
+        """The target's next token after each of `tokens`, were they what it said next; call `commit`
+        afterwards."""
         ids = torch.tensor([tokens])
         return self._forward(self._pair.target.get_input_embeddings()(ids), keep=len(tokens))
 

@@ -29,24 +29,27 @@ Draw = Callable[[int], NDArray[np.uint8]]
 
 
 def scenes_of(seed: int) -> list[Scene]:
-    """A drive whose last scene but one is training window `seed`; a later scene follows so that things can leave."""
+    """A drive whose last scene but one is training window `seed`; a later scene follows so that things can
+    leave."""
     return drive(seed, 3 + seed % 4)
 
 
 def frame_window(seed: int) -> NDArray[np.uint8]:
-    """(8, 64, 64, 3) uint8 RGB: the frames that the synchronizer would choose, at a random phase of the camera."""
+    """(8, 64, 64, 3) uint8 RGB: the frames that the synchronizer would choose, at a random phase of the
+    camera."""
     scenes = scenes_of(seed)
     start = len(scenes) - 2
     phase = np.random.default_rng([seed, 0xF0]).uniform(0, FRAME_PERIOD_S)
     grid = WindowGrid(slots=FRAMES)
-    stamps = {}
-    for t in np.arange(start + phase, start + 1, FRAME_PERIOD_S):
+    stamps: dict[int, float] = {}
+    for t in np.arange(start + phase, start + 1, FRAME_PERIOD_S).tolist():
         stamps.setdefault(grid.slot(int(t * 1e9)), t)
     return np.stack([_square(frame(scenes, seed, t, (160, 120))) for t in stamps.values()])
 
 
 def event_window(seed: int) -> NDArray[np.uint8]:
-    """(5, 64, 64, 3) uint8 RGB event images; the sensor sees 33 pictures a second, enough for pictures this small."""
+    """(5, 64, 64, 3) uint8 RGB event images; the sensor sees 33 pictures a second, enough for pictures
+    this small."""
     scenes = scenes_of(seed)
     start = len(scenes) - 2
     batch = EventBatch.concat(list(events(scenes, seed, start, start + 1, rate_hz=33)))

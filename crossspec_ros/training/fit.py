@@ -1,7 +1,8 @@
-"""The training loop of one tiny model: cross entropy on the caption, and an auxiliary loss that teaches the eyes.
+"""The training loop of one tiny model: cross entropy on the caption, and an auxiliary loss that teaches
+the eyes.
 
-The auxiliary heads read the window's attributes off the vision features with one linear layer. The caption alone
-teaches a vision tower slowly: most of its tokens need no eyes. The heads are thrown away afterwards.
+The auxiliary heads read the window's attributes off the vision features with one linear layer. The caption
+alone teaches a vision tower slowly: most of its tokens need no eyes. The heads are thrown away afterwards.
 """
 
 from __future__ import annotations
@@ -59,12 +60,15 @@ def fit(
     folder: Path,
     report: Callable[[int, float], None],
 ) -> None:
-    """Train; checkpoints and `curve.jsonl` go to `folder`, from where a second call resumes to the same result."""
+    """Train; checkpoints and `curve.jsonl` go to `folder`, from where a second call resumes to the same
+    result."""
     heads = nn.Linear(
         student.summary(student.features(torch.from_numpy(images[:1]))).shape[1], sum(labels.classes)
     )
     modules = nn.ModuleList([student.model, heads]).train()
-    optimizer = torch.optim.AdamW(modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02, fused=True)
+    optimizer = torch.optim.AdamW(
+        modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02, fused=True
+    )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
     checkpoint, curve = folder / "checkpoint.pt", folder / "curve.jsonl"
     first = 0
@@ -124,7 +128,8 @@ def _losses(
 
 @torch.inference_mode()
 def evaluate(student: Student, images: NDArray[np.uint8], labels: Labels) -> dict[str, float]:
-    """Held-out loss, share of tokens right given the true ones before, and of captions all of whose tokens are.
+    """Held-out loss, share of tokens right given the true ones before, and of captions all of whose tokens
+    are.
 
     The last is the share of exact captions of greedy decoding: it goes wrong where the first token does.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 from crossspec_ros.training.dataset import EVENT_IMAGES, FRAMES, SIDE
@@ -72,7 +72,7 @@ def _text(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> L
 class Student:
     """A model in training, seen the same way for both: text, vision features, text, caption."""
 
-    model: nn.Module
+    model: EventGPT | VideoLlavaForConditionalGeneration
     before: Tensor
     after: Tensor
 
@@ -92,9 +92,8 @@ class Student:
         pixels = clip_pixels(images.flatten(0, 1).numpy(), SIDE).unflatten(0, (batch, k))
         if isinstance(self.model, EventGPT):
             return self.model.encode_events(pixels)
-        return (
-            self.model.model.get_video_features(pixels).pooler_output.unflatten(0, (batch, k)).flatten(1, 2)
-        )
+        features = self.model.model.get_video_features(pixels).pooler_output
+        return features.unflatten(0, (batch, k)).flatten(1, 2)
 
     def logits(self, features: Tensor, captions: Tensor) -> Tensor:
         """Logits (batch, length, vocabulary) for every token of `captions` (batch, length)."""

@@ -20,7 +20,8 @@ _HELD_OUT = 192
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes on."""
+    """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes
+    on."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             )
     if any(worker.exitcode for worker in workers):
         raise InputError(
-            f"training stopped; mend what the error above says and repeat the command: '{work}' goes on from there"
+            f"training stopped: mend what the error above says and repeat the command; '{work}' is kept"
         )
     minutes = (time.monotonic() - started) / 60
     _plot(work, out)

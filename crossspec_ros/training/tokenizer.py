@@ -1,6 +1,7 @@
 """The tiny pair's tokenizers: one byte-level BPE vocabulary, and above it each model's own special tokens.
 
-As with Vicuna's descendants, ids of the common vocabulary mean the same to both models and ids above it do not.
+As with Vicuna's descendants, ids of the common vocabulary mean the same to both models and ids above it do
+not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EventGPT (Liu et al., CVPR 2025): a CLIP tower looks at event images, a LLaMA speaks.
 
-The module's parameter names are those of the released checkpoint (XduSyL/EventGPT), except that the CLIP tower's
-`vision_model.` level is gone from transformers 5; `load_eventgpt_state` bridges that.
+The module's parameter names are those of the released checkpoint (XduSyL/EventGPT), except that the CLIP
+tower's `vision_model.` level is gone from transformers 5; `load_eventgpt_state` bridges that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class _Tower(nn.Module):
 
 
 class EventGPT(LlamaForCausalLM):
-    """LLaMA with event tokens: tower -> 2-layer GELU MLP -> linear adaptor per image -> spatio-temporal pooling."""
+    """LLaMA with event tokens: tower -> 2-layer GELU MLP -> linear adaptor per image -> spatio-temporal
+    pooling."""
 
     def __init__(self, config: LlamaConfig, vision_config: CLIPVisionConfig) -> None:
         super().__init__(config)
@@ -42,8 +43,9 @@ class EventGPT(LlamaForCausalLM):
             pixels: (k, 3, S, S) preprocessed event images in order of time, or (batch, k, 3, S, S).
 
         Returns:
-            (k + patches + 1, hidden): k means over space, one an image, then the means over time of every position of
-            the tower's output, its class token included; with a leading batch axis if `pixels` had one.
+            (k + patches + 1, hidden): k means over space, one an image, then the means over time of every
+            position of the tower's output, its class token included; with a leading batch axis if `pixels`
+            had one.
         """
         k = pixels.shape[-4]
         features = self.model.visual_tower.visual_tower(pixels.flatten(0, -4)).last_hidden_state
@@ -52,19 +54,24 @@ class EventGPT(LlamaForCausalLM):
         return torch.cat([tokens.mean(-2), tokens.mean(-3)], dim=-2)
 
     def embed_prompt(self, input_ids: Tensor, event_tokens: Tensor) -> Tensor:
-        """(length,) ids with one `EVENT_TOKEN_ID` and (tokens, hidden) event tokens -> (1, expanded, hidden)."""
+        """(length,) ids with one `EVENT_TOKEN_ID` and (tokens, hidden) event tokens -> (1, expanded,
+        hidden)."""
         at = int((input_ids == EVENT_TOKEN_ID).nonzero().item())
         embed = self.model.embed_tokens
         return torch.cat([embed(input_ids[:at]), event_tokens, embed(input_ids[at + 1 :])])[None]
 
 
 def load_eventgpt_state(model: EventGPT, state: dict[str, Tensor]) -> None:
-    """Fill the model from a released state dict; raises RuntimeError that names missing or misshapen tensors."""
-    model.load_state_dict({key.replace(_TOWER + "vision_model.", _TOWER): value for key, value in state.items()})
+    """Fill the model from a released state dict; raises RuntimeError that names missing or misshapen
+    tensors."""
+    model.load_state_dict(
+        {key.replace(_TOWER + "vision_model.", _TOWER): value for key, value in state.items()}
+    )
 
 
 def released_state(model: EventGPT) -> dict[str, Tensor]:
     """The model's tensors under the names of the released checkpoint."""
     return {
-        key.replace(_TOWER, _TOWER + "vision_model."): value.contiguous() for key, value in model.state_dict().items()
+        key.replace(_TOWER, _TOWER + "vision_model."): value.contiguous()
+        for key, value in model.state_dict().items()
     }

@@ -1,1 +1,2 @@
-"""A deterministic driving world: what happens, how it is drawn, what an event camera sees, what a caption says."""
+"""A deterministic driving world: what happens, how it is drawn, what an event camera sees, what a caption
+says."""

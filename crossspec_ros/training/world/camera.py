@@ -1,4 +1,5 @@
-"""What the two cameras record of a drive: frames at 20 Hz and events, on one time axis that starts with the drive."""
+"""What the two cameras record of a drive: frames at 20 Hz and events, on one time axis that starts with
+the drive."""
 
 from __future__ import annotations
 

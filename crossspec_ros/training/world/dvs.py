@@ -1,7 +1,10 @@
-"""A DVS pixel array: log-intensity contrast thresholds per polarity with mismatch, refractory period, background noise.
+"""A DVS pixel array: log-intensity contrast thresholds per polarity with mismatch, refractory period,
+background noise.
 
-The model is that of ESIM (Rebecq et al., CoRL 2018): log intensity is linear between pictures, every crossing of a
-pixel's threshold makes an event at its interpolated time. Rates and mismatch are of the order v2e (Hu et al., 2021) reports.
+The model is that of ESIM (Rebecq et al., CoRL 2018): log intensity is linear between pictures, every
+crossing of a
+pixel's threshold makes an event at its interpolated time. Rates and mismatch are of the order v2e (Hu et
+al., 2021) reports.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ class DvsSensor:
         """Events in (previous time, t_us], sorted by time; `rgb` (H,W,3) uint8 is the picture at `t_us`."""
         new, old, dt = _log_intensity(rgb), self._log, t_us - self._t
         change = new - self._reference
-        times, places, signs = [], [], []
+        times: list[np.ndarray] = []
+        places: list[np.ndarray] = []
+        signs: list[np.ndarray] = []
         for sign, threshold in ((1, self._on), (-1, self._off)):
             hot = np.flatnonzero(sign * change >= threshold)
             crossings = (sign * change[hot] / threshold[hot]).astype(np.int32)

@@ -1,7 +1,7 @@
 """What a caption says about a scene, and which attributes a caption claims.
 
-Order, length (35-55 tokens) and vocabulary follow the captions that Video-LLaVA-7B gives over DSEC: an enumeration of
-the key elements, then where the vehicle is, then the circumstances.
+Order, length (35-55 tokens) and vocabulary follow the captions that Video-LLaVA-7B gives over DSEC: an
+enumeration of the key elements, then where the vehicle is, then the circumstances.
 """
 
 from __future__ import annotations

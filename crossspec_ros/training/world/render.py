@@ -1,26 +1,25 @@
 """Draw a scene as a camera sees it: flat-shaded perspective, sub-pixel motion, painter's algorithm.
 
-Paints have the same luma for every hue, and light multiplies every colour, so that neither colour nor light level
-reaches an event camera, which sees changes of log intensity only. The event camera's picture is therefore drawn in
-plain daylight.
+Paints have the same luma for every hue, and light multiplies every colour, so that neither colour nor
+light level
+reaches an event camera, which sees changes of log intensity only. The event camera's picture is therefore
+drawn in plain daylight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from crossspec_ros.training.world.canvas import HORIZON, Canvas, Color, Rgb
 from crossspec_ros.training.world.scene import EGO_SPEED, Person, Scene, Signal, Vehicle
 
-Color = tuple[float, float, float]
-Rgb = NDArray[np.uint8]
+Painter = Callable[[], None]
 
-_SHIFT = 4
-_ONE = 1 << _SHIFT
-_FOCAL, _HORIZON, _CAMERA_HEIGHT = 0.85, 0.44, 1.4
 _CURVATURE = {"straight": 0.0, "left": -0.013, "right": 0.013}
 _PAINT: dict[str, Color] = {
     "red": (205, 62, 62),
@@ -40,54 +39,6 @@ _SKY: dict[str, Color] = {"sunny": (120, 190, 255), "cloudy": (182, 182, 182)}
 _TRANSITION_S = 0.2
 
 
-class _Canvas:
-    """Perspective drawing of world coordinates (x right, y up from the road, z ahead, metres)."""
-
-    def __init__(
-        self, width: int, height: int, light: Color, curvature: float, shake: tuple[float, float]
-    ) -> None:
-        self.image: Rgb = np.empty((height, width, 3), np.uint8)
-        self.width, self.height, self.light, self.curvature, self.shake = (
-            width,
-            height,
-            light,
-            curvature,
-            shake,
-        )
-
-    def project(self, x: float, y: float, z: float) -> tuple[int, int]:
-        """A point in metres -> fixed-point pixels. Plain floats: a polygon has too few corners for numpy to pay."""
-        u = self.width / 2 + self.height * (_FOCAL * (x / z + self.curvature * z) + self.shake[0])
-        v = self.height * (_HORIZON + _FOCAL * (_CAMERA_HEIGHT - y) / z + self.shake[1])
-        return round(min(max(u, -4000.0), 4000.0) * _ONE), round(min(max(v, -4000.0), 4000.0) * _ONE)
-
-    def shade(self, color: Color, glowing: bool = False) -> Color:
-        if glowing:
-            return color
-        return color[0] * self.light[0], color[1] * self.light[1], color[2] * self.light[2]
-
-    def polygon(self, points: list[tuple[float, float, float]], color: Color, glowing: bool = False) -> None:
-        pixels = np.array([self.project(*point) for point in points], np.int32)
-        cv2.fillPoly(self.image, [pixels], self.shade(color, glowing), cv2.LINE_AA, _SHIFT)
-
-    def upright(
-        self, x: float, y: float, z: float, w: float, h: float, color: Color, glowing: bool = False
-    ) -> None:
-        """A rectangle facing the camera, centred on x, standing on y."""
-        self.polygon(
-            [(x - w / 2, y, z), (x + w / 2, y, z), (x + w / 2, y + h, z), (x - w / 2, y + h, z)],
-            color,
-            glowing,
-        )
-
-    def disc(self, x: float, y: float, z: float, radius: float, color: Color, glowing: bool = False) -> None:
-        r = max(1, round(self.height * _FOCAL * radius / z * _ONE))
-        cv2.circle(self.image, self.project(x, y, z), r, self.shade(color, glowing), -1, cv2.LINE_AA, _SHIFT)
-
-    def fill(self, top: int, bottom: int, color: Color) -> None:
-        cv2.rectangle(self.image, (0, top), (self.width, bottom), self.shade(color), -1)
-
-
 def draw(scenes: list[Scene], seed: int, t: float, width: int, height: int, in_color: bool) -> Rgb:
     """The picture at `t` seconds into the drive.
 
@@ -104,26 +55,28 @@ def draw(scenes: list[Scene], seed: int, t: float, width: int, height: int, in_c
     tau = t - index
     blend = min(1.0, tau / _TRANSITION_S)
     curvature = (1 - blend) * _CURVATURE[before.road] + blend * _CURVATURE[scene.road]
-    light = tuple((1 - blend) * a + blend * b for a, b in zip(_light(before), _light(scene), strict=True))
-    canvas = _Canvas(width, height, light if in_color else (1, 1, 1), curvature, _shake(seed, t, scene.ego))  # type: ignore[arg-type]
+    light = _blend(_light(before), _light(scene), blend) if in_color else (1.0, 1.0, 1.0)
+    canvas = Canvas(width, height, light, curvature, _shake(seed, t, scene.ego))
     travelled = scene.travelled + EGO_SPEED[scene.ego] * tau
     _ground(canvas, scene, travelled, in_color)
     after = scenes[index + 1] if index + 1 < len(scenes) else None
-    things: list[tuple[float, Callable[[], None]]] = _roadside(canvas, scene, seed, travelled)
-    for name, paint in (("vehicle", _draw_vehicle), ("person", _draw_person), ("signal", _draw_signal)):
+    things = _roadside(canvas, scene, seed, travelled)
+    for name, paint in _PAINTERS.items():
         thing = getattr(scene, name)
         if thing is None:
             continue
-        alpha = _presence(
-            thing, getattr(before, name) if index else thing, getattr(after, name) if after else thing, tau
-        )
-        z = _depth(thing, tau)
-        things.append(
-            (z, lambda p=paint, o=thing, z=z, a=alpha: _faded(canvas, a, lambda: p(canvas, o, z, t, tau)))
-        )  # type: ignore[misc]
+        last, following = (getattr(other, name) if other else thing for other in (index and before, after))
+        z = thing.z0 + (thing.z1 - thing.z0) * tau
+        painter = partial(paint, canvas, thing, z, t, tau)
+        things.append((z, partial(_faded, canvas, _presence(thing, last, following, tau), painter)))
     for _, paint_thing in sorted(things, key=lambda item: -item[0]):
         paint_thing()
     return canvas.image
+
+
+def _blend(a: Color, b: Color, share: float) -> Color:
+    x, y, z = ((1 - share) * p + share * q for p, q in zip(a, b, strict=True))
+    return x, y, z
 
 
 def _light(scene: Scene) -> Color:
@@ -131,7 +84,7 @@ def _light(scene: Scene) -> Color:
 
 
 def _shake(seed: int, t: float, ego: str) -> tuple[float, float]:
-    # A running engine and an uneven road: without it nothing that keeps its place in the picture would make an event.
+    # A running engine and an uneven road: without it what keeps its place in the picture would make no event.
     strength = 0.0022 if ego == "still" else 0.003
     phase = seed % 97
     x = np.sin(2 * np.pi * 7.3 * t + phase) + 0.6 * np.sin(2 * np.pi * 11.9 * t + 2 * phase)
@@ -140,14 +93,15 @@ def _shake(seed: int, t: float, ego: str) -> tuple[float, float]:
 
 
 def _presence(thing: Vehicle | Person | Signal, before: object, after: object, tau: float) -> float:
-    """1 while a thing is there; ramps at the boundary where it enters or leaves the drive, as out of and into haze."""
+    """1 while a thing is there; ramps at the boundary where it enters or leaves the drive, as out of and
+    into haze."""
     entering = getattr(before, "identity", None) != thing.identity
     leaving = getattr(after, "identity", None) != thing.identity
     alpha = min(1.0, tau / 0.12) if entering else 1.0
     return min(alpha, (1 - tau) / 0.08) if leaving else alpha
 
 
-def _faded(canvas: _Canvas, alpha: float, paint: Callable[[], None]) -> None:
+def _faded(canvas: Canvas, alpha: float, paint: Painter) -> None:
     if alpha >= 1:
         paint()
         return
@@ -156,12 +110,8 @@ def _faded(canvas: _Canvas, alpha: float, paint: Callable[[], None]) -> None:
     cv2.addWeighted(canvas.image, max(alpha, 0.0), below, 1 - max(alpha, 0.0), 0, dst=canvas.image)
 
 
-def _depth(thing: Vehicle | Person | Signal, tau: float) -> float:
-    return thing.z0 + (thing.z1 - thing.z0) * tau
-
-
 def _strip(
-    canvas: _Canvas, x0: float, x1: float, z: NDArray[np.float64], color: Color, y: float = 0.0
+    canvas: Canvas, x0: float, x1: float, z: NDArray[np.floating], color: Color, y: float = 0.0
 ) -> None:
     left = [(x0, y, float(d)) for d in z]
     right = [(x1, y, float(d)) for d in z[::-1]]
@@ -171,8 +121,8 @@ def _strip(
 _DEPTHS = np.array([1.2, 2.0, 3.0, 4.5, 6.5, 9.0, 13.0, 18.0, 26.0, 38.0, 60.0])
 
 
-def _ground(canvas: _Canvas, scene: Scene, travelled: float, in_color: bool) -> None:
-    horizon = round(canvas.height * (_HORIZON + canvas.shake[1]))
+def _ground(canvas: Canvas, scene: Scene, travelled: float, in_color: bool) -> None:
+    horizon = round(canvas.height * (HORIZON + canvas.shake[1]))
     sky = (
         (40.0, 38.0, 36.0)
         if scene.tunnel
@@ -190,28 +140,24 @@ def _ground(canvas: _Canvas, scene: Scene, travelled: float, in_color: bool) -> 
         _strip(canvas, x, x + 0.13, _DEPTHS, (190, 190, 185))
     period = 6.0
     start = -(travelled % period)
-    for z in np.arange(start, 42, period):
+    for z in np.arange(start, 42, period).tolist():
         if z + 2.2 > 1.3:
             _strip(canvas, -1.62, -1.45, np.linspace(max(z, 1.3), z + 2.2, 3), (200, 200, 195))
 
 
-def _roadside(
-    canvas: _Canvas, scene: Scene, seed: int, travelled: float
-) -> list[tuple[float, Callable[[], None]]]:
+def _roadside(canvas: Canvas, scene: Scene, seed: int, travelled: float) -> list[tuple[float, Painter]]:
     if scene.tunnel:
         _tunnel(canvas, travelled)
         return []
-    spacing, paint = {"trees": (5.0, _tree), "buildings": (9.0, _building), "open fields": (5.5, _post)}[
-        scene.background
-    ]
-    things: list[tuple[float, Callable[[], None]]] = []
+    spacing, paint = _ROADSIDE[scene.background]
+    things: list[tuple[float, Painter]] = []
     first = int(travelled // spacing)
     for i in range(first, first + int(46 // spacing)):
         z = i * spacing - travelled
         for side in (-1, 1):
             wobble = ((i * 73 + side * 151 + seed * 37) % 101) / 101
             if z > 1.5 or scene.background == "buildings":
-                things.append((z + spacing * 0.5, lambda s=side, z=z, w=wobble: paint(canvas, s, z, w)))  # type: ignore[misc]
+                things.append((z + spacing * 0.5, partial(paint, canvas, side, z, wobble)))
     return things
 
 
@@ -219,14 +165,14 @@ def _side_x(side: int, left: float, right: float) -> float:
     return left if side < 0 else right
 
 
-def _tree(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
+def _tree(canvas: Canvas, side: int, z: float, wobble: float) -> None:
     x = _side_x(side, -8.2, 5.4) + side * wobble
     canvas.upright(x, 0, z, 0.4, 2.4, (78, 58, 40))
     canvas.disc(x, 3.6 + wobble, z, 1.5 + 0.5 * wobble, (44, 92 + 30 * wobble, 40))
     canvas.disc(x + 0.5, 2.8 + wobble, z, 1.0, (36, 76 + 30 * wobble, 34))
 
 
-def _building(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
+def _building(canvas: Canvas, side: int, z: float, wobble: float) -> None:
     x = _side_x(side, -8.0, 5.2)
     near, far, height = max(z, 1.0), z + 8.4, 6.0 + 5.0 * wobble
     if far <= near:
@@ -244,21 +190,28 @@ def _building(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
                 )
 
 
-def _post(canvas: _Canvas, side: int, z: float, wobble: float) -> None:
+def _post(canvas: Canvas, side: int, z: float, wobble: float) -> None:
     x = _side_x(side, -6.8, 4.6)
     canvas.upright(x, 0, z, 0.16, 1.0, (72, 60, 48))
     for y in (0.45, 0.85):
         canvas.polygon([(x, y, z), (x, y, z + 5.5), (x, y + 0.07, z + 5.5), (x, y + 0.07, z)], (88, 76, 60))
 
 
-def _tunnel(canvas: _Canvas, travelled: float) -> None:
+_ROADSIDE: dict[str, tuple[float, Callable[[Canvas, int, float, float], None]]] = {
+    "trees": (5.0, _tree),
+    "buildings": (9.0, _building),
+    "open fields": (5.5, _post),
+}
+
+
+def _tunnel(canvas: Canvas, travelled: float) -> None:
     for x in (-5.8, 4.2):
         for y0, y1, color in ((0.0, 1.1, (96.0, 94.0, 90.0)), (1.1, 4.6, (134.0, 130.0, 122.0))):
             canvas.polygon(
                 [(x, y0, float(z)) for z in _DEPTHS] + [(x, y1, float(z)) for z in _DEPTHS[::-1]], color
             )
     spacing = 6.0
-    for z in np.arange(-(travelled % spacing), 44, spacing):
+    for z in np.arange(-(travelled % spacing), 44, spacing).tolist():
         if z > 1.0:
             for x in (-5.75, 4.15):
                 canvas.polygon(
@@ -267,7 +220,7 @@ def _tunnel(canvas: _Canvas, travelled: float) -> None:
             canvas.upright((-5.8 + 4.2) / 2, 4.5, z, 10.0, 0.25, (74, 72, 68))
 
 
-def _draw_vehicle(canvas: _Canvas, vehicle: Vehicle, z: float, t: float, tau: float) -> None:
+def _draw_vehicle(canvas: Canvas, vehicle: Vehicle, z: float, t: float, tau: float) -> None:
     x = {"ahead": 0.0, "oncoming": -3.0, "parked": 2.45}[vehicle.place]
     paint = _PAINT[vehicle.color]
     dark = (40.0, 42.0, 48.0)
@@ -290,7 +243,7 @@ def _draw_vehicle(canvas: _Canvas, vehicle: Vehicle, z: float, t: float, tau: fl
         canvas.upright(x + side, 0.62, z, 0.28, 0.18, lamp, vehicle.place != "parked")
 
 
-def _draw_person(canvas: _Canvas, person: Person, z: float, t: float, tau: float) -> None:
+def _draw_person(canvas: Canvas, person: Person, z: float, t: float, tau: float) -> None:
     x = person.x0 + (person.x1 - person.x0) * tau
     coat, skin, trousers = _PAINT[person.color], (200.0, 160.0, 130.0), (44.0, 44.0, 56.0)
     gait = np.sin(2 * np.pi * 1.9 * t)
@@ -312,7 +265,7 @@ def _draw_person(canvas: _Canvas, person: Person, z: float, t: float, tau: float
     canvas.disc(x, 1.82, z, 0.19, skin)
 
 
-def _draw_signal(canvas: _Canvas, signal: Signal, z: float, t: float, tau: float) -> None:
+def _draw_signal(canvas: Canvas, signal: Signal, z: float, t: float, tau: float) -> None:
     x = 2.3
     unlit, lit = (105.0, 105.0, 105.0), _PAINT["red" if signal.color == "red" else "green"]
     canvas.upright(x, 0, z, 0.14, 2.3, (60, 60, 60))
@@ -320,3 +273,10 @@ def _draw_signal(canvas: _Canvas, signal: Signal, z: float, t: float, tau: float
     for place, y in (("red", 3.6), ("green", 2.75)):
         here = signal.color == place
         canvas.disc(x, y, z, 0.36, lit if here else unlit, here)
+
+
+_PAINTERS: dict[str, Callable[..., None]] = {
+    "vehicle": _draw_vehicle,
+    "person": _draw_person,
+    "signal": _draw_signal,
+}

@@ -1,0 +1,72 @@
+"""`crossspec synth` writes DSEC's layout to the letter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+
+from crossspec_ros.cli import main
+from crossspec_ros.events.dsec import DsecSequence
+
+assert hdf5plugin
+
+
+@pytest.fixture(scope="module")
+def sequence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("synth") / "drive"
+    assert main(["synth", str(path), "--seconds", "1", "--seed", "1000007"]) == 0
+    return path
+
+
+def test_the_layout_is_dsecs(sequence: Path) -> None:
+    with h5py.File(sequence / "events/left/events.h5") as file:
+        t, index = file["events/t"][:], file["ms_to_idx"][:]
+        assert {file[f"events/{name}"].dtype.name for name in "xy"} == {"uint16"}
+        assert file["events/p"].dtype == np.uint8 and t.dtype == np.uint32 and index.dtype == np.uint64
+        assert file["events/t"].compression is not None or file["events/t"]._filters
+        assert int(file["t_offset"][()]) == 100_000_000
+    # DSEC's definition: t[index[ms]] >= ms * 1000 and t[index[ms] - 1] < ms * 1000
+    for ms, i in enumerate(index):
+        assert t[i] >= ms * 1000 and (i == 0 or t[i - 1] < ms * 1000)
+    stamps = (sequence / "images/timestamps.txt").read_text().split()
+    assert [int(s) for s in stamps] == [100_000_000 + 50_000 * i for i in range(20)]
+    assert len(list((sequence / "images/left/rectified").glob("*.png"))) == 20
+
+
+def test_it_reads_back_and_names_its_truth(sequence: Path) -> None:
+    reader = DsecSequence(sequence)
+    batch = reader.events(100_000_000, 101_000_000)
+    assert len(batch) > 20_000 and batch.width == 320 and int(batch.x.max()) < 320
+    assert reader.frame(0).shape == (480, 640, 3)
+    truth = json.loads((sequence / "ground_truth.json").read_text())
+    assert truth["windows"][0]["start_ns"] == 100 * 10**9 and truth["seed"] == 1_000_007
+
+
+def test_the_same_seed_gives_the_same_events(sequence: Path, tmp_path: Path) -> None:
+    assert main(["synth", str(tmp_path / "again"), "--seconds", "1", "--seed", "1000007"]) == 0
+    first, second = (DsecSequence(p).events(0, 2**40) for p in (sequence, tmp_path / "again"))
+    assert all(np.array_equal(getattr(first, k), getattr(second, k)) for k in "txyp")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(["--seconds", "0"], "gives no window"), (["--seed", "-1"], "is negative")],
+)
+def test_bad_numbers_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(["synth", str(tmp_path / "new"), *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_existing_directory_is_not_written_over(
+    sequence: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["synth", str(sequence)]) == 2
+    assert "exists already" in capsys.readouterr().err
