@@ -91,7 +91,9 @@ def test_what_the_event_camera_sees_does_not_depend_on_the_light() -> None:
     from dataclasses import replace
 
     scenes = drive(3, 2)
-    bright, dark = ([replace(s, light=light) for s in scenes] for light in ("cloudy", "night"))
+    bright, dark = (
+        [replace(s, background="trees", light=light) for s in scenes] for light in ("cloudy", "night")
+    )
     assert np.array_equal(draw(bright, 3, 1.4, 80, 60, False), draw(dark, 3, 1.4, 80, 60, False))
     assert not np.array_equal(draw(bright, 3, 1.4, 80, 60, True), draw(dark, 3, 1.4, 80, 60, True))
     assert "light" in COLOR_ATTRIBUTES
