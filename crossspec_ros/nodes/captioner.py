@@ -80,8 +80,9 @@ class CaptionerNode(LifecycleNode):
         try:
             self._decoder = self._load(self._params)
         except InputError as error:
+            if not self._params.autostart:
+                self.get_logger().error(str(error))
             self._failure = error
-            self.get_logger().error(str(error))
             return FAILURE
         self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
         return super().on_configure(state)

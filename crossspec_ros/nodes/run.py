@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
@@ -36,7 +37,7 @@ def run(
     """
     node: N | None = None
     try:
-        rclpy.init(args=None if args is None else list(args))
+        _init(args)
         node = make()
         if work:
             work(node)
@@ -47,8 +48,24 @@ def run(
         sys.exit(2 if isinstance(error, InputError) else 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    except Exception:
+        # Told to end, ROS fails in whatever is under way; nobody needs to see that.
+        if rclpy.ok():
+            raise
     finally:
         if node is not None:
             node.stop()
             node.destroy_node()
         rclpy.try_shutdown()
+        # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
+        node = None
+        gc.collect()
+        # The models would take a second more to collect, and the process ends anyhow.
+        gc.freeze()
+
+
+def _init(args: Sequence[str] | None) -> None:
+    try:
+        rclpy.init(args=None if args is None else list(args))
+    except Exception as error:  # of several types, by the release of ROS
+        raise InputError(f"ROS does not understand the arguments: {' '.join(str(error).split())}") from None
