@@ -100,6 +100,16 @@ def _bench(subparsers: Subparsers) -> None:
     )
     captions.add_argument("--windows", type=int, default=200, help="how many held-out windows [200]")
     captions.add_argument("--json", type=Path, help="write the figures here as well")
+    figure = what.add_parser(
+        "figure", help="draw one window: images, captions, and the timeline of its stages"
+    )
+    figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
+    figure.add_argument(
+        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+    )
+    figure.add_argument("--seed", type=int, default=1_000_322, help="drive [1000322, the sample bag's]")
+    figure.add_argument("--second", type=int, default=1, help="which second of it [1]")
+    figure.set_defaults(handler=_lazily("crossspec_ros.bench.figure:run"))
     captions.set_defaults(handler=_lazily("crossspec_ros.bench.captions:run"))
 
 

@@ -87,10 +87,11 @@ def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scen
     for i in range(count):
         seed, second = _FIRST_SEED + i // _WINDOWS_PER_DRIVE, i % _WINDOWS_PER_DRIVE
         scenes = drive(seed, _WINDOWS_PER_DRIVE + 1)
-        yield _window(pair, scenes, seed, second), scenes[second]
+        yield window_of(pair, scenes, seed, second), scenes[second]
 
 
-def _window(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
+def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
+    """One second of a drive as the captioner would get it from the synchronizer."""
     grid = WindowGrid(slots=pair.frames)
     synchronizer, assembler = Synchronizer(grid, pair.event_images), WindowAssembler(grid)
     batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))

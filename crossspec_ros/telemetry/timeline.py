@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Trace
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 ROWS = {"target": TARGET_STAGES, "draft": DRAFT_STAGES, "queue": ("queue",)}
 COLOURS = {
@@ -22,16 +22,13 @@ COLOURS = {
 }
 
 
-def draw_timeline(trace: Trace, title: str = "") -> Figure:
-    """Draw the trace; milliseconds count from its earliest span. Save with `figure.savefig`."""
-    from matplotlib.figure import Figure
-
+def draw_timeline(axes: Axes, trace: Trace) -> None:
+    """Draw the trace; milliseconds count from its earliest span."""
     spans = [span for span in trace.spans if span.stage in COLOURS]
     origin = min((span.start_ns for span in spans), default=0)
-    figure = Figure(figsize=(9, 2.6), layout="constrained")
-    axes = figure.subplots()
     seen: set[str] = set()
-    for row, stages in enumerate(ROWS.values()):
+    rows = {name: stages for name, stages in ROWS.items() if any(span.stage in stages for span in spans)}
+    for row, stages in enumerate(rows.values()):
         for span in spans:
             if span.stage in stages:
                 axes.barh(
@@ -48,10 +45,10 @@ def draw_timeline(trace: Trace, title: str = "") -> Figure:
     for name, stamp in trace.marks.items():
         axes.axvline((stamp - origin) / 1e6, color="black", linewidth=0.8, linestyle=":")
         axes.annotate(name, ((stamp - origin) / 1e6, -0.62), fontsize=7, ha="left")
-    axes.set_yticks(range(len(ROWS)), list(ROWS))
+    axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.set_xlabel("ms")
-    axes.set_title(title, fontsize=9)
     if seen:
-        figure.legend(loc="outside lower center", ncols=len(seen), fontsize=7, frameon=False)
-    return figure
+        axes.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7, ncols=len(seen), frameon=False
+        )

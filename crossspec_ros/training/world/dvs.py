@@ -31,6 +31,7 @@ class DvsSensor:
         mismatch: float = 0.03,
         refractory_us: int = 600,
         noise_hz: float = 0.08,
+        readout_us: int = 125,
     ) -> None:
         self.height, self.width = rgb.shape[:2]
         self._rng = np.random.default_rng([seed, 0xD75])
@@ -43,10 +44,10 @@ class DvsSensor:
         self._reference = self._log + phase * threshold_on
         self._last = np.full(pixels, -(10**9), np.int64)
         self._t = t_us
-        self._refractory, self._noise_hz = refractory_us, noise_hz
+        self._refractory, self._noise_hz, self._readout = refractory_us, noise_hz, readout_us
 
     def step(self, rgb: NDArray[np.uint8], t_us: int) -> EventBatch:
-        """Events in (previous time, t_us], sorted by time; `rgb` (H,W,3) uint8 is the picture at `t_us`."""
+        """Events since the previous time, sorted by time; `rgb` (H,W,3) uint8 is the picture at `t_us`."""
         new, old, dt = _log_intensity(rgb), self._log, t_us - self._t
         change = new - self._reference
         times: list[np.ndarray] = []
@@ -77,7 +78,9 @@ class DvsSensor:
         signs.append(self._rng.integers(0, 2, noise).astype(np.uint8))
         self._log, self._t = new, t_us
         t, place, p = np.concatenate(times), np.concatenate(places), np.concatenate(signs)
-        order = np.argsort(t, kind="stable")
+        # The sensor scans its rows: what crossed since the last scan leaves together, row by row.
+        t -= t % self._readout
+        order = np.lexsort((place, t))
         place = place[order]
         return EventBatch(
             t[order],
