@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
     scenes = drive(args.seed, args.second + 2)
     window = window_of(pair, scenes, args.seed, args.second)
-    decoder, drafts = PrefillHiddenDecoder(pair), []
+    decoder = PrefillHiddenDecoder(pair)
+    drafts: list[str] = []
     # The first caption of a process is slow; a running node's are not.
     for _ in range(3):
         trace = Trace()

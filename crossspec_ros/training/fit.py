@@ -29,8 +29,12 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is trained; the defaults of `crossspec train tiny` are in `tiny.py`."""
+    """How one model is trained; the values that were used are in `tiny.py`.
 
+    The first `eyes_steps` of the `steps` train the vision tower alone, on the attributes.
+    """
+
+    eyes_steps: int
     steps: int
     batch: int
     learning_rate: float
@@ -81,18 +85,23 @@ def fit(
     for step in range(first, recipe.steps):
         rows = _rows(step, recipe.batch, len(images))
         with torch.autocast("cpu", torch.bfloat16):
-            loss, auxiliary = _losses(student, heads, torch.from_numpy(images[rows]), labels, rows)
-        (loss + 0.1 * auxiliary).backward()
+            features = student.features(torch.from_numpy(images[rows]))
+            guesses = heads(student.summary(features))
+            auxiliary = _attribute_loss(guesses, labels.classes, labels.attributes[rows])
+            loss = (
+                _caption_loss(student, features, labels.captions[rows]) if step >= recipe.eyes_steps else None
+            )
+        (auxiliary if loss is None else loss + 0.1 * auxiliary).backward()
         nn.utils.clip_grad_norm_(modules.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
         if (step + 1) % 20 == 0:
-            report(step + 1, loss.item())
+            report(step + 1, (auxiliary if loss is None else loss).item())
         if (step + 1) % 200 == 0 or step + 1 == recipe.steps:
-            point = {"step": step + 1, "loss": loss.item(), "auxiliary": auxiliary.item()} | evaluate(
-                student, *held_out
-            )
+            point = {"step": step + 1, "auxiliary": auxiliary.item()}
+            if loss is not None:
+                point |= {"loss": loss.item()} | evaluate(student, *held_out)
             with curve.open("a") as file:
                 file.write(json.dumps(point) + "\n")
             state = {"modules": modules.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
@@ -113,17 +122,14 @@ def _rows(step: int, batch: int, total: int) -> NDArray[np.int64]:
     return np.sort(order[at : at + batch])
 
 
-def _losses(
-    student: Student, heads: nn.Linear, images: Tensor, labels: Labels, rows: NDArray[np.int64]
-) -> tuple[Tensor, Tensor]:
-    features = student.features(images)
-    wanted = labels.captions[rows]
+def _caption_loss(student: Student, features: Tensor, wanted: Tensor) -> Tensor:
     logits = student.logits(features, wanted.clamp(min=0)).float()
-    caption_loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED)
-    guesses = heads(student.summary(features)).float().split(labels.classes, 1)
-    answers = labels.attributes[rows].T
-    auxiliary = torch.stack([F.cross_entropy(g, a) for g, a in zip(guesses, answers, strict=True)]).mean()
-    return caption_loss, auxiliary
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED)
+
+
+def _attribute_loss(guesses: Tensor, classes: list[int], answers: Tensor) -> Tensor:
+    by_attribute = guesses.float().split(classes, 1)
+    return torch.stack([F.cross_entropy(g, a) for g, a in zip(by_attribute, answers.T, strict=True)]).mean()
 
 
 @torch.inference_mode()

@@ -13,7 +13,8 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 
 _WINDOWS = {"target": 28_000, "draft": 9_000}
-_STEPS = {"target": 2_400, "draft": 3_600}
+_EYES_STEPS = {"target": 1_500, "draft": 0}
+_STEPS = {"target": 3_100, "draft": 3_600}
 _BATCH = {"target": 16, "draft": 32}
 _RATE = {"target": 8e-4, "draft": 1e-3}
 _HELD_OUT = 192
@@ -98,7 +99,7 @@ def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, 
     student = Student.create(name, tokenizer)
     with_color = name == "target"
     labels, held_labels = Labels(train, tokenizer, with_color), Labels(test, tokenizer, with_color)
-    recipe = Recipe(steps, _BATCH[name], _RATE[name])
+    recipe = Recipe(_EYES_STEPS[name] // shrink, steps, _BATCH[name], _RATE[name])
 
     def report(step: int, loss: float) -> None:
         news.put((name, "training", step, steps, f"loss {loss:.3f}"))
@@ -144,7 +145,8 @@ def _plot(work: Path, out: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     for name in ("target", "draft"):
         points = [json.loads(line) for line in (work / name / "curve.jsonl").read_text().splitlines()]
-        steps = [p["step"] for p in points]
+        points = [point for point in points if "loss" in point]
+        steps = [point["step"] for point in points]
         axes[0].plot(steps, [p["loss"] for p in points], alpha=0.4, label=f"{name}, training")
         axes[0].plot(steps, [p["held_out_loss"] for p in points], label=f"{name}, held out")
         axes[1].plot(steps, [100 * p["held_out_exact"] for p in points], label=f"{name}, captions exact")
