@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code, 2 with one sentence for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="crossspec",
-        description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
-    )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _synth, _convert, _train, _bench):
-        register(subparsers)
-    args = parser.parse_args(arguments)
+    args = make_parser().parse_args(arguments)
     try:
         return int(args.handler(args) or 0)
     except InputError as error:
@@ -32,6 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; a parsed command's `handler` runs it."""
+    parser = argparse.ArgumentParser(
+        prog="crossspec",
+        description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for register in (_replay, _synth, _convert, _train, _bench):
+        register(subparsers)
+    return parser
 
 
 def _replay(subparsers: Subparsers) -> None:
