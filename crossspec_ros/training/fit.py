@@ -25,6 +25,7 @@ from crossspec_ros.training.models import EOS, Student
 from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, attributes, caption
 
 _IGNORED = -100
+_CHECKPOINT_EVERY = 200
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def fit(
         scheduler.step()
         if (step + 1) % 20 == 0:
             report(step + 1, (auxiliary if loss is None else loss).item())
-        if (step + 1) % 200 == 0 or step + 1 == recipe.steps:
+        if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == recipe.steps:
             point = {"step": step + 1, "auxiliary": auxiliary.item()}
             if loss is not None:
                 point |= {"loss": loss.item()} | evaluate(student, *held_out)

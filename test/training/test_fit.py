@@ -1,0 +1,102 @@
+"""Training: an interrupted run resumes to the very weights of an uninterrupted one, and it learns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from crossspec_ros.training import fit as fit_module
+from crossspec_ros.training.dataset import SIDE, build, event_window, frame_window
+from crossspec_ros.training.fit import Labels, Recipe, fit
+from crossspec_ros.training.models import IMAGES_PER_WINDOW, Student
+from crossspec_ros.training.tokenizer import train_tokenizers
+
+SEEDS = range(6)
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, Tokenizer]:
+    return dict(zip(("target", "draft"), train_tokenizers(drives=100), strict=True))
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setattr(fit_module, "_CHECKPOINT_EVERY", 2)
+
+
+def images(name: str) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    return rng.integers(0, 256, (len(SEEDS), IMAGES_PER_WINDOW[name], SIDE, SIDE, 3), np.uint8)
+
+
+def train(name: str, tokenizer: Tokenizer, folder: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    folder.mkdir(exist_ok=True)
+    student, labels = Student.create(name, tokenizer), Labels(SEEDS, tokenizer, name == "target")
+    pictures = images(name)
+    fit(student, pictures, labels, (pictures, labels), recipe, folder, lambda step, loss: None)
+    return student.model.state_dict()
+
+
+@pytest.mark.parametrize(("name", "eyes"), [("target", 1), ("draft", 0)])
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
+    name: str, eyes: int, tokenizers: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe(eyes, 4, 2, 1e-3)
+    whole = train(name, tokenizers[name], tmp_path / "whole", recipe)
+    evaluate, calls = fit_module.evaluate, []
+
+    def interrupt(*args: object) -> dict[str, float]:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return evaluate(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fit_module, "evaluate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(name, tokenizers[name], tmp_path / "cut", recipe)
+    resumed = train(name, tokenizers[name], tmp_path / "cut", recipe)
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "cut" / "curve.jsonl").read_text().splitlines()]
+    assert steps == [2, 4]
+
+
+def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 60, 6, 3e-3))
+    curve = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
+    assert curve[-1]["held_out_loss"] < 0.6 * curve[0]["held_out_loss"]
+
+
+def test_the_eyes_come_first(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    before = Student.create("target", tokenizers["target"])
+    after = train("target", tokenizers["target"], tmp_path / "run", Recipe(2, 2, 2, 1e-3))
+    moved = {key for key, value in before.model.state_dict().items() if not torch.equal(value, after[key])}
+    assert any("video_tower" in key for key in moved)
+    assert not any("language_model" in key or "lm_head" in key for key in moved)
+
+
+def test_windows_are_drawn_once_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+    drawn: list[int] = []
+
+    def draw(seed: int) -> np.ndarray:
+        drawn.append(seed)
+        return np.full((2, 2), seed % 256, np.uint8)
+
+    progress: list[int] = []
+    first = build(tmp_path / "w.npy", draw, range(250), progress.append)
+    assert progress == [200, 250] and first[249, 0, 0] == 249
+    drawn.clear()
+    assert np.array_equal(build(tmp_path / "w.npy", draw, range(250), progress.append), first)
+    assert len(drawn) == 1
+
+
+def test_windows_have_the_shapes_that_the_models_take() -> None:
+    assert frame_window(3).shape == (8, SIDE, SIDE, 3)
+    assert event_window(3).shape == (5, SIDE, SIDE, 3)
