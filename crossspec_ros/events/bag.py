@@ -20,10 +20,10 @@ from crossspec_ros.events.messages import (
     EVENT_PACKET,
     IMAGE,
     LEGACY_EVENT_PACKET,
+    RecordedMessage,
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.recording import RecordedMessage
 
 _EVENT_TYPES = {EVENT_PACKET: EVENT_PACKET, LEGACY_EVENT_PACKET: EVENT_PACKET, DVS_EVENTS: DVS_EVENTS}
 _IMAGE_TYPES = {IMAGE: IMAGE, COMPRESSED_IMAGE: COMPRESSED_IMAGE}

@@ -11,8 +11,13 @@ import numpy as np
 
 from crossspec_ros.events.dsec import DsecSequence
 from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
-from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, compressed_image, event_packet
-from crossspec_ros.events.recording import RecordedMessage
+from crossspec_ros.events.messages import (
+    COMPRESSED_IMAGE,
+    EVENT_PACKET,
+    RecordedMessage,
+    compressed_image,
+    event_packet,
+)
 
 _PACKET_US = 10_000
 # Read at once, so that a chunk of the file is unpacked for many packets.

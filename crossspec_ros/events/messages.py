@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,19 @@ uint32 width
 dvs_msgs/Event[] events
 """,
 }
+
+
+class RecordedMessage(NamedTuple):
+    """A message ready for `publish(bytes)`."""
+
+    stamp_ns: int
+    """`header.stamp`, ROS time."""
+    kind: str
+    """"events" or "image"."""
+    type: str
+    """As in `event_camera_msgs/msg/EventPacket`."""
+    data: bytes
+    """CDR with its encapsulation header."""
 
 
 @cache

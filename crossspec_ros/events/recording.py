@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from crossspec_ros.errors import InputError
-
-
-class RecordedMessage(NamedTuple):
-    """A message ready for `publish(bytes)`."""
-
-    stamp_ns: int
-    """`header.stamp`, ROS time."""
-    kind: str
-    """"events" or "image"."""
-    type: str
-    """As in `event_camera_msgs/msg/EventPacket`."""
-    data: bytes
-    """CDR with its encapsulation header."""
+from crossspec_ros.events.messages import RecordedMessage
 
 
 class Recording(Protocol):

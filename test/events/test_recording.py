@@ -26,12 +26,13 @@ from crossspec_ros.events.messages import (
     DVS_EVENTS,
     EVENT_PACKET,
     IMAGE,
+    RecordedMessage,
     compressed_image,
     event_packet,
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.recording import RecordedMessage, open_recording
+from crossspec_ros.events.recording import open_recording
 
 EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
 STRING = "std_msgs/msg/String"
