@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -19,7 +20,10 @@ node = rclpy.create_node("talker")
 publisher = node.create_publisher(String, "isolation_test", 10)
 timer = node.create_timer(0.05, lambda: publisher.publish(String(data="heard")))
 print("up", flush=True)
-rclpy.spin(node)
+try:
+    rclpy.spin(node)
+except KeyboardInterrupt:
+    rclpy.try_shutdown()
 """
 
 LISTENER = """
@@ -46,7 +50,8 @@ def talker():
     ) as process:
         assert process.stdout.readline() == "up\n"
         yield ros
-        process.kill()
+        # Not killed: a participant that cannot end leaves its shared memory behind.
+        process.send_signal(signal.SIGINT)
 
 
 def listen(ros, seconds):
