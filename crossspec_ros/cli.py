@@ -84,7 +84,7 @@ def _train(subparsers: Subparsers) -> None:
         "tiny", help="the tiny pair on the synthetic world, on two CPU cores in under an hour"
     )
     tiny.add_argument(
-        "--out", type=Path, default=Path("models/tiny"), help="folder for the models [models/tiny]"
+        "--out", type=Path, default=Path("build/models"), help="folder for the models [build/models]"
     )
     tiny.add_argument(
         "--work",

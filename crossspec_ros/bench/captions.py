@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.progress import track
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.paths import share_dir
 from crossspec_ros.speculation.decoder import MODES, Caption, PrefillHiddenDecoder
@@ -48,7 +47,7 @@ class Tally:
 
     right: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     asked: Counter[str] = field(default_factory=Counter)
-    values: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    values: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     exact: Counter[str] = field(default_factory=Counter)
     windows: int = 0
     equal: int = 0
@@ -65,7 +64,8 @@ class Tally:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print a table, and write the figures to `args.json` if asked."""
-    torch.set_num_threads(1)
+    if args.windows < 1:
+        raise InputError(f"--windows {args.windows} measures nothing: ask for at least 1")
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
     decoders = {mode: PrefillHiddenDecoder(pair, mode) for mode in MODES}
     tally = Tally()
@@ -122,14 +122,14 @@ def _measure(
             tally.stages[mode][stage].append(ms)
     target, hidden = captions["autoregressive"], captions["prefill_hidden"]
     draft = EventDraft(pair, window.event_images, QUESTION, 64)
-    draft.run(Trace(), threading.Event())
+    draft.run(Trace())
     wanted = attributes(scene)
     for name, text in (("target", target.text), ("draft", draft.text)):
         said = claimed(text)
         tally.right[name].update(key for key, value in wanted.items() if said.get(key) == value)
         tally.exact[name] += text == true_caption(scene)
     for key, value in wanted.items():
-        tally.values[key][value] += 1
+        tally.values[key][_visible_context(key, scene), value] += 1
     tally.asked.update(wanted.keys())
     tally.windows += 1
     tally.equal += target.token_ids == hidden.token_ids
@@ -141,6 +141,20 @@ def _measure(
     tally.guesses += zip(target.token_ids, draft.guesses(target.token_ids), strict=True)
 
 
+def _visible_context(attribute: str, scene: Scene) -> str:
+    """What events show that narrows down an attribute which they do not show: tunnels are lit by lamps, and
+    nobody drives fast towards a red light."""
+    return {"light": str(scene.tunnel), "signal color": scene.ego}.get(attribute, "")
+
+
+def _chance(values: Counter[tuple[str, str]]) -> float:
+    """Share right of the best guess that knows the context alone."""
+    best: dict[str, int] = {}
+    for (context, _), count in values.items():
+        best[context] = max(count, best.get(context, 0))
+    return sum(best.values()) / values.total()
+
+
 def _figures(tally: Tally) -> dict[str, object]:
     # The words that every caption has are the template; the others say something about the scene.
     n, tokens = tally.windows, tally.guesses
@@ -150,7 +164,7 @@ def _figures(tally: Tally) -> dict[str, object]:
         key: {
             "target": tally.right["target"][key] / asked,
             "draft": tally.right["draft"][key] / asked,
-            "chance": max(tally.values[key].values()) / asked,
+            "chance": _chance(tally.values[key]),
             "needs_color": key in COLOR_ATTRIBUTES,
         }
         for key, asked in tally.asked.items()
@@ -189,7 +203,7 @@ def _table(figures: dict[str, Any]) -> str:
     lines = [
         f"{figures['windows']} held-out windows",
         "",
-        f"{'attribute':<16} target  draft  chance (most frequent value)",
+        f"{'attribute':<16} target  draft  chance (best guess unseen)",
     ]
     for key, row in sorted(figures["attributes"].items(), key=lambda item: (item[1]["needs_color"], item[0])):
         note = "  needs colour" if row["needs_color"] else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +36,12 @@ def run(args: argparse.Namespace) -> int:
         trace = Trace()
         drafts.clear()
         caption = decoder.caption(window, QUESTION, trace, drafts.append)
-        while not drafts:
-            time.sleep(0.01)
     decoder.close()
     batch = EventBatch.concat(list(events(scenes, args.seed, args.second, args.second + 1)))
     picture = frame(scenes, args.seed, args.second + 0.5)
-    texts = _texts(caption, drafts[0], true_caption(scenes[args.second]))
+    texts = _texts(
+        caption, drafts[0] if drafts else "(overtaken by the target)", true_caption(scenes[args.second])
+    )
     _draw(picture, event_images(batch, 5)[2][0], window, texts, trace, args.out)
     print(args.out)
     return 0

@@ -8,8 +8,9 @@ target's either way.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from crossspec_ros.speculation.verify import agreement
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.windows.window import Window
+
+_LOG = logging.getLogger(__name__)
 
 MODES = ("autoregressive", "prefill_hidden")
 
@@ -41,7 +44,6 @@ class Caption:
     text: str
     token_ids: tuple[int, ...]
     source: str
-    draft_text: str | None = None
     target_passes: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -71,43 +73,42 @@ class PrefillHiddenDecoder:
         """Caption a window; every stage becomes a span of `trace`.
 
         Args:
-            on_draft: gets the finished draft's text, in the draft's thread, as soon as it is there.
+            on_draft: gets the draft's text, in the draft's thread, as soon as it is finished; a draft that
+                the target overtakes is dropped.
             cancel: once set, the caption is cut short after the pass in flight.
         """
-        cancel = cancel or threading.Event()
+        cancel, finished = cancel or threading.Event(), threading.Event()
         draft: EventDraft | None = None
         running: Future[None] | None = None
         if len(window.event_images) and (self._mode == "prefill_hidden" or not len(window.frames)):
             draft = EventDraft(self._pair, window.event_images, question, self._limit)
-            running = self._draft_thread.submit(self._run_draft, draft, trace, on_draft, cancel)
+            stops = (cancel, finished)
+            running = self._draft_thread.submit(_run_draft, draft, trace, on_draft, stops)
         if len(window.frames):
-            caption = self._target_caption(window, question, trace, draft, cancel)
-            if running is not None and running.done():
-                running.result()
-            return caption
+            try:
+                return self._target_caption(window, question, trace, draft, cancel)
+            finally:
+                # A draft that is still writing has nothing more to tell and must not delay the next one.
+                finished.set()
+                if running is not None and (error := running.exception()):
+                    _LOG.error("the event draft failed, the caption is the target's alone: %r", error)
         if draft is None or running is None:
             return Caption("", (), "none")
         running.result()
-        return Caption(draft.text, tuple(draft.tokens), "event_draft", draft.text)
+        return Caption(draft.text, tuple(draft.tokens), "event_draft")
 
     def close(self) -> None:
         """End the draft's thread; a draft in flight is waited for, so set its `cancel` first."""
         self._draft_thread.shutdown()
-
-    @staticmethod
-    def _run_draft(
-        draft: EventDraft, trace: Trace, on_draft: Callable[[str], None] | None, cancel: threading.Event
-    ) -> None:
-        draft.run(trace, cancel)
-        if on_draft and not cancel.is_set():
-            on_draft(draft.text)
 
     @torch.inference_mode()
     def _target_caption(
         self, window: Window, question: str, trace: Trace, draft: EventDraft | None, cancel: threading.Event
     ) -> Caption:
         session = TargetSession(self._pair, trace)
-        tokens = [session.prefill(window.frames, question)]
+        for frame in window.frames:
+            session.append_frame(frame)
+        tokens = [session.append_prompt(question)]
         trace.mark("first_token")
         # What is there now was free; waiting for more would not be.
         proposal = draft.proposal()[: self._limit] if draft else []
@@ -127,7 +128,6 @@ class PrefillHiddenDecoder:
             self._pair.target_tokenizer.decode(tokens).strip(),
             tuple(tokens),
             "target",
-            draft.text if draft else None,
             session.passes,
             len(proposal),
             accepted,
@@ -139,3 +139,13 @@ class PrefillHiddenDecoder:
     def _cut(self, tokens: list[int]) -> list[int]:
         end = tokens.index(self._pair.eos_id) + 1 if self._pair.eos_id in tokens else len(tokens)
         return tokens[: min(end, self._limit)]
+
+
+def _run_draft(
+    draft: EventDraft,
+    trace: Trace,
+    on_draft: Callable[[str], None] | None,
+    stops: Sequence[threading.Event],
+) -> None:
+    if draft.run(trace, lambda: any(stop.is_set() for stop in stops)) and on_draft:
+        on_draft(draft.text)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -40,9 +39,11 @@ class EventDraft:
         ]
 
     @torch.inference_mode()
-    def run(self, trace: Trace, cancel: threading.Event) -> None:
-        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until the end or
-        `cancel`."""
+    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily.
+
+        Returns whether it came to its end, or was `stopped` before.
+        """
         model = self._pair.draft
         cache = DynamicCache(config=model.config)
         with trace.span("event_encode"):
@@ -50,12 +51,12 @@ class EventDraft:
         with trace.span("draft_prefill"):
             self._append(cache, self._prompt(event_tokens))
         with trace.span("draft_decode"):
-            while (
-                not cancel.is_set()
-                and self._tokens[-1] != self._pair.eos_id
-                and len(self._tokens) < self._limit
-            ):
+            while not self._ended() and not stopped():
                 self._append(cache, model.get_input_embeddings()(torch.tensor([self._tokens[-1:]])))
+        return self._ended()
+
+    def _ended(self) -> bool:
+        return self._tokens[-1] == self._pair.eos_id or len(self._tokens) >= self._limit
 
     @torch.inference_mode()
     def guesses(self, tokens: Sequence[int]) -> list[int]:

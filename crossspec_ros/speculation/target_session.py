@@ -15,29 +15,34 @@ from crossspec_ros.vlm.prompts import target_prompt
 
 
 class TargetSession:
-    """Prefill once, then let `verify` choose tokens; `passes` counts forward passes, the prefill included."""
+    """Append the frames and the prompt, then let `verify` choose tokens."""
 
     def __init__(self, pair: ModelPair, trace: Trace) -> None:
         self._pair, self._trace = pair, trace
         self._cache = DynamicCache(config=pair.target.config.text_config)
+        self._features: list[torch.Tensor] = []
         self._passes = 0
 
     @property
     def passes(self) -> int:
+        """Forward passes of the language model, the prefill included."""
         return self._passes
 
-    def prefill(self, frames: np.ndarray, question: str) -> int:
-        """Read (n, H, W, 3) uint8 RGB frames and the question; returns the first token's id."""
-        model, tokenizer = self._pair.target, self._pair.target_tokenizer
-        with self._trace.span("frame_encode"):
-            pixels = clip_pixels(frames, self._pair.frame_size)
-            features = model.model.get_video_features(pixels[None]).pooler_output.flatten(0, 1)
+    def append_frame(self, frame: np.ndarray) -> None:
+        """Encode the next (H, W, 3) uint8 RGB frame; exact, as the tower sees each on its own."""
+        with self._trace.span(f"frame_encode[{len(self._features)}]"):
+            pixels = clip_pixels(frame[None], self._pair.frame_size)
+            features = self._pair.target.model.get_video_features(pixels[None]).pooler_output
+            self._features.append(features.flatten(0, 1))
+
+    def append_prompt(self, question: str) -> int:
+        """Prefill the frames and the question; returns the first token's id."""
+        tokenizer, embed = self._pair.target_tokenizer, self._pair.target.get_input_embeddings()
         with self._trace.span("target_prefill"):
             before, after = target_prompt(question)
-            embed = model.get_input_embeddings()
             head = embed(torch.tensor(tokenizer.encode(before).ids))
             tail = embed(torch.tensor(tokenizer.encode(after, add_special_tokens=False).ids))
-            return self._forward(torch.cat([head, features, tail])[None], keep=1)[0]
+            return self._forward(torch.cat([head, *self._features, tail])[None], keep=1)[0]
 
     def verify(self, tokens: Sequence[int]) -> list[int]:
         """The target's next token after each of `tokens`, were they what it said next; call `commit`

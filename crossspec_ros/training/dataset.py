@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
@@ -67,11 +68,18 @@ def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None])
 
     Args:
         progress: called with the number of windows that are there.
+
+    Raises:
+        InputError: `path` holds windows of other seeds or sizes.
     """
     cv2.setNumThreads(1)
     done_file = path.with_suffix(".json")
     shape = (len(seeds), *draw(seeds[0]).shape)
     done = json.loads(done_file.read_text())["windows"] if done_file.exists() and path.exists() else 0
+    if done and np.load(path, mmap_mode="r").shape != shape:
+        raise InputError(
+            f"'{path}' holds windows of another training: name another --work folder or remove it"
+        )
     data = open_memmap(path, "r+" if done else "w+", np.uint8, shape)
     for i in range(done, len(seeds)):
         data[i] = draw(seeds[i])

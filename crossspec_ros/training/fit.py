@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.training.dataset import scenes_of
 from crossspec_ros.training.models import EOS, Student
 from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, attributes, caption
@@ -79,6 +80,8 @@ def fit(
     first = 0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
+        if saved["recipe"] != asdict(recipe):
+            raise InputError(f"'{checkpoint}' is of another recipe: name another --work folder or remove it")
         modules.load_state_dict(saved["modules"])
         optimizer.load_state_dict(saved["optimizer"])
         scheduler.load_state_dict(saved["scheduler"])
@@ -106,6 +109,7 @@ def fit(
             with curve.open("a") as file:
                 file.write(json.dumps(point) + "\n")
             state = {"modules": modules.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+            state["recipe"] = asdict(recipe)
             torch.save(state | {"scheduler": scheduler.state_dict()}, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)
 

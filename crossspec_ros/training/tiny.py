@@ -34,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
 
     from crossspec_ros.training.tokenizer import train_tokenizers
 
+    if args.shrink < 1:
+        raise InputError(f"--shrink {args.shrink} is no divisor: give 1 or more")
     started = time.monotonic()
     work, out = Path(args.work), Path(args.out)
     for name, tokenizer in zip(("target", "draft"), train_tokenizers(), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.speculation import decoder as decoder_module
 from crossspec_ros.speculation.decoder import Caption, PrefillHiddenDecoder
 from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.verify import agreement
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
@@ -127,7 +129,7 @@ def test_a_window_without_frames_is_captioned_by_the_draft_and_says_so(
 ) -> None:
     for mode in decoder_module.MODES:
         said = caption(pair, blind, mode)
-        assert said.source == "event_draft" and said.text == said.draft_text != ""
+        assert said.source == "event_draft" and said.text.startswith("The key elements")
         assert said.target_passes == 0
 
 
@@ -142,6 +144,27 @@ def test_fewer_frames_are_captioned_too(pair: ModelPair, windows: list[Window], 
     assert caption(pair, window).token_ids == caption(pair, window, "autoregressive").token_ids
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that starts decoding only when the draft is finished."""
+    append_prompt, finished = TargetSession.append_prompt, threading.Event()
+    run = EventDraft.run
+
+    def run_and_tell(*args: object) -> bool:
+        try:
+            return run(*args)  # type: ignore[arg-type]
+        finally:
+            finished.set()
+
+    def wait_and_append(self: TargetSession, question: str) -> int:
+        assert finished.wait(20)
+        return append_prompt(self, question)
+
+    monkeypatch.setattr(EventDraft, "run", run_and_tell)
+    monkeypatch.setattr(TargetSession, "append_prompt", wait_and_append)
+
+
+@pytest.mark.usefixtures("patient")
 def test_the_draft_is_announced_and_its_work_is_in_the_trace(pair: ModelPair, windows: list[Window]) -> None:
     decoder, trace, said = PrefillHiddenDecoder(pair), Trace(), []
     decoder.caption(windows[0], QUESTION, trace, said.append)
@@ -149,8 +172,35 @@ def test_the_draft_is_announced_and_its_work_is_in_the_trace(pair: ModelPair, wi
     assert len(said) == 1 and said[0].startswith("The key elements")
     stages = {"event_encode", "draft_prefill", "draft_decode", "frame_encode", "target_prefill"}
     assert stages <= set(trace.stages) and "first_token" in trace.marks
+    assert sum(span.stage == "frame_encode" for span in trace.spans) == len(windows[0].frames)
     threads = {span.stage: span.thread for span in trace.spans}
     assert threads["draft_decode"] != threads["target_prefill"]
+
+
+def test_a_draft_that_the_target_overtakes_ends_with_its_window(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = EventDraft._append
+
+    def slowly(self: EventDraft, *args: object) -> None:
+        time.sleep(0.2)
+        append(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(EventDraft, "_append", slowly)
+    decoder, trace, said = PrefillHiddenDecoder(pair), Trace(), []
+    captions = [decoder.caption(window, QUESTION, trace, said.append) for window in windows]
+    assert said == []
+    assert [c.token_ids for c in captions] == [generated(pair, window) for window in windows]
+    decoder.close()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_draft_that_fails_costs_no_caption(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(EventDraft, "_encode", lambda self: 1 / 0)
+    assert caption(pair, windows[0]).token_ids == generated(pair, windows[0])
+    assert "the event draft failed" in caplog.text
 
 
 def test_cancelling_ends_after_the_pass_in_flight(pair: ModelPair, windows: list[Window]) -> None:
@@ -167,5 +217,5 @@ def test_an_unknown_mode_is_refused(pair: ModelPair) -> None:
 
 def test_guesses_are_what_decoding_would_say(pair: ModelPair, windows: list[Window]) -> None:
     draft = EventDraft(pair, windows[0].event_images, QUESTION, 64)
-    draft.run(Trace(), threading.Event())
+    assert draft.run(Trace())
     assert draft.guesses(draft.tokens) == draft.tokens

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.training import fit as fit_module
 from crossspec_ros.training.dataset import SIDE, build, event_window, frame_window
 from crossspec_ros.training.fit import Labels, Recipe, fit
@@ -100,3 +101,14 @@ def test_windows_are_drawn_once_and_go_on_where_they_stopped(tmp_path: Path) -> 
 def test_windows_have_the_shapes_that_the_models_take() -> None:
     assert frame_window(3).shape == (8, SIDE, SIDE, 3)
     assert event_window(3).shape == (5, SIDE, SIDE, 3)
+
+
+def test_a_work_folder_of_another_training_is_refused(
+    tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 2, 2, 1e-3))
+    with pytest.raises(InputError, match="of another recipe"):
+        train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 4, 2, 1e-3))
+    build(tmp_path / "w.npy", lambda seed: np.zeros((2, 2), np.uint8), range(5), lambda n: None)
+    with pytest.raises(InputError, match="another training"):
+        build(tmp_path / "w.npy", lambda seed: np.zeros((2, 2), np.uint8), range(50), lambda n: None)

@@ -100,5 +100,5 @@ def claimed(text: str) -> dict[str, str]:
     look("light", {v: f"It is {v} and" for v in ("sunny", "cloudy", "dusk", "night", "dim")}, rest)
     look("state", {**_EGO, "signal": "the traffic light is"}, rest)
     if found.get("state") == "signal":
-        found["signal color"] = rest.split("the traffic light is ")[1].split(".")[0].strip()
+        found["signal color"] = rest.partition("the traffic light is")[2].split(".")[0].strip()
     return found
