@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -19,7 +20,7 @@ from crossspec_ros.nodes.diagnostics import Diagnostics
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, report
-from crossspec_ros.nodes.run import run
+from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.assembler import WindowAssembler
@@ -41,15 +42,19 @@ def load(params: SimpleNamespace) -> Decoder:
     models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
     pair = load_pair(models, threads=params.threads)
     decoder = PrefillHiddenDecoder(pair, mode=params.mode, max_new_tokens=params.max_new_tokens)
-    warm_up(decoder, pair.frames, pair.frame_size, pair.event_images, pair.event_image_size)
+    try:
+        warm_up(decoder, pair.frames, pair.frame_size, pair.event_images, pair.event_image_size)
+    except Exception:
+        decoder.close()
+        raise
     return decoder
 
 
 class CaptionerNode(LifecycleNode):
     """Configured: subscribed, loaded and warm. Active: captioning, as its publisher of `~/report` shows."""
 
-    def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load) -> None:
-        super().__init__("captioner", automatically_declare_parameters_from_overrides=True)
+    def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load, **options: Any) -> None:
+        super().__init__("captioner", automatically_declare_parameters_from_overrides=True, **options)
         self._params = declare(self, "captioner")
         self._load = load
         self._inputs: list = []
@@ -61,12 +66,14 @@ class CaptionerNode(LifecycleNode):
         self._unusable = 0
         self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(self, self._read_counters)
-        self._failure: InputError | None = None
+        self._failure: Exception | None = None
         if self._params.autostart:
-            if self.trigger_configure() == SUCCESS:
-                self.trigger_activate()
-            elif self._failure:
-                raise self._failure
+            self._start()
+
+    def _start(self) -> None:
+        for trigger in (self.trigger_configure, self.trigger_activate):
+            if trigger() != SUCCESS:
+                raise self._failure or NodeError("the captioner was refused a lifecycle transition by ROS")
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         # Subscribed before the models load, so that nothing that closes meanwhile is lost.
@@ -79,15 +86,21 @@ class CaptionerNode(LifecycleNode):
         started = time.monotonic()
         try:
             self._decoder = self._load(self._params)
-        except InputError as error:
-            if not self._params.autostart:
-                self.get_logger().error(str(error))
-            self._failure = error
-            return FAILURE
+        except Exception as error:
+            self._drop_inputs()
+            return self._fail("load its models and warm up", error)
         self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            self._activate()
+        except Exception as error:
+            self._end()
+            return self._fail("start to caption", error)
+        return super().on_activate(state)
+
+    def _activate(self) -> None:
         topics = {"caption": String, "caption_draft": String, "acceptance_length": Float64}
         topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
         for topic, kind in topics.items():
@@ -96,19 +109,13 @@ class CaptionerNode(LifecycleNode):
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
-        return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._end_worker()
-        for publisher in self._outputs.values():
-            self.destroy_publisher(publisher)
-        self._outputs.clear()
+        self._end()
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        for subscription in self._inputs:
-            self.destroy_subscription(subscription)
-        self._inputs.clear()
+        self._drop_inputs()
         self._decoder.close()
         del self._decoder
         return super().on_cleanup(state)
@@ -122,6 +129,28 @@ class CaptionerNode(LifecycleNode):
         self._end_worker()
         if self._summary.counts:
             print(self._summary.table(), flush=True)
+
+    def _fail(self, task: str, error: Exception) -> TransitionCallbackReturn:
+        """Keep the sentence for the end of the process, or log it where somebody else starts this node."""
+        self._failure = error
+        if not isinstance(error, InputError):
+            self.get_logger().error("".join(traceback.format_exception(error)))
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._failure = NodeError(f"the captioner cannot {task}: {reason}")
+        if not self._params.autostart:
+            self.get_logger().error(str(self._failure))
+        return FAILURE
+
+    def _end(self) -> None:
+        self._end_worker()
+        for publisher in self._outputs.values():
+            self.destroy_publisher(publisher)
+        self._outputs.clear()
+
+    def _drop_inputs(self) -> None:
+        for subscription in self._inputs:
+            self.destroy_subscription(subscription)
+        self._inputs.clear()
 
     def _await_synchronizer(self) -> None:
         """Whoever sees a publisher has been seen by it; without any synchronizer go on after a while."""

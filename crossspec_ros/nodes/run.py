@@ -14,6 +14,10 @@ from rclpy.node import Node
 from crossspec_ros.errors import InputError
 
 
+class NodeError(Exception):
+    """Why a node cannot go on, in one sentence, where the input is not to blame."""
+
+
 class Runnable(Protocol):
     """A node that has something to stop before it is destroyed."""
 
@@ -33,7 +37,7 @@ def run(
     """Make a node and `work` with it; spin it where no work is given.
 
     Returns when the work is done, after Ctrl-C and after SIGTERM. Exits with one sentence and code 2 on bad
-    input, code 1 when something due did not come in time.
+    input, code 1 after a NodeError and when something due did not come in time.
     """
     node: N | None = None
     try:
@@ -43,7 +47,7 @@ def run(
             work(node)
         else:
             rclpy.spin(cast(Node, node))
-    except (InputError, TimeoutError) as error:
+    except (InputError, NodeError, TimeoutError) as error:
         print(f"crossspec: error: {error}", file=sys.stderr, flush=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except (KeyboardInterrupt, ExternalShutdownException):

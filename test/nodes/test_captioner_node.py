@@ -10,12 +10,14 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from fakes import FakeDecoder
 from outsider import RELIABLE, STAGES, outsider, spinning
 from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.captioner import CaptionerNode
+from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.nodes.messages import closed_message, image_message
+from crossspec_ros.nodes.run import run
 
 SECOND = 10**9
 PIXELS = np.zeros((4, 4, 3), np.uint8)
@@ -140,9 +142,45 @@ def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
 
 
-def test_models_that_cannot_be_loaded_are_an_input_error():
+def refuse(error):
     def load(params):
-        raise InputError("no models")
+        raise error
 
-    with pytest.raises(InputError, match="no models"), spinning(lambda: CaptionerNode(load=load)):
-        pass
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (InputError("no models"), 2, "crossspec: error: no models\n"),
+        (MemoryError("of\n4 GB"), 1, "cannot load its models and warm up: MemoryError: of 4 GB\n"),
+    ],
+)
+def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, sentence):
+    with pytest.raises(SystemExit) as end:
+        run(lambda: CaptionerNode(load=refuse(error)), [])
+    assert end.value.code == code
+    assert capfd.readouterr().err.endswith(sentence)
+
+
+def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkeypatch):
+    monkeypatch.setattr(CaptionerNode, "_await_synchronizer", refuse(RuntimeError("broken")))
+    with pytest.raises(SystemExit) as end:
+        run(lambda: CaptionerNode(load=lambda params: FakeDecoder()), [])
+    assert end.value.code == 1
+    assert capfd.readouterr().err.endswith("cannot start to caption: RuntimeError: broken\n")
+
+
+def test_configuring_again_after_a_failure_subscribes_once():
+    errors = [InputError("not yet"), RuntimeError("not yet")]
+
+    def load(params):
+        if errors:
+            raise errors.pop()
+        return FakeDecoder()
+
+    manual = [Parameter("autostart", value=False)]
+    with spinning(lambda: CaptionerNode(load, parameter_overrides=manual)) as node:
+        for result in (FAILURE, FAILURE, SUCCESS):
+            assert node.trigger_configure() == result
+        assert len(list(node.subscriptions)) == 3
