@@ -76,7 +76,15 @@ def camera_array(message: Image) -> np.ndarray:
         )
     channels, conversion = _ENCODINGS[message.encoding]
     pixels = _pixels(message, channels)
-    return np.asarray(cv2.cvtColor(pixels, getattr(cv2, f"COLOR_{conversion}"))) if conversion else pixels
+    if not conversion:
+        return pixels
+    try:
+        return np.asarray(cv2.cvtColor(pixels, getattr(cv2, f"COLOR_{conversion}")))
+    except cv2.error as error:
+        raise InputError(
+            f"an image of {message.width}x{message.height} in {message.encoding} cannot be converted "
+            f"({error.err}): check the node that publishes it"
+        ) from None
 
 
 _ENCODINGS = {
@@ -111,7 +119,10 @@ def compressed_array(message: CompressedImage) -> np.ndarray:
     import cv2
 
     data = np.frombuffer(message.data, np.uint8)
-    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
+    try:
+        image = cv2.imdecode(data, cv2.IMREAD_COLOR)
+    except cv2.error:  # nothing at all, or more pixels than OpenCV takes
+        image = None
     if image is None:
         raise InputError(
             f"a compressed image with format '{message.format}' and {len(data)} bytes cannot be read: "

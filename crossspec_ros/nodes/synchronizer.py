@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -101,9 +102,11 @@ class SynchronizerNode(Node):
             try:
                 for update in self._take_events(message) if stream == EVENTS else self._take_frame(message):
                     self._publish(update)
-            except InputError as error:
+            except Exception as error:  # whatever a message does, the next one gets its turn
                 self._problems["unusable_messages"] += 1
-                self.get_logger().warning(str(error), throttle_duration_sec=5.0)
+                known = isinstance(error, InputError)
+                told = str(error) if known else "".join(traceback.format_exception(error))
+                self.get_logger().warning(told, throttle_duration_sec=5.0)
 
     def _take_events(self, message: Any) -> Iterator[Update]:
         stamp_ns, batch = self._stream.decode(message)

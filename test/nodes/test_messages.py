@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage, Image
@@ -67,6 +69,17 @@ def test_a_broken_image_is_a_sentence(damage):
     for read in (camera_array, rgb8_array):
         with pytest.raises(InputError, match="an image "):
             read(message)
+
+
+def test_an_image_that_opencv_refuses_is_a_sentence():
+    with pytest.raises(InputError, match="3x4 in yuv422 cannot be converted"):
+        camera_array(camera("yuv422", np.zeros((4, 3, 2), np.uint8)))
+    # A bitmap that claims 60000x60000 pixels.
+    header = b"BM" + struct.pack(
+        "<IHHIIiiHHIIiiII", 10**6, 0, 0, 54, 40, 60000, 60000, 1, 24, 0, 0, 0, 0, 0, 0
+    )
+    with pytest.raises(InputError, match="let the camera publish jpeg or png"):
+        compressed_array(CompressedImage(format="png", data=header))
 
 
 def test_compressed_images():

@@ -121,6 +121,22 @@ def test_bad_packets_are_counted_and_the_windows_go_on(stage):
     assert stage.problem("events_of_another_size") == 1 and stage.problem("frames_of_another_size") == 1
 
 
+def test_a_message_that_breaks_the_decoder_is_counted_and_the_next_one_is_taken(stage):
+    stage = stage()
+    decode = stage.node._stream.decode
+
+    def fragile(message):
+        if message.seq == 1:
+            raise MemoryError
+        return decode(message)
+
+    stage.node._stream.decode = fragile
+    for seq in range(3):
+        stage.events.publish(packet(seq * 625, seq))
+    stage.observer.wait(lambda: stage.closed() == [(6 * SECOND, "frames:0 event_images:5")])
+    stage.observer.wait(lambda: stage.problem("unusable_messages") == 1)
+
+
 def test_events_as_dvs_messages_and_compressed_frames(stage):
     stage = stage(EventArray, CompressedImage, event_type="dvs_msgs/EventArray", image_transport="compressed")
     jpeg = cv2.imencode(".jpg", np.full((HEIGHT, WIDTH, 3), (10, 100, 200), np.uint8))[1].tobytes()
