@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -25,6 +26,7 @@ from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.run import run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.synchronizer import BACKWARD_JUMP_NS, FORWARD_JUMP_NS
 
 CLOCK_PERIOD_S = 0.01
 # Publishers and subscribers of other nodes may know each other a little later than this node knows them.
@@ -34,8 +36,8 @@ SETTLE_S = 0.5
 class PlayerNode(Node):
     """Plays in the thread that calls `play`, while another one spins it."""
 
-    def __init__(self) -> None:
-        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True)
+    def __init__(self, **options: Any) -> None:
+        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True, **options)
         self._params = declare(self, "dsec_player")
         if not self._params.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
@@ -53,6 +55,7 @@ class PlayerNode(Node):
             kind = Image if raw else CompressedImage
             self._topics["image"] = self.create_publisher(kind, topic, reliable(100))
         self._clock_topic = self.create_publisher(Clock, "/clock", 10)
+        self._played: set[int] = set()
         self._reported: set[int] = set()
         self._news = threading.Condition()
         self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE)
@@ -69,6 +72,9 @@ class PlayerNode(Node):
             self._play_once()
             if not self._params.loop:
                 break
+            # Before either stream: a short one might not seem to jump back by itself.
+            self._topics["events"].publish(self._reach(self._recording.start_ns))
+            self._sleep(SETTLE_S)
         self.get_logger().info("end of the recording")
 
     def stop(self) -> None:
@@ -78,20 +84,25 @@ class PlayerNode(Node):
     def _play_once(self) -> None:
         with self._news:
             self._reported.clear()
-        first, last = self._recording.start_ns, self._recording.end_ns
+        start_ns = reached = self._recording.start_ns
+        self._played.clear()
         self._shift_s = time.monotonic()
         self._next_clock_s = 0.0
-        reached = first
         for message in self._recording.messages():
             if self._grid.index(message.stamp_ns) > self._grid.index(reached) and self._params.every_window:
                 self._pause_for_report(reached)
-            reached = max(reached, message.stamp_ns)
             self._keep_pace(message.stamp_ns)
+            if message.stamp_ns > reached + FORWARD_JUMP_NS:
+                self._topics["events"].publish(self._reach(self._end_of_stream(reached)))
+            reached = max(reached, message.stamp_ns)
+            self._played.add(self._grid.index(message.stamp_ns))
             self._topics[message.kind].publish(message.data)
-        end_ns = self._grid.end(self._grid.index(last))
-        self._topics["events"].publish(self._end_of_stream(end_ns + self._lateness_ns()))
+        last = max(reached, self._recording.end_ns)
+        # Late enough that a loop is a jump back.
+        stamp_ns = max(self._end_of_stream(last), start_ns + BACKWARD_JUMP_NS + 1)
+        self._topics["events"].publish(self._reach(stamp_ns))
         if self._params.wait_for_captions:
-            self._await_report(end_ns)
+            self._await_report(self._grid.index(last))
         else:
             self._sleep(SETTLE_S)
 
@@ -108,14 +119,16 @@ class PlayerNode(Node):
             self._sleep(min(due_s - now_s, CLOCK_PERIOD_S))
 
     def _pause_for_report(self, reached_ns: int) -> None:
-        """Wait for the last window that must have closed by now, if the recording began before it ended."""
+        """Wait for the last window that must have closed by now; one that a gap jumps over never closes."""
         began_s = time.monotonic()
-        index = self._grid.index(reached_ns - self._lateness_ns()) - 1
-        if index >= self._grid.index(self._recording.start_ns):
-            self._await_report(self._grid.end(index))
+        over = self._grid.index(reached_ns - self._lateness_ns())
+        due = [index for index in self._played if index < over]
+        if due:
+            self._await_report(max(due))
         self._shift_s += time.monotonic() - began_s
 
-    def _await_report(self, end_ns: int) -> None:
+    def _await_report(self, index: int) -> None:
+        end_ns = self._grid.end(index)
         self._wait(
             lambda: end_ns in self._reported,
             self._params.caption_timeout_s,
@@ -159,7 +172,11 @@ class PlayerNode(Node):
     def _lateness_ns(self) -> int:
         return round(self._params.max_lateness_s * SECOND) + SECOND // 20
 
-    def _end_of_stream(self, stamp_ns: int) -> bytes:
+    def _end_of_stream(self, stamp_ns: int) -> int:
+        """The stamp at which the window of `stamp_ns` must have closed."""
+        return self._grid.end(self._grid.index(stamp_ns)) + self._lateness_ns()
+
+    def _reach(self, stamp_ns: int) -> bytes:
         """A message without events, which says that the stream has reached this stamp."""
         if self._event_type == "dvs_msgs/EventArray":
             return encode_dvs(EventBatch.empty(0, 0), stamp_ns)

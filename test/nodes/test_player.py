@@ -1,0 +1,92 @@
+"""The player and what it waits for, with the real synchronizer and a captioner that needs no models."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, suppress
+
+import numpy as np
+import pytest
+from fakes import FakeDecoder
+from outsider import outsider, spinning, to_ns
+from rclpy.parameter import Parameter
+
+from crossspec_ros.events.bag import write_bag
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.nodes.captioner import CaptionerNode
+from crossspec_ros.nodes.dsec_player import PlayerNode
+from crossspec_ros.nodes.synchronizer import SynchronizerNode
+
+SECOND, MS = 10**9, 10**6
+
+
+def record(path, stamps_ms):
+    """A bag with a packet of ten events at each of these times."""
+    with write_bag(path) as write:
+        for seq, ms in enumerate(stamps_ms):
+            t = ms * 1000 + np.arange(10)
+            batch = EventBatch(t, *np.ones((2, 10), np.uint16), np.ones(10, np.uint8), 32, 24)
+            packet = event_packet(ms * MS, encode_evt3(batch), "evt3", (32, 24), seq)
+            write("/events", RecordedMessage(ms * MS, "events", EVENT_PACKET, packet))
+    return path
+
+
+def remapped(**topics):
+    rules = [word for topic, name in topics.items() for word in ("-r", f"{topic}:={name}")]
+    return {"cli_args": ["--ros-args", *rules]}
+
+
+@pytest.fixture
+def stage():
+    """What an outsider saw, and a player among the other nodes for given parameters."""
+    with ExitStack() as stack:
+        observer = stack.enter_context(outsider())
+        decoder = FakeDecoder()
+
+        def player(path, **parameters):
+            values = {"path": str(path), "startup_timeout_s": 20.0, "caption_timeout_s": 5.0} | parameters
+            overrides = [Parameter(name, value=value) for name, value in values.items()]
+            for make in (
+                lambda: SynchronizerNode(**remapped(events="event_camera/events")),
+                lambda: CaptionerNode(
+                    lambda params: decoder,
+                    **remapped(
+                        **{name: f"synchronizer/{name}" for name in ("frame", "event_image", "window_closed")}
+                    ),
+                ),
+            ):
+                stack.enter_context(spinning(make))
+            return stack.enter_context(
+                spinning(
+                    lambda: PlayerNode(parameter_overrides=overrides, **remapped(report="captioner/report"))
+                )
+            )
+
+        yield observer, player, decoder
+
+
+def closed(observer):
+    return [to_ns(message.stamp) // SECOND for message in observer["/synchronizer/window_closed"]]
+
+
+def test_no_window_is_waited_for_that_a_gap_jumps_over(stage, tmp_path):
+    observer, player, _ = stage
+    times = [*range(2500, 4500, 100), *range(20_200, 22_300, 100)]
+    player(record(tmp_path / "bag", times), rate=100.0, every_window=True).play()
+    observer.wait(lambda: closed(observer) == [3, 4, 5, 21, 22, 23])
+
+
+def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
+    observer, player, _ = stage
+    node = player(record(tmp_path / "bag", range(5600, 5900, 20)), rate=1.0, loop=True)
+
+    def play():
+        with suppress(Exception):  # its node goes while it plays
+            node.play()
+
+    threading.Thread(target=play, daemon=True).start()
+    observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
+    assert set(closed(observer)) == {6}
+    assert {m.frame_id for m in observer["/synchronizer/window_closed"]} == {"frames:0 event_images:5"}
