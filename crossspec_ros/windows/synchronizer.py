@@ -82,7 +82,10 @@ class Synchronizer:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def add_events(self, batch: EventBatch) -> Iterator[Update]:
-        """Take a batch whose `t` is ROS time in ns, not us; raises InputError when the size changed."""
+        """Take a batch whose `t` is ROS time in ns, not us.
+
+        Raises InputError when the size changed; of such a batch only the time counts.
+        """
         if not len(batch):
             return
         near = np.abs(batch.t - batch.t[0]) <= FORWARD_JUMP_NS
@@ -90,7 +93,9 @@ class Synchronizer:
             self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
             batch = batch[near]
         yield from self._check_jump(EVENTS, int(batch.t[0]))
-        self._check_size(EVENTS, (batch.width, batch.height))
+        if error := self._check_size(EVENTS, (batch.width, batch.height)):
+            yield from self.advance(EVENTS, int(batch.t.max()))
+            raise error
         indices = batch.t // self.grid.window_ns
         for index in np.unique(indices):
             inside = indices == index
@@ -106,8 +111,8 @@ class Synchronizer:
     def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
 
-        Raises InputError when the frame's size changed, and whatever the function raises; the frame then
-        counts as not received.
+        Raises InputError when the frame's size changed; of such a frame only the time counts. Raises
+        whatever the function raises; the frame then counts as not received.
         """
         yield from self._check_jump(FRAMES, stamp_ns)
         slot = self.grid.slot(stamp_ns)
@@ -116,7 +121,9 @@ class Synchronizer:
             self.counts["late_frames"] += 1
         elif slot not in window.slots:
             pixels = image() if callable(image) else image
-            self._check_size(FRAMES, (pixels.shape[1], pixels.shape[0]))
+            if error := self._check_size(FRAMES, (pixels.shape[1], pixels.shape[0])):
+                yield from self._pass(FRAMES, stamp_ns)
+                raise error
             window.slots.add(slot)
             yield FrameReady(stamp_ns, pixels)
         yield from self._pass(FRAMES, stamp_ns)
@@ -188,11 +195,12 @@ class Synchronizer:
             return
         yield from self.restart()
 
-    def _check_size(self, stream: str, size: tuple[int, int]) -> None:
+    def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
         known = self._sizes.setdefault(stream, size)
-        if size != known:
-            self.counts[f"{stream}_of_another_size"] += 1
-            raise InputError(
-                f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}, so "
-                f"those of the new size are dropped: restart the synchronizer if the camera has it now"
-            )
+        if size == known:
+            return None
+        self.counts[f"{stream}_of_another_size"] += 1
+        return InputError(
+            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}, so "
+            f"those of the new size are dropped: restart the synchronizer if the camera has it now"
+        )

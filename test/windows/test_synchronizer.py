@@ -194,6 +194,19 @@ def test_another_size_is_refused_with_a_sentence_and_the_rest_goes_on():
     assert closed == WindowClosed(SECOND, 1, closed.event_images, 2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"), [(EVENTS, batch(1300, width=16)), (FRAMES, (1300 * MS, frame(height=6)))]
+)
+def test_time_goes_on_with_data_of_another_size(kind, data):
+    synchronizer = Synchronizer(GRID)
+    feed(synchronizer, [(EVENTS, batch(10)), (FRAMES, (10 * MS, frame()))])
+    updates = []
+    with pytest.raises(InputError, match="changed their size"):
+        for update in synchronizer.add_events(data) if kind == EVENTS else synchronizer.add_frame(*data):
+            updates.append(update)
+    assert updates[-1] == WindowClosed(SECOND, 1, 5, 1)
+
+
 def test_a_frame_that_cannot_be_decoded_leaves_its_slot_to_the_next():
     def broken():
         raise InputError("broken")
