@@ -88,7 +88,8 @@ class Synchronizer:
         """
         if not len(batch):
             return
-        near = np.abs(batch.t - batch.t[0]) <= FORWARD_JUMP_NS
+        middle = len(batch) // 2
+        near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= FORWARD_JUMP_NS
         if not near.all():
             self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
             batch = batch[near]

@@ -217,6 +217,14 @@ def test_a_frame_that_cannot_be_decoded_leaves_its_slot_to_the_next():
     assert feed(synchronizer, [(FRAMES, (50 * MS, frame()))]) != []
 
 
+@pytest.mark.parametrize("times", [(90_000, 100, 101, 102), (100, 101, 90_000, 102)])
+def test_events_of_an_impossible_time_are_dropped_and_the_others_are_taken(times):
+    synchronizer = Synchronizer(GRID)
+    closed = feed(synchronizer, [(EVENTS, batch(*times)), *heartbeats(100)])[-1]
+    assert closed == WindowClosed(SECOND, 0, closed.event_images, 3)
+    assert synchronizer.counts == {"events_with_impossible_times": 1}
+
+
 def test_unsorted_events_are_sorted_before_they_are_drawn():
     def images(*times):
         updates = feed(Synchronizer(GRID), [(EVENTS, batch(*times)), (EVENTS, batch(1300))])
