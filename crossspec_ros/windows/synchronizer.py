@@ -80,6 +80,7 @@ class Synchronizer:
         self._passed: dict[str, int] = {}
         self._next: int | None = None
         self._sizes: dict[str, tuple[int, int]] = {}
+        self._before_jump: dict[str, int] = {}
 
     def add_events(self, batch: EventBatch) -> Iterator[Update]:
         """Take a batch whose `t` is ROS time in ns, not us.
@@ -93,6 +94,9 @@ class Synchronizer:
         if not near.all():
             self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
             batch = batch[near]
+        if self._is_straggler(EVENTS, int(batch.t[0])):
+            self.counts["late_events"] += len(batch)
+            return
         yield from self._check_jump(EVENTS, int(batch.t[0]))
         if error := self._check_size(EVENTS, (batch.width, batch.height)):
             yield from self.advance(EVENTS, int(batch.t.max()))
@@ -115,6 +119,9 @@ class Synchronizer:
         Raises InputError when the frame's size changed; of such a frame only the time counts. Raises
         whatever the function raises; the frame then counts as not received.
         """
+        if self._is_straggler(FRAMES, stamp_ns):
+            self.counts["late_frames"] += 1
+            return
         yield from self._check_jump(FRAMES, stamp_ns)
         slot = self.grid.slot(stamp_ns)
         window = self._window(self.grid.index(stamp_ns))
@@ -131,6 +138,8 @@ class Synchronizer:
 
     def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
+        if self._is_straggler(stream, stamp_ns):
+            return
         yield from self._check_jump(stream, stamp_ns)
         self._window(self.grid.index(stamp_ns))
         yield from self._pass(stream, stamp_ns)
@@ -188,13 +197,27 @@ class Synchronizer:
     def _check_jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         if not self._passed:
             return
+        before: dict[str, int] = {}
         if stamp_ns < self._passed.get(stream, stamp_ns) - BACKWARD_JUMP_NS:
             self.counts["backward_jumps"] += 1
+            before = {other: passed for other, passed in self._passed.items() if other != stream}
         elif stamp_ns > max(self._passed.values()) + FORWARD_JUMP_NS:
             self.counts["forward_jumps"] += 1
         else:
             return
         yield from self.restart()
+        self._before_jump = before
+
+    def _is_straggler(self, stream: str, stamp_ns: int) -> bool:
+        """Whether this is from before a jump back that only the other stream has made so far."""
+        before = self._before_jump.get(stream)
+        if before is None:
+            return False
+        now = max(self._passed.values(), default=before)
+        if stamp_ns - BACKWARD_JUMP_NS > now and now < before <= stamp_ns + BACKWARD_JUMP_NS:
+            return True
+        del self._before_jump[stream]
+        return False
 
     def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
         known = self._sizes.setdefault(stream, size)
