@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.publisher import Publisher
@@ -24,7 +24,7 @@ from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.event_stream import message_class
 from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.params import declare
-from crossspec_ros.nodes.run import run
+from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import BACKWARD_JUMP_NS, FORWARD_JUMP_NS
 
@@ -57,14 +57,16 @@ class PlayerNode(Node):
         self._clock_topic = self.create_publisher(Clock, "/clock", 10)
         self._played: set[int] = set()
         self._reported: set[int] = set()
+        self._failed = 0
         self._news = threading.Condition()
         self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
 
-        Raises TimeoutError when the subscribers, the captioner or a report do not come, InputError when the
-        recording turns out to be damaged, ExternalShutdownException when told to stop.
+        Raises TimeoutError when the subscribers, the captioner or a report do not come, NodeError when the
+        captioner failed on a window, InputError when the recording turns out to be damaged,
+        ExternalShutdownException when told to stop.
         """
         self._wait(self._is_audience_there, self._params.startup_timeout_s, self._missing_audience)
         self._sleep(SETTLE_S)
@@ -76,6 +78,10 @@ class PlayerNode(Node):
             self._topics["events"].publish(self._reach(self._recording.start_ns))
             self._sleep(SETTLE_S)
         self.get_logger().info("end of the recording")
+        if self._failed:
+            raise NodeError(
+                f"the captioner failed on {self._failed} of the windows: see what it said of them"
+            )
 
     def stop(self) -> None:
         """Let go of the recording."""
@@ -184,6 +190,7 @@ class PlayerNode(Node):
 
     def _take_report(self, message: DiagnosticArray) -> None:
         with self._news:
+            self._failed += any(status.level == DiagnosticStatus.ERROR for status in message.status)
             self._reported.add(to_ns(message.header.stamp))
             self._news.notify_all()
 

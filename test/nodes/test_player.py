@@ -17,6 +17,7 @@ from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.dsec_player import PlayerNode
+from crossspec_ros.nodes.run import NodeError
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
@@ -90,3 +91,12 @@ def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
     observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
     assert set(closed(observer)) == {6}
     assert {m.frame_id for m in observer["/synchronizer/window_closed"]} == {"frames:0 event_images:5"}
+
+
+def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(stage, tmp_path):
+    observer, player, decoder = stage
+    decoder.fail = True
+    node = player(record(tmp_path / "bag", range(5000, 6900, 100)), rate=10.0, every_window=True)
+    with pytest.raises(NodeError, match="failed on 2 of the windows"):
+        node.play()
+    assert len(observer.reports()) == 2
