@@ -19,6 +19,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.nodes.graph import Process, replay_graph
+from crossspec_ros.nodes.params import read_number
 from crossspec_ros.paths import share_dir
 from launch import LaunchContext, LaunchDescription
 
@@ -47,7 +48,7 @@ def replay(context: LaunchContext) -> list[Action]:
         Path(given["sequence"] or share_dir() / "rosbags" / "synthetic_drive"),
         models=Path(given["models"]) if given["models"] else None,
         question=given["question"] or None,
-        rate=float(given["rate"]) if given["rate"] else None,
+        rate=read_number("rate", given["rate"]) if given["rate"] else None,
         mode=given["mode"] or None,
         config=Path(given["config"]) if given["config"] else None,
     )

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
 
@@ -126,18 +126,26 @@ PARAMS: dict[str, tuple[Param, ...]] = {
 }
 
 
-def check_values(node: str, values: Mapping[str, object]) -> dict[str, Value]:
+def check_values(node: str, values: Mapping[Any, object]) -> dict[str, Value]:
     """All parameters of a node with `values` over the defaults; raises InputError for a bad value or name."""
     params = {param.name: param for param in PARAMS[node]}
     checked = {param.name: param.default for param in PARAMS[node]}
     for name, value in values.items():
         if name not in params:
-            raise InputError(f"{node} has no parameter {name}: {nearest(name, list(params))}")
+            raise InputError(f"{node} has no parameter {name}: {nearest(str(name), list(params))}")
         try:
             checked[name] = params[name].check(value)
         except InputError as error:
             raise InputError(f"{node}: {error}") from None
     return checked
+
+
+def read_number(name: str, text: str) -> float:
+    """The number that an argument is given as text; raises InputError where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name} is '{text}', but it must be a number: give one like {name}:=0.5") from None
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import importlib.util
 import pytest
 from stand_ins import write_models
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.graph import replay_graph
 from crossspec_ros.paths import share_dir
 
@@ -37,6 +38,13 @@ def test_the_nodes_of_the_graph_are_launched_and_each_ends_the_others(module, sh
     nodes = [action for action in actions if isinstance(action, Node)]
     assert [node.node_executable for node in nodes] == [process.name for process in replay_graph(bag, models)]
     assert sum(isinstance(action, RegisterEventHandler) for action in actions) == len(nodes)
+
+
+def test_a_rate_that_is_no_number_gets_a_sentence(module):
+    context = launch.LaunchContext()
+    context.launch_configurations.update(dict.fromkeys(module.ARGUMENTS, "") | {"rate": "fast"})
+    with pytest.raises(InputError, match="rate is 'fast', but it must be a number"):
+        module.replay(context)
 
 
 def test_every_argument_is_declared_with_its_description(module):

@@ -6,7 +6,7 @@ import pytest
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.config import read_config
-from crossspec_ros.nodes.params import PARAMS, check_values
+from crossspec_ros.nodes.params import PARAMS, check_values, read_number
 
 
 def test_defaults_are_values_that_the_parameters_take():
@@ -48,6 +48,14 @@ def test_a_bad_value_gets_a_sentence(node, values, sentence):
         ("captioner: {threads: 1}", "under ros__parameters"),
         ("captioner: [", "is not YAML"),
         ("- 1", "must map node names"),
+        ("0", "must map node names"),
+        ("captioner: 0", "under ros__parameters"),
+        ("captioner: {ros__parameters: []}", "under ros__parameters"),
+        (
+            "captioner: {ros__parameters: {on: 1}}",
+            "captioner has no parameter True: it must be one of models",
+        ),
+        ("captioner: {ros__parameters: {3: 1}}", "captioner has no parameter 3: it must be one of models"),
     ],
 )
 def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, sentence):
@@ -57,6 +65,19 @@ def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, sentence):
         read_config(path)
     assert sentence in str(error.value) and str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "captioner:", "captioner: {}"])
+def test_a_file_may_set_nothing(tmp_path, text):
+    path = tmp_path / "empty.yaml"
+    path.write_text(text)
+    assert read_config(path) == {node: {} for node in PARAMS}
+
+
+def test_a_number_as_text_is_one_or_gets_a_sentence():
+    assert read_number("rate", "0.5") == 0.5
+    with pytest.raises(InputError, match="rate is 'fast', but it must be a number"):
+        read_number("rate", "fast")
 
 
 def test_a_missing_file_is_named(tmp_path):
