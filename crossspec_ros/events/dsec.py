@@ -52,6 +52,9 @@ class DsecSequence:
         self._t_offset = int(self._file["t_offset"][()])
         self.width = int(self._file.attrs.get("width", _WIDTH))
         self.height = int(self._file.attrs.get("height", _HEIGHT))
+        shapes = [data.shape for data in (self._t, self._x, self._y, self._p)]
+        if len(shapes[0]) != 1 or len(set(shapes)) > 1:
+            raise ValueError("t, x, y and p differ in length or are no lists")
         if not len(self._t) or not len(self._ms_to_index):
             raise ValueError("it has no events")
         self.t_start_us = int(self._t[0]) + self._t_offset

@@ -114,6 +114,15 @@ def test_a_missing_data_set_is_named(sequence):
         DsecSequence(sequence)
 
 
+@pytest.mark.parametrize("shape", [(4999,), (5001,), (5000, 2)])
+def test_data_sets_of_unequal_length_are_named(sequence, shape):
+    with h5py.File(sequence / "events/left/events.h5", "a") as file:
+        del file["events/x"]
+        file["events/x"] = np.zeros(shape, np.uint16)
+    with pytest.raises(InputError, match=r"events\.h5' .* differ in length"):
+        DsecSequence(sequence).events(0, 2 * T_OFFSET)
+
+
 def test_frames_and_their_times_must_agree(sequence):
     (sequence / "images/left/rectified/000001.png").unlink()
     with pytest.raises(InputError, match="2 frames but 3 times"):
