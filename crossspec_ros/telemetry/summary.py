@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 
 import numpy as np
 
+KEPT = 3600
+"""Windows whose stages are remembered, so that a node may run for ever: an hour of them."""
+
 
 class Summary:
-    """Collects the values of each captioned window; `table()` is what a run prints at its end."""
+    """Collects the stages of the last `KEPT` captioned windows and the totals of all.
+
+    `table()` is what a run prints at its end.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._values: dict[str, list[float]] = {}
+        self._values: dict[str, deque[float]] = {}
 
     def add(self, latencies_ms: Mapping[str, float]) -> None:
         """Take one window's stages in milliseconds; a window may lack some of them."""
         for name, value in latencies_ms.items():
-            self._values.setdefault(name, []).append(value)
+            self._values.setdefault(name, deque(maxlen=KEPT)).append(value)
 
     def count(self, **numbers: int) -> None:
         """Add to the run's totals: windows, skipped, tokens, target_passes, drafted, accepted, ..."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 from matplotlib.figure import Figure
 
-from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.telemetry.summary import KEPT, Summary
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
@@ -83,3 +83,12 @@ def test_the_timeline_shows_each_stage_once_in_its_legend(tmp_path):
     _, labels = axes.get_legend_handles_labels()
     assert sorted(labels) == ["draft_decode", "verify"] and len(axes.patches) == 3
     assert len(empty.patches) == 0
+
+
+def test_the_summary_of_an_endless_run_keeps_its_last_windows():
+    summary = Summary()
+    for value in range(KEPT + 2):
+        summary.add({"total": float(value)})
+        summary.count(windows=1)
+    assert summary.percentile("total", 0) == 2.0 and summary.percentile("total", 100) == KEPT + 1
+    assert f"windows {KEPT + 2}" in summary.table()
