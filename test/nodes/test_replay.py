@@ -107,16 +107,18 @@ def test_the_topics_have_the_names_and_types_of_the_design(replays):
 def test_latencies_are_those_of_the_report_and_of_the_mode(replays, ends):
     for mode, absent in (
         ("prefill_hidden", set()),
-        ("autoregressive", {"event_encode", "draft_decode", "hidden"}),
+        ("autoregressive", {"event_encode", "draft_prefill", "draft_decode", "hidden"}),
     ):
         run = replays[mode]
-        for stage in set(STAGES) - absent - {"verify", "draft_prefill", "hidden", "draft_decode"}:
+        # Where the draft's first word is wrong there is nothing to verify.
+        for stage in set(STAGES) - absent - {"verify"}:
             values = [message.data for message in run.messages[f"/captioner/latency/{stage}"]]
             assert [f"{value:.3f}" for value in values] == [v[f"{stage}_ms"] for *_, v in run.reports]
         for stage in absent:
             assert run.messages[f"/captioner/latency/{stage}"] == []
         assert len(run.messages["/captioner/acceptance_length"]) == len(ends)
-    assert len(replays["prefill_hidden"].messages["/captioner/caption_draft"]) == len(ends)
+    # A draft that the target overtakes is not told.
+    assert 1 <= len(replays["prefill_hidden"].messages["/captioner/caption_draft"]) <= len(ends)
 
 
 def test_the_clock_only_moves_forward_through_the_drive(replays, ends):
