@@ -45,7 +45,7 @@ def frame_window(seed: int) -> NDArray[np.uint8]:
     stamps: dict[int, float] = {}
     for t in np.arange(start + phase, start + 1, FRAME_PERIOD_S).tolist():
         stamps.setdefault(grid.slot(int(t * 1e9)), t)
-    return np.stack([_square(frame(scenes, seed, t, (160, 120))) for t in stamps.values()])
+    return np.stack([_square(frame(scenes, seed, t)) for t in stamps.values()])
 
 
 def event_window(seed: int) -> NDArray[np.uint8]:

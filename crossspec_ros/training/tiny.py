@@ -12,9 +12,9 @@ from pathlib import Path
 
 from crossspec_ros.errors import InputError
 
-_WINDOWS = {"target": 28_000, "draft": 9_000}
+_WINDOWS = {"target": 16_000, "draft": 9_000}
 _EYES_STEPS = {"target": 1_500, "draft": 0}
-_STEPS = {"target": 3_100, "draft": 3_600}
+_STEPS = {"target": 3_900, "draft": 3_600}
 _BATCH = {"target": 16, "draft": 32}
 _RATE = {"target": 8e-4, "draft": 1e-3}
 _HELD_OUT = 192
