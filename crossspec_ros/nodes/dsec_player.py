@@ -103,6 +103,8 @@ class PlayerNode(Node):
             reached = max(reached, message.stamp_ns)
             self._played.add(self._grid.index(message.stamp_ns))
             self._topics[message.kind].publish(message.data)
+        # The last frame comes on another topic, and must not be overtaken by the end of the events.
+        self._sleep(SETTLE_S)
         last = max(reached, self._recording.end_ns)
         # Late enough that a loop is a jump back.
         stamp_ns = max(self._end_of_stream(last), start_ns + BACKWARD_JUMP_NS + 1)
