@@ -113,7 +113,7 @@ def _bench(subparsers: Subparsers) -> None:
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
     )
     figure.add_argument("--seed", type=int, default=1_000_322, help="drive [1000322, the sample bag's]")
-    figure.add_argument("--second", type=int, default=1, help="which second of it [1]")
+    figure.add_argument("--second", type=int, default=0, help="which second of it [0]")
     figure.set_defaults(handler=_lazily("crossspec_ros.bench.figure:run"))
     captions.set_defaults(handler=_lazily("crossspec_ros.bench.captions:run"))
 
