@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
 TARGET_STAGES = ("frame_encode", "target_prefill", "verify", "decode")
@@ -85,10 +85,6 @@ class Trace:
             sums[span.stage] = sums.get(span.stage, 0.0) + (span.end_ns - span.start_ns) / 1e6
         return sums
 
-    def ms(self, stage: str) -> float:
-        """Milliseconds of all spans named `stage` or `stage[i]`; 0 when there are none."""
-        return self.stages.get(stage, 0.0)
-
     @property
     def hidden(self) -> float:
         """Milliseconds of draft work that the target's own work hid, that is, that ran beside it."""
@@ -96,10 +92,6 @@ class Trace:
         draft = _union([span for span in spans if span.stage in DRAFT_STAGES])
         target = _union([span for span in spans if span.stage in TARGET_STAGES])
         return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in draft for b in target) / 1e6
-
-    def to_dict(self) -> dict[str, object]:
-        """Everything, as plain values for JSON."""
-        return {"spans": [asdict(span) for span in self.spans], "marks": self.marks, "hidden_ms": self.hidden}
 
 
 def _union(spans: list[Span]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
-from crossspec_ros.training.dataset import EVENT_IMAGES, FRAMES, SIDE
+from crossspec_ros.training.dataset import FRAMES, SIDE
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.vlm.eventgpt import EventGPT
 from crossspec_ros.vlm.preprocess import clip_pixels
@@ -111,6 +111,3 @@ class Student:
             return features.flatten(1)
         frames = features.unflatten(1, (FRAMES, _POSITIONS))
         return torch.cat([frames.mean(1), frames[:, -1] - frames[:, 0]], 1).flatten(1)
-
-
-IMAGES_PER_WINDOW = {"target": FRAMES, "draft": EVENT_IMAGES}

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.training import fit as fit_module
-from crossspec_ros.training.dataset import SIDE, build, event_window, frame_window
+from crossspec_ros.training.dataset import EVENT_IMAGES, FRAMES, SIDE, build, event_window, frame_window
 from crossspec_ros.training.fit import Labels, Recipe, fit
-from crossspec_ros.training.models import IMAGES_PER_WINDOW, Student
+from crossspec_ros.training.models import Student
 from crossspec_ros.training.tokenizer import train_tokenizers
 
 SEEDS = range(6)
@@ -33,7 +33,8 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def images(name: str) -> np.ndarray:
     rng = np.random.default_rng(3)
-    return rng.integers(0, 256, (len(SEEDS), IMAGES_PER_WINDOW[name], SIDE, SIDE, 3), np.uint8)
+    count = FRAMES if name == "target" else EVENT_IMAGES
+    return rng.integers(0, 256, (len(SEEDS), count, SIDE, SIDE, 3), np.uint8)
 
 
 def train(name: str, tokenizer: Tokenizer, folder: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
