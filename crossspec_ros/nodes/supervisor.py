@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     processes = replay_graph(args.path, args.models, args.question, args.rate, args.mode, args.config)
     environment = ros_environment(isolated=args.isolated)
+    print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
     return supervise(processes, environment)
 
 
