@@ -10,10 +10,11 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import event_images
+from crossspec_ros.events.images import event_images, render
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 EVENTS, FRAMES = "events", "frames"
+BY_COUNT, BY_TIME = "count", "time"
 LATENESS_NS = SECOND // 5
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
@@ -50,12 +51,13 @@ Update = FrameReady | EventImageReady | WindowClosed
 
 @dataclass
 class _Open:
-    """A window still being filled; `images` is None until its event images are rendered."""
+    """A window still being filled; events before `rendered_ns` are in its `images` event images already."""
 
+    rendered_ns: int
     batches: list[EventBatch] = field(default_factory=list)
     slots: set[int] = field(default_factory=set)
     events: int = 0
-    images: int | None = None
+    images: int = 0
 
 
 class Synchronizer:
@@ -66,11 +68,18 @@ class Synchronizer:
     stream jumps back by more than a second, or forward by more than ten, the open windows close and
     everything starts anew. `counts` says how often each of these happened. The methods are generators: what
     they do happens while their updates are taken. Not thread-safe.
+
+    A window's events make `images` event images, by `slicing`: BY_COUNT, slices of equally many events, which
+    are known at the window's end only; BY_TIME, equal times, each rendered as soon as the events have passed
+    it. A window without any event has no event image.
     """
 
-    def __init__(self, grid: WindowGrid, images: int = 5, lateness_ns: int = LATENESS_NS) -> None:
+    def __init__(
+        self, grid: WindowGrid, images: int = 5, lateness_ns: int = LATENESS_NS, slicing: str = BY_COUNT
+    ) -> None:
         self.grid = grid
         self.images = images
+        self.slicing = slicing
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
         self._forget()
@@ -105,10 +114,11 @@ class Synchronizer:
         for index in np.unique(indices):
             inside = indices == index
             window = self._window(int(index))
-            if window is None or window.images is not None:
-                self.counts["late_events"] += int(np.count_nonzero(inside))
-            else:
-                part = batch if inside.all() else batch[inside]
+            timely = inside & (batch.t >= window.rendered_ns) if window else np.zeros_like(inside)
+            if late := int(np.count_nonzero(inside) - np.count_nonzero(timely)):
+                self.counts["late_events"] += late
+            if window and timely.any():
+                part = batch if timely.all() else batch[timely]
                 window.batches.append(part)
                 window.events += len(part)
         yield from self._pass(EVENTS, int(batch.t.max()))
@@ -156,7 +166,7 @@ class Synchronizer:
             return None
         if self._next is None or index < self._next:
             self._next = index
-        return self._open.setdefault(index, _Open())
+        return self._open.setdefault(index, _Open(self.grid.start(index)))
 
     def _is_over(self, end_ns: int) -> bool:
         if not self._passed:
@@ -170,29 +180,42 @@ class Synchronizer:
             yield from self._close()
         # The event images need not wait for the frames.
         for index in sorted(self._open):
-            if self.grid.end(index) <= self._passed.get(EVENTS, 0):
-                yield from self._render(index, self._open[index])
+            yield from self._render(index, self._open[index], self._passed.get(EVENTS, 0))
 
     def _close(self) -> Iterator[Update]:
         assert self._next is not None
         index, self._next = self._next, self._next + 1
-        window = self._open.pop(index, None) or _Open()
-        yield from self._render(index, window)
-        yield WindowClosed(self.grid.end(index), len(window.slots), window.images or 0, window.events)
+        window = self._open.pop(index, None) or _Open(self.grid.start(index))
+        yield from self._render(index, window, self.grid.end(index))
+        yield WindowClosed(self.grid.end(index), len(window.slots), window.images, window.events)
 
-    def _render(self, index: int, window: _Open) -> Iterator[Update]:
-        if window.images is not None:
-            return
-        batches, window.batches, window.images = window.batches, [], 0
-        if not batches:
-            return
+    def _render(self, index: int, window: _Open, passed_ns: int) -> Iterator[Update]:
+        """The event images that are certain once all events before `passed_ns` are there."""
+        end = self.grid.end(index)
+        if self.slicing == BY_COUNT and window.events and passed_ns >= end > window.rendered_ns:
+            batch, window.rendered_ns = self._taken(window, end), end
+            first = self.grid.start(index) + 1
+            for image, stamp in event_images(batch, self.images):
+                window.images += 1
+                yield EventImageReady(min(max(int(stamp), first), end), image)
+        # Slices before the first event wait for it: without any there is no image.
+        while self.slicing == BY_TIME and window.events and window.images < self.images:
+            stop = self.grid.start(index) + (window.images + 1) * self.grid.window_ns // self.images
+            if stop > passed_ns:
+                return
+            batch, window.rendered_ns = self._taken(window, stop), stop
+            window.images += 1
+            yield EventImageReady(stop, render(batch))
+
+    def _taken(self, window: _Open, stop_ns: int) -> EventBatch:
+        """The window's events before `stop_ns` in order of time, which it need not hold any longer."""
+        batches = window.batches or [EventBatch.empty(*self._sizes[EVENTS])]
         batch = EventBatch.concat(batches)
         if np.any(batch.t[1:] < batch.t[:-1]):
             batch = batch[np.argsort(batch.t, kind="stable")]
-        first, last = self.grid.start(index) + 1, self.grid.end(index)
-        for image, stamp in event_images(batch, self.images):
-            window.images += 1
-            yield EventImageReady(min(max(int(stamp), first), last), image)
+        cut = int(np.searchsorted(batch.t, stop_ns))
+        window.batches = [batch[cut:]] if cut < len(batch) else []
+        return batch[:cut]
 
     def _check_jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         if not self._passed:

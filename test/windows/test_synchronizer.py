@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import render
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import (
+    BY_COUNT,
+    BY_TIME,
     EVENTS,
     FRAMES,
     EventImageReady,
@@ -88,19 +91,19 @@ def arrival(items, delays):
     return [(kind, data) for _, kind, data in sorted(order, key=lambda item: item[0])]
 
 
-@given(streams())
-def test_any_interleaving_gives_the_same_windows(case):
+@given(streams(), st.sampled_from([BY_COUNT, BY_TIME]))
+def test_any_interleaving_gives_the_same_windows(case, slicing):
     items, delays = case
     end = heartbeats(max((ms for _, ms, _ in items), default=0) + 9)
-    punctual = feed(Synchronizer(GRID), arrival(items, [0] * len(items)) + end)
-    delayed = feed(Synchronizer(GRID), arrival(items, delays) + end)
+    punctual = feed(Synchronizer(GRID, slicing=slicing), arrival(items, [0] * len(items)) + end)
+    delayed = feed(Synchronizer(GRID, slicing=slicing), arrival(items, delays) + end)
     assert contents(delayed) == contents(punctual)
 
 
-@given(streams())
-def test_every_window_closes_once_in_order_with_its_counts(case):
+@given(streams(), st.sampled_from([BY_COUNT, BY_TIME]))
+def test_every_window_closes_once_in_order_with_its_counts(case, slicing):
     items, delays = case
-    updates = feed(Synchronizer(GRID), arrival(items, delays) + heartbeats(4009))
+    updates = feed(Synchronizer(GRID, slicing=slicing), arrival(items, delays) + heartbeats(4009))
     closed = [u.end_ns for u in updates if isinstance(u, WindowClosed)]
     stamps = [ms for _, ms, _ in items]
     first = GRID.index(min(stamps) * MS) if stamps else 5
@@ -128,6 +131,31 @@ def test_any_stamps_at_all_close_windows_in_order_between_jumps(messages):
     closed = [u.end_ns for u in feed(synchronizer, items) if isinstance(u, WindowClosed)]
     breaks = sum(current != previous + SECOND for previous, current in itertools.pairwise(closed))
     assert breaks <= synchronizer.counts["backward_jumps"] + synchronizer.counts["forward_jumps"]
+
+
+def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_them():
+    synchronizer = Synchronizer(GRID, images=5, slicing=BY_TIME)
+    before = list(synchronizer.add_events(batch(10, 150, 199)))
+    assert before == []
+    second = list(synchronizer.add_events(batch(205, 210, 405)))
+    assert [update.stamp_ns for update in second] == [200 * MS, 400 * MS]
+    assert np.array_equal(second[0].image, render(batch(10, 150, 199)))
+    assert np.array_equal(second[1].image, render(batch(205, 210, 405)[:2]))
+    # An event of a slice that is rendered comes too late, one of the open slice does not.
+    assert list(synchronizer.add_events(batch(300, 401))) == []
+    assert synchronizer.counts == {"late_events": 1}
+    rest = feed(synchronizer, heartbeats(999))
+    assert [update.stamp_ns for update in rest[:3]] == [600 * MS, 800 * MS, SECOND]
+    assert np.all(rest[1].image == 255)
+    assert rest[3] == WindowClosed(SECOND, 0, 5, 7)
+
+
+def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
+    synchronizer = Synchronizer(GRID, images=5, slicing=BY_TIME)
+    updates = feed(synchronizer, [("advance", (EVENTS, 500 * MS)), (EVENTS, batch(550)), *heartbeats(1500)])
+    images = [update for update in updates if isinstance(update, EventImageReady)]
+    assert [bool((image.image != 255).any()) for image in images] == [False, False, True, False, False]
+    assert [u.event_images for u in updates if isinstance(u, WindowClosed)] == [5, 0]
 
 
 def test_the_first_frame_of_a_slot_is_chosen_and_the_others_are_never_decoded():
