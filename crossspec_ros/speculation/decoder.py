@@ -1,151 +1,306 @@
-"""One window to one caption: the target alone, or verifying what the event draft wrote while it prefilled.
+"""One window to one caption: frames are read as they come, and the answer is verified tree by tree.
 
-Greedy verification is that of Leviathan et al. (ICML 2023) at temperature 0: of the draft, the longest
-prefix that the
-target would have written itself stays, followed by the target's own next token. The caption is the
-target's either way.
+Whatever the proposers guess, the caption is the target's own (docs/decoding.md).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.frame_features import FrameFeatures, digest
+from crossspec_ros.speculation.policy import Policy
+from crossspec_ros.speculation.proposer import Context, Outcome
+from crossspec_ros.speculation.sampling import Sampling, sample_path
 from crossspec_ros.speculation.target_session import TargetSession
-from crossspec_ros.speculation.verify import agreement
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify import greedy_path
+from crossspec_ros.speculation.verify_cost import VerifyCost
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
 
-MODES = ("autoregressive", "prefill_hidden")
+_OPEN_WINDOWS = 2
+"""Windows that may be read ahead at a time: each has a KV cache of its own."""
 
 
 @dataclass(frozen=True)
 class Caption:
     """What was said about a window.
 
-    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or
-    "none" where
-    there was nothing to see. `token_ids` include the end-of-sequence token. `target_passes` counts the
-    prefill;
-    `mean_acceptance_length` is the number of tokens per pass after it. `drafted` tokens were put to the
-    target, the first `accepted` of which it would have written itself.
+    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
+    where there was nothing to see. `token_ids` include the end-of-sequence token, unless the caption was cut.
+    `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
+    target, which took `accepted` of them; a token that two proposed counts for both.
     """
 
     text: str
     token_ids: tuple[int, ...]
     source: str
     target_passes: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    drafted: Mapping[str, int] = field(default_factory=dict)
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    late: bool = False
 
     @property
     def mean_acceptance_length(self) -> float:
-        return (len(self.token_ids) - 1) / (self.target_passes - 1) if self.target_passes > 1 else 0.0
+        """Tokens per target pass, the target's own one included."""
+        return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
+
+
+class _Stream:
+    """What is known of a window that is still open."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.session: TargetSession | None = None
+        self.event_images: list[np.ndarray] = []
+        self.draft: EventDraft | None = None
+        self.running: Future[None] | None = None
+        self.stop = threading.Event()
+
+    def end_draft(self) -> None:
+        """A draft that is still writing has nothing more to tell and must not slow the target down."""
+        self.stop.set()
+        if self.running is not None and (error := self.running.exception()):
+            _LOG.error("the event draft failed, the caption goes without it: %r", error)
 
 
 class PrefillHiddenDecoder:
-    """Captions windows one after the other; owns the draft's thread."""
+    """Reads windows while they are open and captions them once they close; owns the draft's thread.
 
-    def __init__(self, pair: ModelPair, mode: str = "prefill_hidden", max_new_tokens: int = 64) -> None:
-        if mode not in MODES:
-            raise InputError(f"the mode '{mode}' does not exist: choose one of {', '.join(MODES)}")
-        self._pair, self._mode, self._limit = pair, mode, max_new_tokens
+    `stream_frame`, `caption` and `ask` belong to one thread; `stream_event_image` may be called from another.
+    With an empty policy it is the plain autoregressive target.
+    """
+
+    def __init__(
+        self,
+        pair: ModelPair,
+        policy: Policy,
+        max_new_tokens: int = 64,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self._pair, self.policy, self._limit, self._sampling = pair, policy, max_new_tokens, sampling
+        self._generator = sampling.generator() if sampling else torch.Generator()
+        self._features = FrameFeatures(pair)
+        self._streams: OrderedDict[int, _Stream] = OrderedDict()
+        self._streams_lock = threading.Lock()
+        self._last: _Stream | None = None
         self._draft_thread = ThreadPoolExecutor(1, "draft")
+
+    @torch.inference_mode()
+    def stream_frame(self, index: int, frame: np.ndarray) -> None:
+        """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index`."""
+        stream = self._stream(index)
+        session = stream.session or TargetSession(self._pair, self._features, stream.trace)
+        # Should it fail half way, the window is read anew when it closes.
+        stream.session = None
+        session.append_frame(frame)
+        session.prefill()
+        stream.session = session
+
+    def stream_event_image(
+        self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
+    ) -> None:
+        """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
+
+        All but the last are enough for the event draft to start, so that it is done when the window closes.
+        `on_draft` gets its text, in the draft's thread; a draft that is not done in time is dropped.
+        """
+        stream = self._stream(index)
+        stream.event_images.append(image)
+        if len(stream.event_images) == max(1, self._pair.event_images - 1) and stream.draft is None:
+            stream.draft = EventDraft(self._pair, np.stack(stream.event_images), question, self._limit)
+            stream.running = self._draft_thread.submit(
+                _run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
+            )
 
     def caption(
         self,
         window: Window,
         question: str,
         trace: Trace,
-        on_draft: Callable[[str], None] | None = None,
+        on_words: Callable[[str], None] | None = None,
+        between: Callable[[], object] | None = None,
         cancel: threading.Event | None = None,
+        deadline_ns: int | None = None,
     ) -> Caption:
-        """Caption a window; every stage becomes a span of `trace`.
+        """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
         Args:
-            on_draft: gets the draft's text, in the draft's thread, as soon as it is finished; a draft that
-                the target overtakes is dropped.
+            on_words: gets the verified text so far after each pass.
+            between: is called between passes; there the next window may be streamed.
             cancel: once set, the caption is cut short after the pass in flight.
+            deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """
-        cancel, finished = cancel or threading.Event(), threading.Event()
-        draft: EventDraft | None = None
-        running: Future[None] | None = None
-        if len(window.event_images) and (self._mode == "prefill_hidden" or not len(window.frames)):
-            draft = EventDraft(self._pair, window.event_images, question, self._limit)
-            stops = (cancel, finished)
-            running = self._draft_thread.submit(_run_draft, draft, trace, on_draft, stops)
-        if len(window.frames):
-            try:
-                return self._target_caption(window, question, trace, draft, cancel)
-            finally:
-                # A draft that is still writing has nothing more to tell and must not delay the next one.
-                finished.set()
-                if running is not None and (error := running.exception()):
-                    _LOG.error("the event draft failed, the caption is the target's alone: %r", error)
-        if draft is None or running is None:
-            return Caption("", (), "none")
-        running.result()
-        return Caption(draft.text, tuple(draft.tokens), "event_draft")
+        stream = self._close(window.index)
+        self._last = None
+        stream.end_draft()
+        try:
+            if not len(window.frames):
+                return self._draft_alone(window, question, stream.trace, cancel)
+            with torch.inference_mode():
+                self._complete(stream, window)
+                caption = self._answer(stream, question, stream.trace, on_words, between, cancel, deadline_ns)
+            self._last = stream
+            return caption
+        finally:
+            trace.extend(stream.trace)
 
-    def close(self) -> None:
-        """End the draft's thread; a draft in flight is waited for, so set its `cancel` first."""
-        self._draft_thread.shutdown()
+    def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
+        """Answer a further question about the window captioned last, whose frames stay prefilled.
+
+        Raises:
+            InputError: no window with frames was captioned yet.
+        """
+        stream, self._last = self._last, None
+        if stream is None:
+            raise InputError(
+                "there is no window to ask about yet: ask once a caption of frames has been given"
+            )
+        with torch.inference_mode():
+            caption = self._answer(stream, question, trace, None, None, cancel, None)
+        self._last = stream
+        return caption
 
     @torch.inference_mode()
-    def _target_caption(
-        self, window: Window, question: str, trace: Trace, draft: EventDraft | None, cancel: threading.Event
-    ) -> Caption:
-        session = TargetSession(self._pair, trace)
-        for frame in window.frames:
+    def measure(self) -> VerifyCost:
+        """Measure what passes cost, on a window of noise; takes some 60 passes."""
+        size = self._pair.frame_size
+        frames = np.random.default_rng(0).integers(0, 256, (self._pair.frames, size, size, 3), np.uint8)
+        session = TargetSession(self._pair, self._features, Trace())
+        for frame in frames:
             session.append_frame(frame)
-        tokens = [session.append_prompt(question)]
-        trace.mark("first_token")
-        # What is there now was free; waiting for more would not be.
-        proposal = draft.proposal()[: self._limit] if draft else []
-        accepted = agreement(proposal[:1], tokens)
-        if accepted and tokens[0] != self._pair.eos_id and len(proposal) > 1:
-            with trace.span("verify[0]"):
-                choices = session.verify(proposal)
-            more = agreement(proposal[1:], choices)
-            session.commit(len(proposal), 1 + more)
-            accepted += more
-            tokens += choices[: more + 1]
-        while not self._ended(tokens) and not cancel.is_set():
-            with trace.span(f"decode[{len(tokens)}]"):
-                tokens += session.verify(tokens[-1:])
-        tokens = self._cut(tokens)
+        session.append_prompt("What is this?")
+        session.verify(DraftTree())
+        return VerifyCost.measured(session)
+
+    def close(self) -> None:
+        """End the draft's thread."""
+        for stream in self._streams.values():
+            stream.stop.set()
+        self._draft_thread.shutdown()
+
+    def _stream(self, index: int) -> _Stream:
+        with self._streams_lock:
+            if index not in self._streams:
+                self._streams[index] = _Stream(Trace())
+                while len(self._streams) > _OPEN_WINDOWS:
+                    self._streams.popitem(last=False)[1].stop.set()
+            return self._streams[index]
+
+    def _close(self, index: int) -> _Stream:
+        """The stream of a window, or a new one where it was not streamed; older ones are forgotten."""
+        with self._streams_lock:
+            for other in [i for i in self._streams if i < index]:
+                self._streams.pop(other).stop.set()
+            return self._streams.pop(index, None) or _Stream(Trace())
+
+    def _complete(self, stream: _Stream, window: Window) -> None:
+        """Give the session the frames that it lacks; they are read together with the question."""
+        frames = [digest(frame) for frame in window.frames]
+        session = stream.session
+        if session is None or session.frames != frames[: len(session.frames)]:
+            session = stream.session = TargetSession(self._pair, self._features, stream.trace)
+        for frame in window.frames[len(session.frames) :]:
+            session.append_frame(frame)
+
+    def _answer(
+        self,
+        stream: _Stream,
+        question: str,
+        trace: Trace,
+        on_words: Callable[[str], None] | None,
+        between: Callable[[], object] | None,
+        cancel: threading.Event | None,
+        deadline_ns: int | None,
+    ) -> Caption:
+        session, draft = stream.session, stream.draft
+        assert session is not None
+        passes = session.passes
+        drafted: Counter[str] = Counter()
+        accepted: Counter[str] = Counter()
+        tokens: list[int] = []
+        late, ended = False, False
+        session.append_prompt(question)
+        while not ended:
+            context = Context(
+                question,
+                tuple(tokens),
+                session.question_ids,
+                *(draft.proposal() if draft else ((), ())),
+                draft.feature if draft else None,
+            )
+            unread = session.unread
+            with trace.span("propose"):
+                tree = self.policy.propose(context, unread, self._limit - len(tokens))
+            started = time.perf_counter()
+            with trace.span(_pass_name(session, session.passes - passes, tree)):
+                path, following = self._choose(tree, session.verify(tree))
+            self.policy.observe_pass(unread + len(tree), time.perf_counter() - started)
+            new = self._cut([*(tree.token_ids[node] for node in path), following], len(tokens))
+            session.commit(path, following)
+            trace.mark("first_token")
+            tokens += new
+            drafted.update(source for sources in tree.sources for source in sources)
+            accepted.update(source for node in path[: len(new)] for source in tree.sources[node])
+            ended = new[-1] == self._pair.eos_id or len(tokens) >= self._limit
+            self.policy.observe(Outcome(context, tree, path, tuple(new), ended))
+            if on_words:
+                on_words(self._text(tokens))
+            if not ended:
+                late = deadline_ns is not None and time.perf_counter_ns() > deadline_ns
+                if late or (cancel is not None and cancel.is_set()):
+                    break
+                if between:
+                    between()
         return Caption(
-            self._pair.target_tokenizer.decode(tokens).strip(),
-            tuple(tokens),
-            "target",
-            session.passes,
-            len(proposal),
-            accepted,
+            self._text(tokens), tuple(tokens), "target", session.passes - passes, drafted, accepted, late
         )
 
-    def _ended(self, tokens: list[int]) -> bool:
-        return self._pair.eos_id in tokens or len(tokens) >= self._limit
+    def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
+        if self._sampling is None:
+            return greedy_path(tree, logits.argmax(-1).tolist())
+        return sample_path(tree, self._sampling.probs(logits), {}, self._generator)
 
-    def _cut(self, tokens: list[int]) -> list[int]:
-        end = tokens.index(self._pair.eos_id) + 1 if self._pair.eos_id in tokens else len(tokens)
-        return tokens[: min(end, self._limit)]
+    def _cut(self, new: Sequence[int], written: int) -> list[int]:
+        """What a pass adds, up to the end of sequence and the length limit."""
+        new = list(new[: self._limit - written])
+        return new[: new.index(self._pair.eos_id) + 1] if self._pair.eos_id in new else new
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return self._pair.target_tokenizer.decode(tokens).strip()
+
+    def _draft_alone(
+        self, window: Window, question: str, trace: Trace, cancel: threading.Event | None
+    ) -> Caption:
+        if not len(window.event_images):
+            return Caption("", (), "none")
+        draft = EventDraft(self._pair, window.event_images, question, self._limit)
+        draft.run(trace, lambda: cancel is not None and cancel.is_set())
+        return Caption(draft.text, tuple(draft.tokens), "event_draft")
+
+
+def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:
+    if i == 0:
+        return f"target_prefill[{len(session.frames)}]"
+    return f"verify[{i}]" if len(tree) else f"decode[{i}]"
 
 
 def _run_draft(
-    draft: EventDraft,
-    trace: Trace,
-    on_draft: Callable[[str], None] | None,
-    stops: Sequence[threading.Event],
+    draft: EventDraft, trace: Trace, on_draft: Callable[[str], None] | None, stopped: Callable[[], bool]
 ) -> None:
-    if draft.run(trace, lambda: any(stop.is_set() for stop in stops)) and on_draft:
+    if draft.run(trace, stopped) and on_draft:
         on_draft(draft.text)

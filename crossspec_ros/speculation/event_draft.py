@@ -21,6 +21,9 @@ class EventDraft:
     def __init__(self, pair: ModelPair, event_images: np.ndarray, question: str, max_new_tokens: int) -> None:
         self._pair, self._images, self._question, self._limit = pair, event_images, question, max_new_tokens
         self._tokens: list[int] = []
+        self._probs: list[float] = []
+        self.feature: np.ndarray | None = None
+        """What the events look like, (width,): the mean of the event tokens, once they are encoded."""
 
     @property
     def tokens(self) -> list[int]:
@@ -31,12 +34,12 @@ class EventDraft:
     def text(self) -> str:
         return self._pair.draft_tokenizer.decode(self._tokens).strip()
 
-    def proposal(self) -> list[int]:
-        """The tokens so far up to the first that the target's vocabulary does not share."""
+    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """The tokens so far and their probabilities, up to the first that the target's vocabulary lacks."""
         tokens = self.tokens
-        return tokens[
-            : next((i for i, token in enumerate(tokens) if token >= self._pair.shared_ids), len(tokens))
-        ]
+        shared = (i for i, token in enumerate(tokens) if token >= self._pair.shared_ids)
+        end = next(shared, len(tokens))
+        return tuple(tokens[:end]), tuple(self._probs[:end])
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -48,6 +51,7 @@ class EventDraft:
         cache = DynamicCache(config=model.config)
         with trace.span("event_encode"):
             event_tokens = self._encode()
+            self.feature = event_tokens.mean(0).numpy()
         with trace.span("draft_prefill"):
             self._append(cache, self._prompt(event_tokens))
         with trace.span("draft_decode"):
@@ -84,4 +88,7 @@ class EventDraft:
         logits = self._pair.draft(
             inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1
         ).logits
-        self._tokens.append(int(logits[0, -1].argmax()))
+        prob, token = logits[0, -1].softmax(-1).max(-1)
+        # In this order, because `proposal` may be asked for at any time.
+        self._probs.append(float(prob))
+        self._tokens.append(int(token))

@@ -1,63 +1,116 @@
-"""The target's state for one window: what it has seen and said, as a KV cache."""
+"""The target's state for one window: what it has seen and said, as a KV cache that grows with the frames."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
-from transformers import DynamicCache
 
+from crossspec_ros.speculation.frame_features import FrameFeatures, digest
+from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.kv_buffer import KVBuffer
 from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.vlm.preprocess import clip_pixels
 from crossspec_ros.vlm.prompts import target_prompt
+
+_TEXT_ROOM = 512
 
 
 class TargetSession:
-    """Append the frames and the prompt, then let `verify` choose tokens."""
+    """Append the frames as they come, then the question, then let the target verify trees and commit paths.
 
-    def __init__(self, pair: ModelPair, trace: Trace) -> None:
-        self._pair, self._trace = pair, trace
-        self._cache = DynamicCache(config=pair.target.config.text_config)
-        self._features: list[torch.Tensor] = []
-        self._passes = 0
+    Frames may be prefilled one by one or all with the question; both are exact, for Video-LLaVA's port
+    encodes frames independently and its language model is causal. The first `verify` reads the question and
+    the first tree in one pass: fused prefill-verify.
+    """
+
+    def __init__(self, pair: ModelPair, features: FrameFeatures, trace: Trace) -> None:
+        self._pair, self._features, self._trace = pair, features, trace
+        config = pair.target.config
+        self._cache = KVBuffer(config.text_config.num_hidden_layers, config.video_seq_length + _TEXT_ROOM)
+        self._embed = pair.target.get_input_embeddings()
+        # What follows the cache and the target has not read yet: (tokens, width).
+        self._unread = self._embed(torch.tensor(pair.target_tokenizer.encode(target_prompt("")[0]).ids))
+        self._prefix: int | None = None
+        self._nodes = 0
+        self.question_ids: tuple[int, ...] = ()
+        self.frames: list[bytes] = []
+        """Digests of the frames it has."""
+        self.passes = 0
+        """Passes that gave logits; those that only take in a frame do not count."""
 
     @property
-    def passes(self) -> int:
-        """Forward passes of the language model, the prefill included."""
-        return self._passes
+    def unread(self) -> int:
+        """Tokens that the next pass reads before it comes to the tree."""
+        return len(self._unread)
 
     def append_frame(self, frame: np.ndarray) -> None:
-        """Encode the next (H, W, 3) uint8 RGB frame; exact, as the tower sees each on its own."""
-        with self._trace.span(f"frame_encode[{len(self._features)}]"):
-            pixels = clip_pixels(frame[None], self._pair.frame_size)
-            features = self._pair.target.model.get_video_features(pixels[None]).pooler_output
-            self._features.append(features.flatten(0, 1))
+        """Encode the next (H, W, 3) uint8 RGB frame, unless its features are known."""
+        with self._trace.span(f"frame_encode[{len(self.frames)}]"):
+            self._unread = torch.cat([self._unread, self._features.encode(frame)])
+            self.frames.append(digest(frame))
 
-    def append_prompt(self, question: str) -> int:
-        """Prefill the frames and the question; returns the first token's id."""
-        tokenizer, embed = self._pair.target_tokenizer, self._pair.target.get_input_embeddings()
-        with self._trace.span("target_prefill"):
-            before, after = target_prompt(question)
-            head = embed(torch.tensor(tokenizer.encode(before).ids))
-            tail = embed(torch.tensor(tokenizer.encode(after, add_special_tokens=False).ids))
-            return self._forward(torch.cat([head, *self._features, tail])[None], keep=1)[0]
+    def prefill(self) -> None:
+        """Read the frames that have been appended, ahead of the question."""
+        with self._trace.span(f"target_prefill[{len(self.frames) - 1}]"):
+            self._read(DraftTree())
 
-    def verify(self, tokens: Sequence[int]) -> list[int]:
-        """The target's next token after each of `tokens`, were they what it said next; call `commit`
-        afterwards."""
-        ids = torch.tensor([tokens])
-        return self._forward(self._pair.target.get_input_embeddings()(ids), keep=len(tokens))
+    def append_prompt(self, question: str) -> None:
+        """Let the question follow the frames; the next `verify` reads it together with its tree.
 
-    def commit(self, verified: int, kept: int) -> None:
-        """Of the `verified` tokens of the last pass the first `kept` were right; forget the others."""
-        if kept < verified:
-            self._cache.crop(kept - verified)
+        A further question takes the place of the one before and of its answer; the frames stay read.
+        """
+        if self._prefix is None:
+            self._prefix = self._cache.length + self.unread
+        else:
+            self._cache.keep(self._prefix)
+            self._unread = self._unread[:0]
+        ids = self._pair.target_tokenizer.encode(target_prompt(question)[1], add_special_tokens=False).ids
+        self.question_ids = tuple(ids)
+        self._unread = torch.cat([self._unread, self._embed(torch.tensor(ids))])
 
-    def _forward(self, embeddings: torch.Tensor, keep: int) -> list[int]:
-        self._passes += 1
-        hidden = self._pair.target.model.language_model(
-            inputs_embeds=embeddings, past_key_values=self._cache, use_cache=True
-        ).last_hidden_state
-        return self._pair.target.lm_head(hidden[0, -keep:]).argmax(-1).tolist()
+    def verify(self, tree: DraftTree) -> torch.Tensor:
+        """Read what is unread and put the tree to the target as its continuation.
+
+        Returns the (1 + nodes, vocabulary) logits after the last token before the tree and after each node.
+        """
+        hidden = self._read(tree)
+        self.passes += 1
+        self._nodes = len(tree)
+        return self._pair.target.lm_head(hidden[len(hidden) - len(tree) - 1 :])
+
+    def commit(self, path: tuple[int, ...], next_token: int) -> None:
+        """Of the last tree keep the nodes of `path`, from the root down, and let `next_token` follow."""
+        verified = self._cache.length - self._nodes
+        self._cache.keep(verified, [verified + node for node in path])
+        self._nodes = 0
+        self._unread = self._embed(torch.tensor([next_token]))
+
+    def _read(self, tree: DraftTree) -> torch.Tensor:
+        """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
+        cached, unread = self._cache.length, len(self._unread)
+        inputs = torch.cat([self._unread, self._embed(torch.tensor(tree.token_ids, dtype=torch.long))])
+        self._unread = self._unread[:0]
+        return self._pair.target.model.language_model(
+            inputs_embeds=inputs[None],
+            past_key_values=self._cache,
+            position_ids=torch.tensor([positions(cached, unread, tree)]),
+            attention_mask=attention_mask(cached, unread, tree, inputs.dtype),
+            use_cache=True,
+        ).last_hidden_state[0]
+
+
+def positions(cached: int, unread: int, tree: DraftTree) -> list[int]:
+    """The positions of `unread` tokens behind `cached` ones, and of the tree's nodes by their depth."""
+    last = cached + unread - 1
+    return [*range(cached, last + 1), *(last + depth for depth in tree.depths())]
+
+
+def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype) -> torch.Tensor:
+    """What each of `unread` tokens and each node sees, as an additive (1, 1, unread + nodes, all) mask.
+
+    It is float, not bool: eager attention in transformers adds what it is given.
+    """
+    nodes = len(tree)
+    seen = torch.ones(unread + nodes, cached + unread + nodes, dtype=torch.bool).tril(cached)
+    seen[unread:, cached + unread :] = torch.from_numpy(tree.mask())
+    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]

@@ -60,10 +60,17 @@ class Trace:
         with self._lock:
             self._spans.append(Span(name, start_ns, end_ns, threading.current_thread().name))
 
-    def mark(self, name: str) -> None:
-        """Record this instant; the first of a name counts."""
+    def mark(self, name: str, at_ns: int | None = None) -> None:
+        """Record an instant (`perf_counter_ns`), by default this one; the first of a name counts."""
         with self._lock:
-            self._marks.setdefault(name, time.perf_counter_ns())
+            self._marks.setdefault(name, time.perf_counter_ns() if at_ns is None else at_ns)
+
+    def extend(self, other: Trace) -> None:
+        """Take over the spans and marks of another trace."""
+        spans, marks = other.spans, other.marks
+        with self._lock:
+            self._spans += spans
+            self._marks = {**marks, **self._marks}
 
     @property
     def spans(self) -> list[Span]:
@@ -87,10 +94,16 @@ class Trace:
 
     @property
     def hidden(self) -> float:
-        """Milliseconds of draft work that the target's own work hid, that is, that ran beside it."""
+        """Milliseconds of draft work that nobody waited for.
+
+        It ran before the window closed (the mark "closed") or beside the target's own work.
+        """
         spans = self.spans
         draft = _union([span for span in spans if span.stage in DRAFT_STAGES])
-        target = _union([span for span in spans if span.stage in TARGET_STAGES])
+        cover = [span for span in spans if span.stage in TARGET_STAGES]
+        if spans and (closed := self.marks.get("closed", 0)) > spans[0].start_ns:
+            cover.insert(0, Span("open", spans[0].start_ns, closed, ""))
+        target = _union(cover)
         return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in draft for b in target) / 1e6
 
 

@@ -1,0 +1,41 @@
+"""What the target's vision tower makes of frames, kept for the windows that share them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+
+import numpy as np
+import torch
+
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.preprocess import clip_pixels
+
+KEPT_WINDOWS = 2
+"""Windows' worth of frames that are remembered: the one in work and one that it overlaps."""
+
+
+class FrameFeatures:
+    """Encodes each frame once; exact, as the tower sees every frame on its own."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        self._pair = pair
+        self._known: OrderedDict[bytes, torch.Tensor] = OrderedDict()
+
+    def encode(self, frame: np.ndarray) -> torch.Tensor:
+        """The (tokens, width) features of an (H, W, 3) uint8 RGB frame in the language model's space."""
+        key = digest(frame)
+        if key not in self._known:
+            pixels = clip_pixels(frame[None], self._pair.frame_size)
+            output = self._pair.target.model.get_video_features(pixels[None])
+            self._known[key] = output.pooler_output.flatten(0, 1)
+            if len(self._known) > KEPT_WINDOWS * self._pair.frames:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+
+def digest(frame: np.ndarray) -> bytes:
+    """A frame's identity: its pixels and size, since stamps repeat when a recording starts anew."""
+    state = hashlib.blake2b(repr(frame.shape).encode(), digest_size=16)
+    state.update(np.ascontiguousarray(frame).data)
+    return state.digest()

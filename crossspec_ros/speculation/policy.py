@@ -1,0 +1,92 @@
+"""Which tree the next pass verifies: the one that promises most tokens per second, which may be none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from crossspec_ros.speculation.calibration import Calibration
+from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify_cost import VerifyCost
+
+MAX_NODES = 64
+_FORGETTING = 0.05
+_PROBE_EVERY = 16
+
+
+class _Source:
+    """A proposer, how far it can be believed, and whether asking it pays."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self.proposer, self.calibration = proposer, Calibration()
+        self.proposal = DraftTree()
+        self._seconds = 0.0
+        self._tokens = 1.0
+        self._rounds = 0
+
+    def propose(self, context: Context, budget: int, token_seconds: float) -> DraftTree:
+        self.proposal = DraftTree()
+        self._rounds += 1
+        pays = self._tokens * token_seconds >= self._seconds
+        if pays or self._rounds % _PROBE_EVERY == 0:
+            started = time.perf_counter()
+            self.proposal = self.proposer.propose(context, budget)
+            spent = time.perf_counter() - started
+            self._seconds += _FORGETTING * (spent - self._seconds)
+        return self.calibration.apply(self.proposal)
+
+    def observe(self, outcome: Outcome) -> None:
+        if len(self.proposal):
+            self.calibration.observe(self.proposal, outcome.tokens)
+            mine = sum(self.proposer.name in outcome.tree.sources[node] for node in outcome.path)
+            self._tokens += _FORGETTING * (mine - self._tokens)
+        self.proposer.observe(outcome)
+
+
+class Policy:
+    """Asks the proposers, merges what they say and cuts it to the size that pays.
+
+    With path probabilities `p` in falling order and a pass over `r + n` tokens costing `T(r + n)`, the size
+    is the `n` that maximises `(1 + p_1 + ... + p_n) / T(r + n)`, from 0 to `max_nodes`; the shape follows
+    from which nodes these are. The cost model may be None: then every node that may help is verified.
+    """
+
+    def __init__(
+        self, proposers: Sequence[Proposer], cost: VerifyCost | None, max_nodes: int = MAX_NODES
+    ) -> None:
+        self._sources = [_Source(proposer) for proposer in proposers]
+        self.cost, self._max_nodes = cost, max_nodes
+
+    def propose(self, context: Context, unread: int, left: int) -> DraftTree:
+        """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written."""
+        if left <= 1 or not self._sources:
+            return DraftTree()
+        token_seconds = float(self.cost.seconds(1)) if self.cost else float("inf")
+        trees = [source.propose(context, self._max_nodes, token_seconds) for source in self._sources]
+        # The pass gives one token for nothing, so the last that fits needs no node.
+        tree = DraftTree.merged(trees).cut(left - 1)
+        return tree.pruned(self._best_size(tree, unread))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Tell all proposers what became of the last tree, and learn how far each can be believed."""
+        for source in self._sources:
+            source.observe(outcome)
+
+    def observe_pass(self, tokens: int, seconds: float) -> None:
+        """Keep the cost model up to date with what a pass over so many tokens took."""
+        if self.cost:
+            self.cost.observe(tokens, seconds)
+
+    def calibrations(self) -> dict[str, list[tuple[float, float, int]]]:
+        """Predicted and observed acceptance of each source, see `Calibration.table`."""
+        return {source.proposer.name: source.calibration.table() for source in self._sources}
+
+    def _best_size(self, tree: DraftTree, unread: int) -> int:
+        most = min(len(tree), self._max_nodes)
+        if self.cost is None or not most:
+            return most
+        gains = 1 + np.concatenate([[0.0], np.cumsum(np.sort(tree.path_probs())[::-1][:most])])
+        return int(np.argmax(gains / self.cost.seconds(unread + np.arange(most + 1))))

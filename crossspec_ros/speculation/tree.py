@@ -1,0 +1,112 @@
+"""The draft tree: every continuation that is put to the target in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+ROOT = -1
+"""The parent of a first token: the last token that is already verified."""
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Guessed continuations as a token tree; node `i` comes after its parent, so `parents[i] < i`.
+
+    `probs[i]` estimates how likely the target takes node `i` once it took its parent; `sources[i]` names the
+    proposers that had it.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    probs: tuple[float, ...] = ()
+    sources: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], probs: Sequence[float], source: str) -> DraftTree:
+        """One continuation, each token the child of the one before."""
+        n = len(tokens)
+        return cls(tuple(tokens), tuple(range(-1, n - 1)), tuple(probs), ((source,),) * n)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def depths(self) -> list[int]:
+        """How many tokens after the root each node stands; 1 for the root's children."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return depths
+
+    def path_probs(self) -> list[float]:
+        """How likely the target takes each node: the product of `probs` from the root."""
+        paths: list[float] = []
+        for parent, prob in zip(self.parents, self.probs, strict=True):
+            paths.append(prob if parent == ROOT else paths[parent] * prob)
+        return paths
+
+    def child(self, node: int, token: int) -> int | None:
+        """The child of `node` (ROOT for the first tokens) that holds `token`."""
+        pairs = zip(self.parents, self.token_ids, strict=True)
+        return next((i for i, pair in enumerate(pairs) if pair == (node, token)), None)
+
+    def mask(self) -> np.ndarray:
+        """(n, n) bool: whether node `i` sees node `j`, which holds for itself and its ancestors."""
+        seen = np.eye(len(self), dtype=bool)
+        for i, parent in enumerate(self.parents):
+            if parent != ROOT:
+                seen[i] |= seen[parent]
+        return seen
+
+    def cut(self, depth: int) -> DraftTree:
+        """The nodes that are at most `depth` tokens after the root."""
+        depths = self.depths()
+        return (
+            self._with([i for i, d in enumerate(depths) if d <= depth])
+            if depth < max(depths, default=0)
+            else self
+        )
+
+    def pruned(self, budget: int) -> DraftTree:
+        """The `budget` nodes that the target most likely takes; ties go to the node that came first."""
+        if len(self) <= budget:
+            return self
+        paths = self.path_probs()
+        # A node is never likelier than its parent, which came first: what stays is a tree.
+        return self._with(sorted(sorted(range(len(self)), key=lambda i: -paths[i])[:budget]))
+
+    def _with(self, kept: Sequence[int]) -> DraftTree:
+        place = {ROOT: ROOT, **{node: i for i, node in enumerate(kept)}}
+        return DraftTree(
+            tuple(self.token_ids[i] for i in kept),
+            tuple(place[self.parents[i]] for i in kept),
+            tuple(self.probs[i] for i in kept),
+            tuple(self.sources[i] for i in kept),
+        )
+
+    @staticmethod
+    def merged(trees: Iterable[DraftTree]) -> DraftTree:
+        """One tree of all proposals: equal paths become one node, with the higher probability."""
+        places: dict[tuple[int, int], int] = {}
+        probs: list[float] = []
+        sources: list[tuple[str, ...]] = []
+        for tree in trees:
+            mine = {ROOT: ROOT}
+            for i, key in enumerate(zip(tree.parents, tree.token_ids, strict=True)):
+                place = places.setdefault((mine[key[0]], key[1]), len(places))
+                mine[i] = place
+                if place == len(probs):
+                    probs.append(tree.probs[i])
+                    sources.append(tree.sources[i])
+                else:
+                    probs[place] = max(probs[place], tree.probs[i])
+                    sources[place] += tuple(s for s in tree.sources[i] if s not in sources[place])
+        keys = list(places)
+        return DraftTree(
+            tuple(token for _, token in keys),
+            tuple(parent for parent, _ in keys),
+            tuple(probs),
+            tuple(sources),
+        )

@@ -1,0 +1,79 @@
+"""A KV cache in buffers that stay where they are: rolling back moves a length, not the keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class _Layer(CacheLayerMixin):
+    """Keys and values (1, heads, capacity, head size), of which the first `length` positions count."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity, self.length = capacity, 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.keys, self.values = (self._room(states) for states in (key_states, value_states))
+        self.is_initialized = True
+
+    def _room(self, states: torch.Tensor) -> torch.Tensor:
+        return states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
+        start, self.length = self.length, self.length + key_states.shape[-2]
+        if self.length > self.capacity:
+            self.capacity = 2 * self.length
+            before, (self.keys, self.values) = (
+                (self.keys, self.values),
+                map(self._room, (key_states, value_states)),
+            )
+            self.keys[:, :, :start], self.values[:, :, :start] = (
+                before[0][:, :, :start],
+                before[1][:, :, :start],
+            )
+        self.keys[:, :, start : self.length] = key_states
+        self.values[:, :, start : self.length] = value_states
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+
+class KVBuffer(Cache):
+    """One sequence's keys and values in all layers; it moves when it outgrows `capacity`."""
+
+    def __init__(self, layers: int, capacity: int) -> None:
+        self._buffers = [_Layer(capacity) for _ in range(layers)]
+        super().__init__(layers=self._buffers)
+
+    @property
+    def length(self) -> int:
+        """Tokens that count."""
+        return self._buffers[0].length
+
+    def keep(self, length: int, moved: Sequence[int] = ()) -> None:
+        """Forget all behind the first `length` tokens, save those at the positions `moved`, which follow."""
+        end = length + len(moved)
+        # A path that lies where it must, as that of a chain does, needs no move.
+        if list(moved) != list(range(length, end)):
+            for layer in self._buffers:
+                for buffer in (layer.keys, layer.values):
+                    assert buffer is not None
+                    buffer[:, :, length:end] = buffer[:, :, list(moved)]
+        for layer in self._buffers:
+            layer.length = end
