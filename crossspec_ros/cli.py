@@ -99,23 +99,32 @@ def _train(subparsers: Subparsers) -> None:
 def _bench(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("bench", help="measure")
     what = parser.add_subparsers(required=True, metavar="WHAT")
-    captions = what.add_parser("captions", help="accuracy, draft acceptance and latency on held-out drives")
-    captions.add_argument(
-        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
-    )
-    captions.add_argument("--windows", type=int, default=200, help="how many held-out windows [200]")
-    captions.add_argument("--json", type=Path, help="write the figures here as well")
-    figure = what.add_parser(
-        "figure", help="draw one window: images, captions, and the timeline of its stages"
-    )
+
+    def add(name: str, purpose: str) -> argparse.ArgumentParser:
+        bench = what.add_parser(name, help=purpose, description=purpose)
+        bench.set_defaults(handler=_lazily(f"crossspec_ros.bench.{name}:run"))
+        return bench
+
+    captions = add("captions", "accuracy and draft acceptance on held-out drives")
+    latency = add("latency", "from a window's close to its caption, against other decoders, in real time")
+    lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
+    for bench, windows in ((captions, 200), (latency, 200), (lossless, 500)):
+        bench.add_argument("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
+    lossless.add_argument("--samples", type=int, default=100_000, help="sampled sequences a check [100000]")
+    trace = add("trace", "tokens per target pass on recorded outputs of a target")
+    trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
+    trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
+    trace.add_argument("--nodes", type=int, default=64, help="largest draft tree [64]")
+    for bench in (latency, trace):
+        bench.add_argument("--plot", type=Path, help="draw the figures here as well")
+    for bench in (captions, latency, lossless, trace):
+        bench.add_argument("--json", type=Path, help="write the figures here as well")
+    figure = add("figure", "draw one window: images, captions, and the timeline of its stages")
     figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
-    figure.add_argument(
-        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
-    )
     figure.add_argument("--seed", type=int, default=1_000_322, help="drive [1000322, the sample bag's]")
     figure.add_argument("--second", type=int, default=0, help="which second of it [0]")
-    figure.set_defaults(handler=_lazily("crossspec_ros.bench.figure:run"))
-    captions.set_defaults(handler=_lazily("crossspec_ros.bench.captions:run"))
+    for bench in (captions, latency, lossless, figure):
+        bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
 
 
 def _lazily(function: str) -> Callable[..., object]:

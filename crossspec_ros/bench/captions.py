@@ -1,7 +1,7 @@
-"""`crossspec bench captions`: what the models get right on drives they never saw, and what drafting is worth.
+"""`crossspec bench captions`: what the models get right on unseen drives, and what the draft foresees.
 
-Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then
-through both decoder modes, in turn first and second, so that a drifting machine favours neither.
+Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then to
+the target, and all but its last event image to the draft.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from rich.progress import track
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.decoder import MODES, Caption, PrefillHiddenDecoder
+from crossspec_ros.speculation.assembly import autoregressive_decoder
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.speculation.verify import agreement
 from crossspec_ros.telemetry.trace import Trace
@@ -34,7 +35,7 @@ from crossspec_ros.vlm.loading import ModelPair, load_pair
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.synchronizer import BY_TIME, EventImageReady, FrameReady, Synchronizer
 from crossspec_ros.windows.window import Window
 
 _FIRST_SEED = HELD_OUT + 500_000
@@ -50,16 +51,8 @@ class Tally:
     values: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     exact: Counter[str] = field(default_factory=Counter)
     windows: int = 0
-    equal: int = 0
     leading: list[int] = field(default_factory=list)
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    passes: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
     guesses: list[tuple[int, int]] = field(default_factory=list)
-    stages: dict[str, dict[str, list[float]]] = field(
-        default_factory=lambda: {m: defaultdict(list) for m in MODES}
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,14 +60,13 @@ def run(args: argparse.Namespace) -> int:
     if args.windows < 1:
         raise InputError(f"--windows {args.windows} measures nothing: ask for at least 1")
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
-    decoders = {mode: PrefillHiddenDecoder(pair, mode) for mode in MODES}
+    decoder = autoregressive_decoder(pair)
     tally = Tally()
     for window, scene in track(
         held_out_windows(pair, args.windows), description="captioning", total=args.windows
     ):
-        _measure(pair, decoders, window, scene, tally)
-    for decoder in decoders.values():
-        decoder.close()
+        _measure(pair, decoder, window, scene, tally)
+    decoder.close()
     figures = _figures(tally)
     print(_table(figures))
     if args.json:
@@ -93,7 +85,8 @@ def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scen
 def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
     """One second of a drive as the captioner would get it from the synchronizer."""
     grid = WindowGrid(slots=pair.frames)
-    synchronizer, assembler = Synchronizer(grid, pair.event_images), WindowAssembler(grid)
+    synchronizer = Synchronizer(grid, pair.event_images, slicing=BY_TIME)
+    assembler = WindowAssembler(grid)
     batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))
     in_ros_time = EventBatch(batch.t * 1000, batch.x, batch.y, batch.p, batch.width, batch.height)
     updates = list(synchronizer.add_events(in_ros_time))
@@ -111,17 +104,10 @@ def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> W
 
 
 def _measure(
-    pair: ModelPair, decoders: dict[str, PrefillHiddenDecoder], window: Window, scene: Scene, tally: Tally
+    pair: ModelPair, decoder: PrefillHiddenDecoder, window: Window, scene: Scene, tally: Tally
 ) -> None:
-    captions: dict[str, Caption] = {}
-    for mode in MODES if tally.windows % 2 else reversed(MODES):
-        trace = Trace()
-        with trace.span("total"):
-            captions[mode] = decoders[mode].caption(window, QUESTION, trace)
-        for stage, ms in (trace.stages | {"hidden": trace.hidden}).items():
-            tally.stages[mode][stage].append(ms)
-    target, hidden = captions["autoregressive"], captions["prefill_hidden"]
-    draft = EventDraft(pair, window.event_images, QUESTION, 64)
+    target = decoder.caption(window, QUESTION, Trace())
+    draft = EventDraft(pair, window.event_images[:-1], QUESTION, 64)
     draft.run(Trace())
     wanted = attributes(scene)
     for name, text in (("target", target.text), ("draft", draft.text)):
@@ -132,12 +118,7 @@ def _measure(
         tally.values[key][_visible_context(key, scene), value] += 1
     tally.asked.update(wanted.keys())
     tally.windows += 1
-    tally.equal += target.token_ids == hidden.token_ids
     tally.leading.append(agreement(draft.tokens, target.token_ids))
-    tally.drafted.append(hidden.drafted)
-    tally.accepted.append(hidden.accepted)
-    tally.passes.append(hidden.target_passes)
-    tally.tokens.append(len(hidden.token_ids))
     tally.guesses += zip(target.token_ids, draft.guesses(target.token_ids), strict=True)
 
 
@@ -176,26 +157,10 @@ def _figures(tally: Tally) -> dict[str, object]:
         "target_attributes_right": sum(tally.right["target"].values()) / total,
         "target_exact": tally.exact["target"] / n,
         "draft_attributes_right": sum(tally.right["draft"].values()) / total,
-        "prefill_hidden_equal_to_autoregressive": tally.equal / n,
         "draft_leading_tokens_accepted": float(np.mean(tally.leading)),
         "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
         "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
-        "ready_in_time_drafted": float(np.mean(tally.drafted)),
-        "ready_in_time_accepted": float(np.mean(tally.accepted)),
-        "target_passes": float(np.mean(tally.passes)),
-        "tokens": float(np.mean(tally.tokens)),
-        "latency_ms": {
-            mode: {
-                stage: {"median": float(np.median(v)), "p90": float(np.percentile(v, 90))}
-                for stage, v in by.items()
-            }
-            for mode, by in tally.stages.items()
-        },
-        "total_ratio_autoregressive_to_prefill_hidden": float(
-            np.median(
-                np.divide(tally.stages["autoregressive"]["total"], tally.stages["prefill_hidden"]["total"])
-            )
-        ),
+        "tokens": len(tokens) / n,
     }
 
 
@@ -216,12 +181,4 @@ def _table(figures: dict[str, Any]) -> str:
     for key, value in figures.items():
         if isinstance(value, float) and not key.endswith("attributes_right"):
             lines.append(f"{key.replace('_', ' '):<46} {value:.3f}")
-    lines += ["", f"{'stage (ms, median / p90)':<26}" + "".join(f"{mode:>22}" for mode in MODES)]
-    stages = dict.fromkeys(stage for mode in MODES for stage in figures["latency_ms"][mode])
-    for stage in stages:
-        cells = (figures["latency_ms"][mode].get(stage) for mode in MODES)
-        lines.append(
-            f"{stage:<26}"
-            + "".join(f"{c['median']:12.1f} /{c['p90']:8.1f}" if c else f"{'-':>22}" for c in cells)
-        )
     return "\n".join(lines)

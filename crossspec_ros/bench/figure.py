@@ -10,10 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from crossspec_ros.bench.captions import window_of
+from crossspec_ros.bench.live import live
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.decoder import Caption, PrefillHiddenDecoder
+from crossspec_ros.speculation.assembly import speculative_decoder
+from crossspec_ros.speculation.decoder import Caption
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.camera import events, frame
@@ -29,18 +31,20 @@ def run(args: argparse.Namespace) -> int:
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
     scenes = drive(args.seed, args.second + 2)
     window = window_of(pair, scenes, args.seed, args.second)
-    decoder = PrefillHiddenDecoder(pair)
+    decoder = speculative_decoder(pair)
+    # The memory knows the seconds before this one, as that of a running node does.
+    for second in range(max(0, args.second - 1)):
+        live(decoder, window_of(pair, scenes, args.seed, second), Trace(), QUESTION)
     drafts: list[str] = []
-    # The first caption of a process is slow; a running node's are not.
-    for _ in range(3):
-        trace = Trace()
-        drafts.clear()
-        caption = decoder.caption(window, QUESTION, trace, drafts.append)
+    trace = Trace()
+    caption = live(decoder, window, trace, QUESTION, drafts.append)
     decoder.close()
     batch = EventBatch.concat(list(events(scenes, args.seed, args.second, args.second + 1)))
     picture = frame(scenes, args.seed, args.second + 0.5)
     texts = _texts(
-        caption, drafts[0] if drafts else "(overtaken by the target)", true_caption(scenes[args.second])
+        caption,
+        drafts[0] if drafts else "(not done when the window closed)",
+        true_caption(scenes[args.second]),
     )
     _draw(picture, event_images(batch, 5)[2][0], window, texts, trace, args.out)
     print(args.out)
@@ -48,12 +52,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _texts(caption: Caption, draft: str, truth: str) -> str:
+    taken = [f"{caption.accepted.get(p, 0)} of {n} accepted from {p}" for p, n in caption.drafted.items()]
     blocks = {
         "verified caption": caption.text,
         "event draft": draft,
         "ground truth": "as the verified caption" if truth == caption.text else truth,
         "verified in": f"{caption.target_passes} target passes for {len(caption.token_ids)} tokens; "
-        f"{caption.drafted} tokens were drafted in time, {caption.accepted} accepted",
+        + ", ".join(taken),
     }
     return "\n".join(
         textwrap.fill(f"{name}: {text}", 125, subsequent_indent="    ") for name, text in blocks.items()
@@ -63,8 +68,8 @@ def _texts(caption: Caption, draft: str, truth: str) -> str:
 def _draw(
     picture: np.ndarray, event_image: np.ndarray, window: Window, texts: str, trace: Trace, out: Path
 ) -> None:
-    figure = Figure(figsize=(10, 9), layout="constrained")
-    grid = figure.add_gridspec(4, 1, height_ratios=(5, 1, 1.6, 2.4))
+    figure = Figure(figsize=(10, 10), layout="constrained")
+    grid = figure.add_gridspec(5, 1, height_ratios=(5, 1, 1.6, 2, 2))
     large = grid[0].subgridspec(1, 2).subplots(squeeze=False)[0]
     for axes, image, title in zip(
         large, (picture, event_image), ("RGB camera", "event camera, third of five slices"), strict=True
@@ -83,5 +88,10 @@ def _draw(
     )
     for axes in (*large, *strip, words):
         axes.axis("off")
-    draw_timeline(figure.add_subplot(grid[3]), trace)
+    whole, end = figure.add_subplot(grid[3]), figure.add_subplot(grid[4])
+    draw_timeline(whole, trace, legend=False)
+    draw_timeline(end, trace)
+    closed = trace.marks["closed"]
+    end.set_xlim(-5, (max(span.end_ns for span in trace.spans) - closed) / 1e6 + 2)
+    end.set_xlabel("ms from the window's close")
     figure.savefig(out, dpi=100)

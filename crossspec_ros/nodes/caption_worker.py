@@ -1,9 +1,11 @@
-"""One thread that captions windows; when it falls behind, the newest window wins."""
+"""One thread that reads windows while they are open and captions them; the newest closed window wins."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -16,17 +18,30 @@ from crossspec_ros.windows.window import Window
 if TYPE_CHECKING:
     from crossspec_ros.speculation.decoder import Caption
 
+_LOG = logging.getLogger(__name__)
+
+_MOST_FRAMES = 64
+"""Frames that may wait to be read ahead; without them the window is read when it closes."""
+
 
 class Decoder(Protocol):
     """What the worker needs of `speculation.decoder.PrefillHiddenDecoder`."""
+
+    def stream_frame(self, index: int, frame: np.ndarray) -> None: ...
+
+    def stream_event_image(
+        self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None]
+    ) -> object: ...
 
     def caption(
         self,
         window: Window,
         question: str,
         trace: Trace,
-        on_draft: Callable[[str], None] | None,
+        on_words: Callable[[str], None],
+        between: Callable[[], object],
         cancel: threading.Event,
+        deadline_ns: int | None,
     ) -> Caption: ...
 
     def close(self) -> None: ...
@@ -53,26 +68,48 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    `on_draft` and `on_outcome` are called from the worker's thread; after `stop` neither is called again.
+    Frames of open windows are read ahead whenever no closed window waits, and one between two passes while a
+    caption is being verified. A caption that is not done `deadline_s` after its window closed is cut short; 0
+    sets no deadline. `on_draft` gets the event draft's text, `on_words` the verified text so far,
+    `on_outcome` each window's end; they are called from threads of the worker and the decoder, and none is
+    called after `stop`.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         question: str,
-        on_draft: Callable[[Window, str], None],
+        on_draft: Callable[[str], None],
+        on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
+        deadline_s: float = 0.0,
     ) -> None:
         self._decoder = decoder
         self._question = question
-        self._on_draft = on_draft
-        self._on_outcome = on_outcome
+        self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
+        self._deadline_ns = round(deadline_s * 1e9)
         self._waiting: list[_Waiting] = []
+        self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=_MOST_FRAMES)
+        self._captioned: int | None = None
         self._changed = threading.Condition()
         self._cancel = threading.Event()
         # A model in the middle of a pass must not hold up the end of the process.
         self._thread = threading.Thread(target=self._work, name="captioner", daemon=True)
         self._thread.start()
+
+    def stream_frame(self, index: int, frame: np.ndarray) -> None:
+        """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
+        with self._changed:
+            if index != self._captioned:
+                self._frames.append((index, frame))
+                self._changed.notify()
+
+    def stream_event_image(self, index: int, image: np.ndarray) -> None:
+        """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
+        try:
+            self._decoder.stream_event_image(index, image, self._question, self._tell(self._on_draft))
+        except Exception as error:
+            _LOG.warning("an event image could not be drafted from: %r", error)
 
     def submit(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; `closed_ns` (perf_counter) is when it was announced as closed."""
@@ -92,19 +129,44 @@ class CaptionWorker:
     def _work(self) -> None:
         while not self._cancel.is_set():
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._cancel.is_set())
+                self._changed.wait_for(lambda: self._waiting or self._frames or self._cancel.is_set())
                 waiting, self._waiting = self._waiting, []
             for item in waiting[:-1]:
                 self._finish(Outcome(item.window, Trace(), skipped=True))
             for item in waiting[-1:]:
                 self._finish(self._caption(item))
+            if not waiting:
+                self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        """Read one frame of a window that is still open, if there is any."""
+        with self._changed:
+            if not self._frames:
+                return
+            index, frame = self._frames.popleft()
+        try:
+            self._decoder.stream_frame(index, frame)
+        except Exception as error:
+            _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
 
     def _caption(self, item: _Waiting) -> Outcome:
         trace = Trace()
+        trace.mark("closed", item.closed_ns)
         trace.add("queue", item.complete_ns, time.perf_counter_ns())
+        with self._changed:
+            # The window brings its frames along.
+            self._captioned = item.window.index
+            later = [frame for frame in self._frames if frame[0] > self._captioned]
+            self._frames = deque(later, _MOST_FRAMES)
         try:
             caption = self._decoder.caption(
-                item.window, self._question, trace, lambda text: self._draft(item.window, text), self._cancel
+                item.window,
+                self._question,
+                trace,
+                self._tell(self._on_words),
+                self._read_ahead,
+                self._cancel,
+                item.closed_ns + self._deadline_ns if self._deadline_ns else None,
             )
         except Exception as error:
             return Outcome(item.window, trace, error=error)
@@ -113,9 +175,8 @@ class CaptionWorker:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
         return Outcome(item.window, trace, caption)
 
-    def _draft(self, window: Window, text: str) -> None:
-        if not self._cancel.is_set():
-            self._on_draft(window, text)
+    def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
+        return lambda text: None if self._cancel.is_set() else listener(text)
 
     def _finish(self, outcome: Outcome) -> None:
         if not self._cancel.is_set():
@@ -126,17 +187,3 @@ def without_images(window: Window) -> Window:
     """The window's times alone."""
     nothing = np.zeros((0, 0, 0, 3), np.uint8)
     return replace(window, event_images=nothing, frames=nothing)
-
-
-def warm_up(decoder: Decoder, frames: int, frame_size: int, event_images: int, event_image_size: int) -> None:
-    """Caption one window of noise, so that no real one pays for what is set up on first use."""
-    noise = np.random.default_rng(0)
-    window = Window(
-        index=0,
-        start_ns=0,
-        end_ns=1_000_000_000,
-        event_images=noise.integers(0, 256, (event_images, event_image_size, event_image_size, 3), np.uint8),
-        frames=noise.integers(0, 256, (frames, frame_size, frame_size, 3), np.uint8),
-        frame_stamps_ns=tuple(i * 1_000_000_000 // frames for i in range(frames)),
-    )
-    decoder.caption(window, "What is this?", Trace(), None, threading.Event())

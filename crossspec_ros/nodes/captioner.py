@@ -15,7 +15,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, Header, String
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome, warm_up
+from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
 from crossspec_ros.nodes.diagnostics import Diagnostics
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
 from crossspec_ros.nodes.params import declare
@@ -34,20 +34,21 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 def load(params: SimpleNamespace) -> Decoder:
-    """Load and warm up the decoder; raises InputError when the checkpoints are missing or broken."""
+    """Load and warm up the decoder; raises InputError for missing or broken checkpoints and bad sampling."""
     from crossspec_ros.paths import share_dir
-    from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+    from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
+    from crossspec_ros.speculation.sampling import Sampling
     from crossspec_ros.vlm.loading import load_pair
 
+    sampling = None
+    if params.temperature:
+        sampling = Sampling(params.temperature, params.top_p, params.seed)
     models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
     pair = load_pair(models, threads=params.threads)
-    decoder = PrefillHiddenDecoder(pair, mode=params.mode, max_new_tokens=params.max_new_tokens)
-    try:
-        warm_up(decoder, pair.frames, pair.frame_size, pair.event_images, pair.event_image_size)
-    except Exception:
-        decoder.close()
-        raise
-    return decoder
+    if params.mode == "autoregressive":
+        return autoregressive_decoder(pair, params.max_new_tokens, sampling)
+    memory = Path(params.memory) if params.memory else None
+    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
 
 
 class CaptionerNode(LifecycleNode):
@@ -101,11 +102,19 @@ class CaptionerNode(LifecycleNode):
         return super().on_activate(state)
 
     def _activate(self) -> None:
-        topics = {"caption": String, "caption_draft": String, "acceptance_length": Float64}
+        topics = {"caption": String, "caption_partial": String, "caption_draft": String}
+        topics |= {"acceptance_length": Float64}
         topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
         for topic, kind in topics.items():
             self._outputs[topic] = self.create_publisher(kind, f"~/{topic}", RELIABLE)
-        self._worker = CaptionWorker(self._decoder, self._params.question, self._publish_draft, self._finish)
+        self._worker = CaptionWorker(
+            self._decoder,
+            self._params.question,
+            on_draft=lambda text: self._publish_text("caption_draft", text),
+            on_words=lambda text: self._publish_text("caption_partial", text),
+            on_outcome=self._finish,
+            deadline_s=self._params.deadline_s,
+        )
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
@@ -165,10 +174,22 @@ class CaptionerNode(LifecycleNode):
             self._worker = None
 
     def _take_frame(self, message: Image) -> None:
-        self._take(lambda: self._assembler.add_frame(to_ns(message.header.stamp), rgb8_array(message)))
+        def add() -> list[Window]:
+            stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
+            if self._worker is not None and self._params.mode != "autoregressive":
+                self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame)
+            return self._assembler.add_frame(stamp_ns, frame)
+
+        self._take(add)
 
     def _take_event_image(self, message: Image) -> None:
-        self._take(lambda: self._assembler.add_event_image(to_ns(message.header.stamp), rgb8_array(message)))
+        def add() -> list[Window]:
+            stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
+            if self._worker is not None and self._params.mode != "autoregressive":
+                self._worker.stream_event_image(self._assembler.grid.index(stamp_ns - 1), image)
+            return self._assembler.add_event_image(stamp_ns, image)
+
+        self._take(add)
 
     def _take_closed(self, message: Header) -> None:
         end_ns = to_ns(message.stamp)
@@ -187,8 +208,8 @@ class CaptionerNode(LifecycleNode):
             if self._worker is not None:
                 self._worker.submit(window, closed_ns)
 
-    def _publish_draft(self, window: Window, text: str) -> None:
-        self._outputs["caption_draft"].publish(String(data=text))
+    def _publish_text(self, topic: str, text: str) -> None:
+        self._outputs[topic].publish(String(data=text))
 
     def _finish(self, outcome: Outcome) -> None:
         window = outcome.window
@@ -222,6 +243,8 @@ class CaptionerNode(LifecycleNode):
         else:
             level = DiagnosticStatus.WARN
             message = caption.text or "nothing seen: the window has neither frames nor events"
+            if caption.text:
+                self._publish_text("caption_draft", caption.text)
         for stage in LATENCIES:
             if stage in stages:
                 self._outputs[f"latency/{stage}"].publish(Float64(data=stages[stage]))
@@ -230,15 +253,17 @@ class CaptionerNode(LifecycleNode):
             windows=1,
             tokens=len(caption.token_ids),
             target_passes=caption.target_passes,
-            drafted=caption.drafted,
-            accepted=caption.accepted,
+            late=caption.late,
         )
+        self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
+        self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
         self.get_logger().info(log_lines(outcome.window, self._origin_ns or 0, caption, stages))
         return level, message, caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
 
     def _read_counters(self) -> dict:
         counts = self._summary.counts
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
+        wrong |= {"late_captions": counts["late"]}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         return {"captions": ({"windows": counts["windows"]}, wrong)}
 

@@ -56,6 +56,7 @@ class Param:
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
+SLICINGS = ("time", "count")
 
 PARAMS: dict[str, tuple[Param, ...]] = {
     "synchronizer": (
@@ -69,6 +70,12 @@ PARAMS: dict[str, tuple[Param, ...]] = {
         Param("event_images", 5, "event images per window", 1, 32),
         Param("frames", 8, "frame slots per window", 1, 64),
         Param("frame_size", 0, "shortest edge of published frames in pixels, 0 keeps the camera's", 0, 4096),
+        Param(
+            "event_slicing",
+            SLICINGS[0],
+            "whether event images have equal times, each ready at its end, or equally many events",
+            choices=SLICINGS,
+        ),
         Param(
             "event_image_size",
             0,
@@ -96,6 +103,15 @@ PARAMS: dict[str, tuple[Param, ...]] = {
         Param("question", "What are the key elements in this scene?", "what is asked about every window"),
         Param("mode", MODES[0], "how the target decodes", choices=MODES),
         Param("max_new_tokens", 64, "length at which a caption is cut, in tokens", 1, 2048),
+        Param(
+            "deadline_s", 0.0, "time after its window at which a caption is cut short, 0 for none", 0.0, 60.0
+        ),
+        Param(
+            "temperature", 0.0, "of sampling; 0 takes the likeliest token, as the tests compare", 0.0, 10.0
+        ),
+        Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0),
+        Param("seed", 0, "of sampling", 0, 2**31 - 1),
+        Param("memory", "", "file that keeps the caption memory from session to session, empty for none"),
         Param("threads", 1, "CPU threads of each model", 1, 256),
         Param("autostart", True, "configure and activate without being told to"),
     ),

@@ -39,11 +39,12 @@ def caption_values(caption: Caption) -> dict[str, object]:
     """What a caption is made of."""
     return {
         "caption_source": caption.source,
+        "cut_by_deadline": caption.late,
         "tokens": len(caption.token_ids),
         "target_passes": caption.target_passes,
         "mean_acceptance_length": caption.mean_acceptance_length,
-        "drafted/event_draft": caption.drafted,
-        "accepted/event_draft": caption.accepted,
+        **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
+        **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},
     }
 
 
@@ -58,8 +59,9 @@ def log_lines(window: Window, origin_ns: int, caption: Caption, stages: Mapping[
     if "hidden" in stages:
         tail += f"; draft hidden {stages['hidden']:.0f}"
     if caption.source == "target":
+        taken = ", ".join(f"{caption.accepted.get(p, 0)} of {n} by {p}" for p, n in caption.drafted.items())
         tail += (
             f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "
-            f"{caption.accepted} of {caption.drafted} drafted accepted"
+            f"accepted {taken or 'nothing'}"
         )
     return f"{head}\n    {tail}"

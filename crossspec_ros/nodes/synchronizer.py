@@ -49,7 +49,10 @@ class SynchronizerNode(Node):
         params = declare(self, "synchronizer")
         self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
         self._synchronizer = Synchronizer(
-            WindowGrid(slots=params.frames), params.event_images, round(params.max_lateness_s * 1e9)
+            WindowGrid(slots=params.frames),
+            params.event_images,
+            round(params.max_lateness_s * 1e9),
+            params.event_slicing,
         )
         self._stream = make_stream(params.event_type)
         self._read_image = camera_array if params.image_transport == "raw" else compressed_array

@@ -99,6 +99,8 @@ class PrefillHiddenDecoder:
         self._streams_lock = threading.Lock()
         self._last: _Stream | None = None
         self._draft_thread = ThreadPoolExecutor(1, "draft")
+        self.at_close: Callable[[], object] = lambda: None
+        """What remains to be done when the decoder closes."""
 
     @torch.inference_mode()
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
@@ -113,11 +115,12 @@ class PrefillHiddenDecoder:
 
     def stream_event_image(
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
-    ) -> None:
+    ) -> Future[None] | None:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
         All but the last are enough for the event draft to start, so that it is done when the window closes.
         `on_draft` gets its text, in the draft's thread; a draft that is not done in time is dropped.
+        Returns the draft's work once it has begun.
         """
         stream = self._stream(index)
         stream.event_images.append(image)
@@ -126,6 +129,7 @@ class PrefillHiddenDecoder:
             stream.running = self._draft_thread.submit(
                 _run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
+        return stream.running
 
     def caption(
         self,
@@ -192,6 +196,7 @@ class PrefillHiddenDecoder:
         for stream in self._streams.values():
             stream.stop.set()
         self._draft_thread.shutdown()
+        self.at_close()
 
     def _stream(self, index: int) -> _Stream:
         with self._streams_lock:

@@ -67,12 +67,16 @@ class EventDraft:
         """What the draft would have said at each position, had it said `tokens` before: its acceptance,
         token by token."""
         said = self._pair.draft.get_input_embeddings()(torch.tensor([tokens]))
-        inputs = torch.cat([self._prompt(self._encode()), said], 1)
+        inputs = torch.cat([self.prompt(), said], 1)
         logits = self._pair.draft(inputs_embeds=inputs, logits_to_keep=len(tokens) + 1).logits
         return logits[0, :-1].argmax(-1).tolist()
 
     def _encode(self) -> torch.Tensor:
         return self._pair.draft.encode_events(clip_pixels(self._images, self._pair.event_image_size))
+
+    def prompt(self) -> torch.Tensor:
+        """The embeddings (1, tokens, width) of the whole prompt, the encoded events in their place."""
+        return self._prompt(self._encode())
 
     def _prompt(self, event_tokens: torch.Tensor) -> torch.Tensor:
         tokenizer = self._pair.draft_tokenizer

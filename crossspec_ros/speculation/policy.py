@@ -90,3 +90,20 @@ class Policy:
             return most
         gains = 1 + np.concatenate([[0.0], np.cumsum(np.sort(tree.path_probs())[::-1][:most])])
         return int(np.argmax(gains / self.cost.seconds(unread + np.arange(most + 1))))
+
+
+def prefill_share_rule(prefill: float, decode: float) -> str:
+    """What the published rule of thumb would say to a share of prefill in the target's time, as a sentence.
+
+    Above 40 % a draft of another modality pays, below 20 % one of the same, between it depends on acceptance.
+    It is an explanation only: the policy decides by measured costs and calibrated probabilities.
+    """
+    share = prefill / (prefill + decode)
+    advice = (
+        "a cross-modal draft"
+        if share > 0.4
+        else "a same-modality draft"
+        if share < 0.2
+        else "acceptance decides"
+    )
+    return f"prefill share {share:.0%} of the target alone: by the published rule, {advice}"

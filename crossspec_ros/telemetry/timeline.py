@@ -9,10 +9,11 @@ from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Trace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROWS = {"target": TARGET_STAGES, "draft": DRAFT_STAGES, "queue": ("queue",)}
+ROWS = {"target": (*TARGET_STAGES, "propose"), "draft": DRAFT_STAGES, "queue": ("queue",)}
 COLOURS = {
     "frame_encode": "#9ecae1",
     "target_prefill": "#3182bd",
+    "propose": "#756bb1",
     "verify": "#31a354",
     "decode": "#a1d99b",
     "event_encode": "#fdd0a2",
@@ -22,10 +23,10 @@ COLOURS = {
 }
 
 
-def draw_timeline(axes: Axes, trace: Trace) -> None:
-    """Draw the trace; milliseconds count from its earliest span."""
+def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
+    """Draw the trace; milliseconds count from the window's close, or without that from the earliest span."""
     spans = [span for span in trace.spans if span.stage in COLOURS]
-    origin = min((span.start_ns for span in spans), default=0)
+    origin = trace.marks.get("closed", min((span.start_ns for span in spans), default=0))
     seen: set[str] = set()
     rows = {name: stages for name, stages in ROWS.items() if any(span.stage in stages for span in spans)}
     for row, stages in enumerate(rows.values()):
@@ -48,7 +49,7 @@ def draw_timeline(axes: Axes, trace: Trace) -> None:
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.set_xlabel("ms")
-    if seen:
+    if seen and legend:
         axes.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7, ncols=len(seen), frameon=False
         )

@@ -6,38 +6,53 @@ from types import SimpleNamespace
 
 
 class FakeDecoder:
-    """Captions a window by its counts; `gate(window)` may block, `fail` raises."""
+    """Captions a window by its counts; `gate(window, cancel)` may block, `fail` raises.
+
+    `streamed` has what was read ahead: the window's index and the kind of image.
+    """
 
     def __init__(self, gate=None, fail=False):
         self.gate = gate
         self.fail = fail
         self.cancelled = []
+        self.streamed = []
+        self.closed = False
 
     def close(self):
-        pass
+        self.closed = True
 
-    def caption(self, window, question, trace, on_draft, cancel):
+    def stream_frame(self, index, frame):
+        if self.fail:
+            raise RuntimeError("out of memory")
+        self.streamed.append((index, "frame"))
+
+    def stream_event_image(self, index, image, question, on_draft):
+        self.streamed.append((index, "event_image"))
+        if self.streamed.count((index, "event_image")) == 4:
+            on_draft("draft")
+
+    def caption(self, window, question, trace, on_words, between, cancel, deadline_ns):
         if self.fail:
             raise RuntimeError("out of memory")
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:
                 self.gate(window, cancel)
         self.cancelled.append(cancel.is_set())
+        between()
         text = f"{len(window.frames)} frames, {len(window.event_images)} event images: {question}"
         drafted = len(window.event_images) > 0
-        if drafted and on_draft:
-            on_draft("draft")
         source = "target" if len(window.frames) else "event_draft" if drafted else "none"
         if source == "target":
             with trace.span("target_prefill[0]"), trace.span("verify[0]"):
                 trace.mark("first_token")
+            on_words(text)
         return SimpleNamespace(
             text=text if source != "none" else "",
             token_ids=list(range(10)),
             source=source,
-            draft_text="draft" if drafted else None,
             target_passes=4 if source == "target" else 0,
-            drafted=5,
-            accepted=3,
-            mean_acceptance_length=0.75,
+            drafted={"memory": 20, "event_draft": 5},
+            accepted={"memory": 6},
+            late=deadline_ns is not None and trace.marks["first_token"] > deadline_ns,
+            mean_acceptance_length=2.5,
         )

@@ -23,6 +23,7 @@ TOPICS = {
     "/synchronizer/window_closed": Header,
     "/captioner/caption": String,
     "/captioner/caption_draft": String,
+    "/captioner/caption_partial": String,
     "/captioner/report": DiagnosticArray,
     "/captioner/acceptance_length": Float64,
     **{f"/captioner/latency/{stage}": Float64 for stage in STAGES},

@@ -8,10 +8,15 @@ import time
 import numpy as np
 from fakes import FakeDecoder
 
-from crossspec_ros.nodes.caption_worker import CaptionWorker, warm_up
+from crossspec_ros.nodes.caption_worker import CaptionWorker
 from crossspec_ros.windows.window import Window
 
 WAIT_S = 20.0
+PIXELS = np.zeros((2, 2, 3), np.uint8)
+
+
+def ignore(text):
+    pass
 
 
 def window(index, frames=1):
@@ -42,8 +47,8 @@ def test_the_newest_window_wins_and_the_skipped_ones_are_told_in_order():
         started.set()
         released.wait(WAIT_S)
 
-    outcomes, drafts = Outcomes(), []
-    worker = CaptionWorker(FakeDecoder(gate), "what?", lambda w, text: drafts.append(w.index), outcomes)
+    outcomes, words = Outcomes(), []
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, words.append, outcomes)
     worker.submit(window(0), time.perf_counter_ns())
     assert started.wait(WAIT_S)
     for index in (1, 2, 3):
@@ -58,14 +63,14 @@ def test_the_newest_window_wins_and_the_skipped_ones_are_told_in_order():
         (3, False),
     ]
     assert outcomes.all[3].caption.text == "1 frames, 1 event images: what?"
-    assert drafts == [0, 3]
+    assert words == ["1 frames, 1 event images: what?"] * 2
     stages = outcomes.all[3].trace.stages
     assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
 
 
 def test_a_failure_is_an_outcome_and_the_next_window_is_captioned():
     decoder, outcomes = FakeDecoder(fail=True), Outcomes()
-    worker = CaptionWorker(decoder, "", lambda *_: None, outcomes)
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
     worker.submit(window(0), 0)
     assert str(outcomes.wait(1)[0].error) == "out of memory"
     decoder.fail = False
@@ -81,22 +86,65 @@ def test_stopping_cancels_the_window_in_work_and_nothing_is_told_afterwards():
         started.set()
         assert cancel.wait(WAIT_S)
 
-    decoder, outcomes, drafts = FakeDecoder(gate), Outcomes(), []
-    worker = CaptionWorker(decoder, "", lambda *_: drafts.append(1), outcomes)
+    decoder, outcomes, told = FakeDecoder(gate), Outcomes(), []
+    worker = CaptionWorker(decoder, "", told.append, told.append, outcomes)
     worker.submit(window(0), 0)
     assert started.wait(WAIT_S)
     worker.submit(window(1), 0)
     worker.stop(WAIT_S)
-    assert decoder.cancelled == [True] and outcomes.all == [] and drafts == []
+    for _ in range(4):
+        worker.stream_event_image(2, PIXELS)
+    assert decoder.cancelled == [True] and outcomes.all == [] and told == []
 
 
-def test_warming_up_shows_the_decoder_a_window_of_the_right_shapes():
-    seen = []
-    warm_up(
-        FakeDecoder(lambda w, cancel: seen.append(w)),
-        frames=3,
-        frame_size=8,
-        event_images=2,
-        event_image_size=6,
-    )
-    assert seen[0].frames.shape == (3, 8, 8, 3) and seen[0].event_images.shape == (2, 6, 6, 3)
+def test_frames_of_open_windows_are_read_when_nothing_waits_and_between_passes():
+    read, started, released = threading.Event(), threading.Event(), threading.Event()
+
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame):
+            super().stream_frame(index, frame)
+            read.set()
+
+    def gate(window, cancel):
+        started.set()
+        released.wait(WAIT_S)
+
+    decoder, outcomes = Decoder(gate), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_frame(0, PIXELS)
+    assert read.wait(WAIT_S)
+    worker.submit(window(0), 0)
+    assert started.wait(WAIT_S)
+    # While window 0 is in work: one of its own that is too late, and two of the next.
+    for index in (0, 1, 1):
+        worker.stream_frame(index, PIXELS)
+    worker.submit(window(1), 0)
+    assert decoder.streamed == [(0, "frame")]
+    released.set()
+    outcomes.wait(2)
+    worker.stop()
+    # One was read between the passes; what window 1 brings along itself is not read ahead any more.
+    assert decoder.streamed == [(0, "frame"), (1, "frame")]
+
+
+def test_a_frame_that_cannot_be_read_ahead_is_told_and_costs_nothing(caplog):
+    decoder, outcomes = FakeDecoder(fail=True), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_frame(0, PIXELS)
+    worker.submit(window(0), 0)
+    outcomes.wait(1)
+    decoder.fail = False
+    worker.submit(window(1), 0)
+    assert outcomes.wait(2)[1].caption is not None
+    worker.stop()
+
+
+def test_a_caption_is_late_by_the_time_since_its_window_closed():
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, outcomes, deadline_s=0.5)
+    worker.submit(window(0), time.perf_counter_ns() - 10**9)
+    worker.submit(window(1), time.perf_counter_ns() + 10**9)
+    outcomes.wait(2)
+    worker.stop()
+    late = {o.window.index: o.caption.late for o in outcomes.all if o.caption}
+    assert late.get(0, True) and not late[1]

@@ -62,7 +62,9 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
     assert [end for end, *_ in reports] == [4 * SECOND, 5 * SECOND, 6 * SECOND]
     for _, level, message, values in reports:
         assert (level, message, values["caption_source"]) == (DiagnosticStatus.OK, text, "target")
-        assert values["drafted/event_draft"] == "5" and values["accepted/event_draft"] == "3"
+        assert values["drafted/event_draft"] == "5" and values["accepted/event_draft"] == "0"
+        assert values["drafted/memory"] == "20" and values["accepted/memory"] == "6"
+        assert values["mean_acceptance_length"] == "2.500" and values["cut_by_deadline"] == "False"
         assert (
             values["tokens"] == "10" and values["target_passes"] == "4" and values["dropped_windows"] == "0"
         )
@@ -75,6 +77,7 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
         observer["/captioner/caption"][0].data == text
         and observer["/captioner/caption_draft"][0].data == "draft"
     )
+    observer.wait(lambda: [m.data for m in observer["/captioner/caption_partial"]] == [text] * 3)
     for name in STAGES:
         expected = 0 if name == "draft_prefill" else 3  # the fake has no such stage
         observer.wait(lambda name=name, n=expected: len(observer[f"/captioner/latency/{name}"]) == n)
@@ -90,7 +93,10 @@ def test_windows_without_frames_or_without_anything_say_so(stage):
     assert draft[1] == nothing[1] == DiagnosticStatus.WARN
     assert draft[3]["caption_source"] == "event_draft" and draft[2].startswith("0 frames, 5 event images")
     assert nothing[3]["caption_source"] == "none" and "neither frames nor events" in nothing[2]
-    assert observer["/captioner/caption"] == [] and len(observer["/captioner/caption_draft"]) == 1
+    assert observer["/captioner/caption"] == []
+    # The draft of all event images takes the place of the one that was told before the window closed.
+    drafts = [message.data for message in observer["/captioner/caption_draft"]]
+    assert drafts[-1].startswith("0 frames, 5 event images")
 
 
 def test_windows_that_come_too_fast_are_skipped_and_reported(stage):

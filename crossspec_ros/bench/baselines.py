@@ -1,0 +1,212 @@
+"""What our decoder is compared with, on the same windows: other decoders of the same target.
+
+Every one of them is lossless too, so they differ in time and passes only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DynamicCache, GenerationConfig, LlamaForCausalLM, LlamaModel
+
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.frame_features import FrameFeatures
+from crossspec_ros.speculation.policy import Policy
+from crossspec_ros.speculation.proposer import Context, Outcome
+from crossspec_ros.speculation.target_session import TargetSession
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify import greedy_path
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.prompts import target_prompt
+from crossspec_ros.windows.window import Window
+
+Baseline = Callable[[Window, str, Trace], tuple[int, ...]]
+"""Greedy token ids of a window's caption; its stages become spans, the first token a mark."""
+
+_LIMIT = 64
+_LOOKUP_TOKENS = 8
+
+
+class TransformersGenerate:
+    """transformers' own `generate`, after our one-shot encoding of the frames.
+
+    `plain`; `lookup`, prompt lookup; `assisted`, with the draft's language model as the assistant, which sees
+    the text only: transformers has no place for a draft with other eyes.
+    """
+
+    def __init__(self, pair: ModelPair, how: str) -> None:
+        self._pair = pair
+        self._target = _text_model(pair.target.model.language_model, pair.target.lm_head, pair)
+        self._options: dict[str, Any] = {}
+        if how == "lookup":
+            self._options = {"prompt_lookup_num_tokens": _LOOKUP_TOKENS}
+        elif how == "assisted":
+            draft = _text_model(pair.draft.model, pair.draft.lm_head, pair)
+            self._options = {"assistant_model": draft}
+
+    @torch.inference_mode()
+    def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
+        pair, features = self._pair, FrameFeatures(self._pair)
+        encoded = []
+        for i, frame in enumerate(window.frames):
+            with trace.span(f"frame_encode[{i}]"):
+                encoded.append(features.encode(frame))
+        before, after = target_prompt(question)
+        encode = pair.target_tokenizer.encode
+        video = torch.cat(encoded)
+        words = pair.target.get_input_embeddings().weight
+        # Each video token gets an id of its own, so that `generate` needs ids only.
+        self._target.model.embed_tokens = nn.Embedding.from_pretrained(torch.cat([words, video]))
+        self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may come upon them
+        if assistant := self._options.get("assistant_model"):
+            own = pair.draft.get_input_embeddings().weight
+            blank = own.new_zeros(len(words) + len(video) - len(own), own.shape[1])
+            assistant.model.embed_tokens = nn.Embedding.from_pretrained(torch.cat([own, blank]))
+            assistant.config.vocab_size = self._target.config.vocab_size
+        ids = torch.tensor(
+            [
+                [
+                    *encode(before).ids,
+                    *range(len(words), len(words) + len(video)),
+                    *encode(after, add_special_tokens=False).ids,
+                ]
+            ]
+        )
+        with trace.span("decode"):
+            out = self._target.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=_LIMIT,
+                **self._options,
+            )
+        return tuple(out[0, ids.shape[1] :].tolist())
+
+
+def _text_model(body: nn.Module, head: nn.Module, pair: ModelPair) -> LlamaForCausalLM:
+    """A language model that shares the weights of `body` and `head` but has embeddings of its own."""
+    config = copy.deepcopy(body.config)
+    with torch.device("meta"):
+        model, shell = LlamaForCausalLM(config), LlamaModel(config)
+    shell.layers, shell.norm, shell.rotary_emb = body.layers, body.norm, body.rotary_emb
+    model.model, model.lm_head = shell, head
+    model.generation_config = GenerationConfig(eos_token_id=pair.eos_id, pad_token_id=pair.eos_id)
+    return model.eval()
+
+
+class FixedGamma:
+    """Standard speculative decoding (Leviathan et al., ICML 2023): gamma tokens of the draft a round."""
+
+    def __init__(self, pair: ModelPair, gamma: int) -> None:
+        self._pair, self._gamma = pair, gamma
+
+    def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
+        proposer = _DraftAsYouGo(self._pair, window, question, self._gamma, trace)
+        decoder = PrefillHiddenDecoder(self._pair, Policy((proposer,), None), _LIMIT)
+        try:
+            return decoder.caption(window, question, trace).token_ids
+        finally:
+            decoder.close()
+
+
+class _DraftAsYouGo:
+    """The event draft continues what the target has verified, a few tokens at a time."""
+
+    name = "event_draft"
+
+    def __init__(self, pair: ModelPair, window: Window, question: str, gamma: int, trace: Trace) -> None:
+        self._model, self._gamma, self._shared = pair.draft, gamma, pair.shared_ids
+        self._cache = DynamicCache(config=pair.draft.config)
+        draft = EventDraft(pair, window.event_images, question, gamma)
+        with torch.inference_mode(), trace.span("event_encode"):
+            self._prompt = draft.prompt()
+        self._prompt_length = self._prompt.shape[1]
+
+    @torch.inference_mode()
+    def propose(self, context: Context, budget: int) -> DraftTree:
+        tokens: list[int] = []
+        # The cache holds the prompt and what was drafted; keep what the target agreed with.
+        read = self._cache.get_seq_length()
+        if read == 0:
+            inputs = self._prompt
+            said = list(context.tokens)
+        else:
+            valid = self._prompt_length + self._agreed(context)
+            if read > valid:
+                self._cache.crop(valid - read)
+            said = list(context.tokens[valid - self._prompt_length :])
+            inputs = None
+        if said:
+            embedded = self._model.get_input_embeddings()(torch.tensor([said]))
+            inputs = embedded if inputs is None else torch.cat([inputs, embedded], 1)
+        while len(tokens) < self._gamma:
+            logits = self._model(
+                inputs_embeds=inputs, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+            ).logits
+            tokens.append(int(logits[0, -1].argmax()))
+            if tokens[-1] >= self._shared:
+                tokens.pop()
+                break
+            inputs = self._model.get_input_embeddings()(torch.tensor([tokens[-1:]]))
+        self._drafted = [*context.tokens, *tokens]
+        return DraftTree.chain(tokens, [1.0] * len(tokens), self.name)
+
+    def _agreed(self, context: Context) -> int:
+        """How many response tokens in the cache are what the target wrote."""
+        held = self._cache.get_seq_length() - self._prompt_length
+        pairs = zip(self._drafted[:held], context.tokens, strict=False)
+        return next((i for i, (a, b) in enumerate(pairs) if a != b), min(held, len(context.tokens)))
+
+    def observe(self, outcome: Outcome) -> None:
+        """It learns nothing."""
+
+
+class PublishedPrefillHiding:
+    """Draft beside the target's one-shot prefill, verify what is there as a chain, then go on alone."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        self._pair = pair
+        self._thread = ThreadPoolExecutor(1, "draft")
+
+    @torch.inference_mode()
+    def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
+        draft = EventDraft(self._pair, window.event_images, question, _LIMIT)
+        done = False
+        running = self._thread.submit(draft.run, trace, lambda: done)
+        session = TargetSession(self._pair, FrameFeatures(self._pair), trace)
+        for frame in window.frames:
+            session.append_frame(frame)
+        session.append_prompt(question)
+        tokens: list[int] = []
+        tree = DraftTree()
+        while not tokens or (tokens[-1] != self._pair.eos_id and len(tokens) < _LIMIT):
+            stage = "verify" if len(tree) else "decode" if tokens else "target_prefill"
+            with trace.span(f"{stage}[{session.passes}]"):
+                path, following = greedy_path(tree, session.verify(tree).argmax(-1).tolist())
+            session.commit(path, following)
+            tokens += [*(tree.token_ids[node] for node in path), following]
+            trace.mark("first_token")
+            if self._pair.eos_id in tokens:
+                tokens = tokens[: tokens.index(self._pair.eos_id) + 1]
+            # The draft is asked once, when the prefill is done; it fits if it begins as the target does.
+            proposal = draft.proposal()[0]
+            fits = session.passes == 1 and proposal[:1] == tuple(tokens)
+            tree = (
+                DraftTree.chain(proposal[1:], [1.0] * len(proposal[1:]), "event_draft")
+                if fits
+                else DraftTree()
+            )
+        done = True
+        running.result()
+        return tuple(tokens[:_LIMIT])
+
+    def close(self) -> None:
+        """End the draft's thread."""
+        self._thread.shutdown()

@@ -1,0 +1,139 @@
+"""Does sampling with drafts keep the target's distribution? A chi-square test, and controls that fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import numpy as np
+import torch
+
+from crossspec_ros.speculation.sampling import Sampling, sample_path
+from crossspec_ros.speculation.tree import ROOT, DraftTree
+from crossspec_ros.speculation.verify import follow
+
+VOCABULARY, LENGTH = 5, 3
+_SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=0)
+
+Verifier = Callable[
+    [DraftTree, torch.Tensor, Mapping[int, torch.Tensor], torch.Generator], tuple[tuple[int, ...], int]
+]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One test at the 1e-3 level: it passes while the statistic stays below the critical value."""
+
+    samples: int
+    statistic: float
+    critical: float
+
+    @property
+    def passed(self) -> bool:
+        return self.statistic < self.critical
+
+
+def check_sampling(samples: int) -> dict[str, Check]:
+    """Sequences of `LENGTH` tokens of a random model, drafted, verified and drawn again until complete.
+
+    The checks named "control" have a planted defect.
+    """
+    return {
+        "guessed tree": _check(samples, False, sample_path),
+        "drawn chain": _check(samples, True, sample_path),
+        "control: no residual after a refused draw": _check(samples, True, _without_residual),
+        "control: every guess accepted": _check(samples, False, _credulous),
+    }
+
+
+@cache
+def _probs(seed: int, tokens: tuple[int, ...]) -> torch.Tensor:
+    """(VOCABULARY,) next-token probabilities of a random model."""
+    return _SAMPLING.probs(torch.tensor(np.random.default_rng([seed, *tokens]).normal(0, 1.2, VOCABULARY)))
+
+
+def _check(samples: int, drawn: bool, verify: Verifier) -> Check:
+    rng, generator = np.random.default_rng(1), torch.Generator().manual_seed(2)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for _ in range(samples):
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < LENGTH:
+            tree, draws = _drawn_chain(tokens, rng) if drawn else (_guessed_tree(tokens), {})
+            paths = [tokens]
+            for parent, token in zip(tree.parents, tree.token_ids, strict=True):
+                paths.append((*paths[1 + parent], token))
+            path, following = verify(tree, torch.stack([_probs(0, p) for p in paths]), draws, generator)
+            tokens += (*(tree.token_ids[node] for node in path), following)
+        counts[tokens[:LENGTH]] += 1
+    return _chi_square(counts)
+
+
+def _guessed_tree(tokens: tuple[int, ...]) -> DraftTree:
+    first = sum(tokens) % VOCABULARY
+    guesses = [(first + step) % VOCABULARY for step in (0, 1, 3, 2, 4)]
+    return DraftTree(tuple(guesses), (ROOT, ROOT, 0, 0, 1), (0.5,) * 5, (("guess",),) * 5)
+
+
+def _drawn_chain(
+    tokens: tuple[int, ...], rng: np.random.Generator
+) -> tuple[DraftTree, dict[int, torch.Tensor]]:
+    draws = {}
+    path = tokens
+    for i in range(2):
+        draws[i] = _probs(1, path)
+        path = (
+            *path,
+            int(rng.choice(VOCABULARY, p=draws[i].double().numpy() / float(draws[i].double().sum()))),
+        )
+    return DraftTree.chain(path[len(tokens) :], [0.5] * 2, "draw"), draws
+
+
+def _without_residual(
+    tree: DraftTree, probs: torch.Tensor, draws: Mapping[int, torch.Tensor], generator: torch.Generator
+) -> tuple[tuple[int, ...], int]:
+    """The defect: what is left after a refused draw is taken to be the target's whole distribution."""
+
+    def choose(node: int) -> int:
+        child = node + 1
+        if child < len(tree):
+            token = tree.token_ids[child]
+            ratio = float(probs[1 + node][token] / draws[child][token])
+            if float(torch.rand((), generator=generator)) < ratio:
+                return token
+        return int(torch.multinomial(probs[1 + node], 1, generator=generator))
+
+    return follow(tree, choose)
+
+
+def _credulous(
+    tree: DraftTree, probs: torch.Tensor, draws: Mapping[int, torch.Tensor], generator: torch.Generator
+) -> tuple[tuple[int, ...], int]:
+    """The defect: the first child is accepted wherever the target might say it at all."""
+
+    def choose(node: int) -> int:
+        for child, parent in enumerate(tree.parents):
+            if parent == node and probs[1 + node][tree.token_ids[child]] > 0:
+                return tree.token_ids[child]
+        return int(torch.multinomial(probs[1 + node], 1, generator=generator))
+
+    return follow(tree, choose)
+
+
+def _chi_square(counts: Counter[tuple[int, ...]]) -> Check:
+    size, rare = counts.total(), (0.0, 0.0)
+    cells: list[tuple[float, float]] = []
+    for tokens in product(range(VOCABULARY), repeat=LENGTH):
+        expected = size * float(np.prod([float(_probs(0, tokens[:i])[tokens[i]]) for i in range(LENGTH)]))
+        if expected >= 5:
+            cells.append((counts[tokens], expected))
+        else:
+            rare = (rare[0] + counts[tokens], rare[1] + expected)
+    # Sequences that nucleus sampling never says must not come at all.
+    cells.append((rare[0], max(rare[1], 1e-9)))
+    free = len(cells) - 1
+    # Wilson and Hilferty (1931); 3.0902 is the normal distribution's quantile at 1 - 1e-3.
+    critical = free * (1 - 2 / (9 * free) + 3.0902 * (2 / (9 * free)) ** 0.5) ** 3
+    return Check(size, sum((seen - expected) ** 2 / expected for seen, expected in cells), critical)

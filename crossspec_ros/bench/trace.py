@@ -1,0 +1,258 @@
+"""`crossspec bench trace`: the proposers and the policy against recorded outputs of a target.
+
+Each response is replayed pass by pass: a proposer sees what a running system would have seen, that is the
+verified tokens, the event draft and the responses before, and the recorded tokens decide what is accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.progress import track
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
+from crossspec_ros.speculation.assembly import autoregressive_decoder, default_proposers
+from crossspec_ros.speculation.caption_memory import CaptionMemory
+from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
+from crossspec_ros.speculation.policy import Policy
+from crossspec_ros.speculation.prompt_lookup import PromptLookup
+from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify import follow
+from crossspec_ros.speculation.verify_cost import VerifyCost
+from crossspec_ros.vlm.loading import load_pair
+
+SHARED_IDS = 32000
+"""Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
+
+
+WHOLE = "caption memory and event draft"
+ABLATIONS: dict[str, Callable[[], Sequence[Proposer]]] = {
+    WHOLE: default_proposers,
+    "caption memory": lambda: (CaptionMemory(),),
+    "event draft": lambda: (EventDraftProposer(),),
+    "prompt lookup": lambda: (PromptLookup(),),
+}
+_STEP = 50
+
+
+@dataclass(frozen=True)
+class Response:
+    """One recorded response of the target, and what the event draft wrote about the same window."""
+
+    target: tuple[int, ...]
+    draft: tuple[int, ...]
+
+
+@dataclass
+class Replay:
+    """What became of all passes."""
+
+    passes: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    drafted: Counter[tuple[str, int]] = field(default_factory=Counter)
+    accepted: Counter[tuple[str, int]] = field(default_factory=Counter)
+    asked_at: Counter[int] = field(default_factory=Counter)
+    hit_at: Counter[int] = field(default_factory=Counter)
+    propose_ms: list[float] = field(default_factory=list)
+    pass_seconds: float = 0.0
+
+    def acceptance_length(self, since: int = 0) -> float:
+        """Tokens per pass, the target's own included, of the responses from `since` on."""
+        return sum(self.tokens[since:]) / sum(self.passes[since:])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay `args.file`, print tables, and write figures and plot if asked."""
+    responses = read_trace(args.file)[:: args.stride]
+    cost = autoregressive_decoder(load_pair(share_dir() / "models" / "tiny")).measure()
+    policies = {name: Policy(make(), None, args.nodes) for name, make in ABLATIONS.items()}
+    replays = {name: replay(responses, policy, cost, name) for name, policy in policies.items()}
+    measured = Policy(ABLATIONS[WHOLE](), cost, args.nodes)
+    costed = replay(responses, measured, cost, "measured policy")
+    figures = _figures(replays, costed, policies[WHOLE].calibrations(), cost, args)
+    print(_table(figures))
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if args.plot:
+        _draw(figures).savefig(args.plot, dpi=100)
+    return 0
+
+
+def read_trace(path: Path) -> list[Response]:
+    """Read a JSONL trace, one object a line with `target_tokens` and maybe `draft_tokens`.
+
+    Raises:
+        InputError: the file is missing, empty, or a line is not such an object.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the trace '{path}' cannot be read ({error}): give a JSONL file") from None
+    responses = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            target, draft = (tuple(map(int, row.get(k, ()))) for k in ("target_tokens", "draft_tokens"))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"line {number} of the trace '{path}' is no response ({error}): "
+                'each must be an object like {"target_tokens": [450, 1820], "draft_tokens": []}'
+            ) from None
+        if not target:
+            raise InputError(f"line {number} of the trace '{path}' has no target_tokens: leave it out")
+        shared = (i for i, token in enumerate(draft) if token >= SHARED_IDS)
+        responses.append(Response(target, draft[: next(shared, len(draft))]))
+    if not responses:
+        raise InputError(f"the trace '{path}' is empty: give one with a response a line")
+    return responses
+
+
+def replay(responses: Sequence[Response], policy: Policy, cost: VerifyCost, label: str) -> Replay:
+    """Let the policy guess each response in turn, from a cold start; `cost` prices the passes."""
+    result = Replay()
+    for response in track(responses, description=f"replaying: {label}"):
+        written, passes, target = 0, 0, response.target
+        while written < len(target):
+            context = Context(
+                "",
+                target[:written],
+                draft_tokens=response.draft,
+                draft_probs=(1.0,) * len(response.draft),
+            )
+            started = time.perf_counter()
+            tree = policy.propose(context, unread=1, left=len(target) - written)
+            result.propose_ms.append((time.perf_counter() - started) * 1e3)
+            depths = [0, *tree.depths()]
+            path, following = follow(tree, lambda node: target[written + depths[1 + node]])  # noqa: B023
+            new = (*(tree.token_ids[node] for node in path), following)
+            _count(result, tree, path, written)
+            result.pass_seconds += float(cost.seconds(1 + len(tree)))
+            ended = written + len(new) == len(target)
+            policy.observe(Outcome(context, tree, path, new, ended))
+            written += len(new)
+            passes += 1
+        result.passes.append(passes)
+        result.tokens.append(written)
+    return result
+
+
+def _count(result: Replay, tree: DraftTree, path: tuple[int, ...], written: int) -> None:
+    depths = tree.depths()
+    for node, sources in enumerate(tree.sources):
+        for source in sources:
+            result.drafted[source, depths[node]] += 1
+            result.accepted[source, depths[node]] += node in path
+    # A position counts as hit when the tree held its token, up to the first that it lacked.
+    for i in range(len(path) + 1):
+        result.asked_at[written + i] += 1
+        result.hit_at[written + i] += i < len(path)
+
+
+def _figures(
+    replays: dict[str, Replay],
+    costed: Replay,
+    reliability: dict[str, list[tuple[float, float, int]]],
+    cost: VerifyCost,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    whole = replays[WHOLE]
+    alone = float(cost.seconds(1)) * sum(whole.tokens)
+    sources = sorted({source for source, _ in whole.drafted})
+    depths = sorted({depth for _, depth in whole.drafted})
+    return {
+        "trace": args.file.name,
+        "stride": args.stride,
+        "nodes": args.nodes,
+        "responses": len(whole.passes),
+        "mean_acceptance_length": whole.acceptance_length(),
+        "last_third": whole.acceptance_length(since=len(whole.passes) * 2 // 3),
+        "passes_per_caption": float(np.mean(whole.passes)),
+        "propose_ms_p50": float(np.median(whole.propose_ms)),
+        "propose_ms_p95": float(np.percentile(whole.propose_ms, 95)),
+        "ablations": {name: one.acceptance_length() for name, one in replays.items()},
+        "sources": {
+            source: {
+                "drafted": [whole.drafted[source, depth] for depth in depths],
+                "accepted": [whole.accepted[source, depth] for depth in depths],
+            }
+            for source in sources
+        },
+        "hit_rate_by_position": [
+            whole.hit_at[position] / asked for position, asked in sorted(whole.asked_at.items())
+        ],
+        "warm_up": [
+            sum(whole.tokens[since : since + _STEP]) / sum(whole.passes[since : since + _STEP])
+            for since in range(0, len(whole.passes), _STEP)
+        ],
+        "reliability": reliability,
+        "verify_ms": {size: seconds * 1e3 for size, seconds in cost.table().items()},
+        "estimated_speedup": {
+            "all nodes": alone / (whole.pass_seconds + sum(whole.propose_ms) / 1e3),
+            "measured policy": alone / (costed.pass_seconds + sum(costed.propose_ms) / 1e3),
+        },
+        "measured_policy_acceptance_length": costed.acceptance_length(),
+    }
+
+
+def _table(figures: dict[str, Any]) -> str:
+    lines = [
+        f"{figures['responses']} responses, every {figures['stride']}. of {figures['trace']}, at most "
+        f"{figures['nodes']} nodes a pass",
+        "",
+        f"mean acceptance length {figures['mean_acceptance_length']:.2f} tokens a pass, the target's own "
+        f"included ({figures['last_third']:.2f} in the last third)",
+        f"target passes a response {figures['passes_per_caption']:.2f}",
+        f"proposing takes {figures['propose_ms_p50']:.2f} ms (p95 {figures['propose_ms_p95']:.2f})",
+        "",
+        "mean acceptance length with",
+        *(f"  {name:<44}{value:6.2f}" for name, value in figures["ablations"].items()),
+        "",
+        f"{'accepted / drafted at depth':<30}" + "".join(f"{depth:>14}" for depth in range(1, 9)),
+    ]
+    for source, row in figures["sources"].items():
+        cells = [f"{a}/{d}" for a, d in zip(row["accepted"], row["drafted"], strict=True)][:8]
+        lines.append(f"{source:<30}" + "".join(f"{cell:>14}" for cell in cells))
+    speed = figures["estimated_speedup"]
+    lines += [
+        "",
+        "decoding of the tiny target on this machine, estimated from its measured T_verify(n): "
+        f"{speed['measured policy']:.2f}x sooner with the measured policy "
+        f"({figures['measured_policy_acceptance_length']:.2f} tokens a pass), "
+        f"{speed['all nodes']:.2f}x with all nodes",
+    ]
+    return "\n".join(lines)
+
+
+def _draw(figures: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    (warm, hits), (depth, trust) = figure.subplots(2, 2)
+    warm.plot(np.arange(len(figures["warm_up"])) * _STEP, figures["warm_up"], marker=".")
+    warm.set(xlabel="responses so far", ylabel="tokens a pass", title="warm-up", ylim=(0, None))
+    hits.plot(figures["hit_rate_by_position"])
+    hits.set(xlabel="position in the response", ylabel="hit rate", title="token foreseen", ylim=(0, 1))
+    for source, row in figures["sources"].items():
+        rate = np.divide(row["accepted"], np.maximum(1, row["drafted"]))
+        depth.plot(np.arange(1, len(rate) + 1), rate, marker=".", label=source)
+    depth.set(xlabel="depth in the tree", ylabel="accepted / drafted", title="sources", xlim=(0, 24))
+    depth.legend()
+    for source, bins in figures["reliability"].items():
+        trust.plot([b[0] for b in bins], [b[1] for b in bins], marker=".", label=source)
+    trust.plot([0, 1], [0, 1], color="grey", linewidth=0.7)
+    trust.set(xlabel="predicted", ylabel="observed", title="calibration before correction")
+    trust.legend()
+    figure.suptitle(
+        f"{figures['trace']}, stride {figures['stride']}, {figures['nodes']} nodes: "
+        f"{figures['mean_acceptance_length']:.2f} tokens a pass"
+    )
+    return figure

@@ -1,0 +1,74 @@
+"""The decoders as they are used: all proposers and a measured policy, or the target alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from crossspec_ros.speculation.caption_memory import CaptionMemory
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
+from crossspec_ros.speculation.policy import Policy
+from crossspec_ros.speculation.proposer import Proposer
+from crossspec_ros.speculation.sampling import Sampling
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.windows.window import Window
+
+_WARM_UP_TOKENS = 8
+
+
+def speculative_decoder(
+    pair: ModelPair,
+    max_new_tokens: int = 64,
+    sampling: Sampling | None = None,
+    proposers: Sequence[Proposer] | None = None,
+    memory: Path | None = None,
+) -> PrefillHiddenDecoder:
+    """A decoder that is warm, knows its costs and has all proposers, or those given.
+
+    The caption memory starts with what is in the file `memory`, if there is one, and is written there when
+    the decoder closes. Raises InputError when that file is damaged.
+    """
+    decoder = autoregressive_decoder(pair, max_new_tokens, sampling)
+    size = pair.event_image_size
+    draft = EventDraft(pair, _noise(pair.event_images, size), "What is this?", _WARM_UP_TOKENS)
+    draft.run(Trace())
+    proposers = default_proposers() if proposers is None else proposers
+    if memory is not None:
+        keep_memory(decoder, proposers, memory)
+    decoder.policy = Policy(proposers, decoder.measure())
+    return decoder
+
+
+def autoregressive_decoder(
+    pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
+) -> PrefillHiddenDecoder:
+    """A decoder that is warm and never drafts."""
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    frames = _noise(pair.frames, pair.frame_size)
+    window = Window(0, 0, 10**9, frames[:0], frames)
+    decoder.caption(window, "What is this?", Trace())
+    return decoder
+
+
+def keep_memory(decoder: PrefillHiddenDecoder, proposers: Sequence[Proposer], path: Path) -> None:
+    """Load the caption memory from `path`, if it is there, and save it there when the decoder closes."""
+    for proposer in proposers:
+        if isinstance(proposer, CaptionMemory):
+            if path.exists():
+                proposer.load(path)
+            decoder.at_close = partial(proposer.save, path)
+
+
+def default_proposers() -> tuple[Proposer, ...]:
+    """The caption memory and the event draft."""
+    return CaptionMemory(), EventDraftProposer()
+
+
+def _noise(images: int, size: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (images, size, size, 3), np.uint8)

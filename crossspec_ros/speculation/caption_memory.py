@@ -1,0 +1,240 @@
+"""The caption memory: drafts a tree of continuations from earlier captions and the current event draft."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.speculation.proposer import Context, Outcome
+from crossspec_ros.speculation.suffix_counts import NEGLIGIBLE, ORDERS, START, SuffixCounts, suffixes
+from crossspec_ros.speculation.tree import ROOT, DraftTree
+
+LAST_CAPTIONS = 2
+"""So many of the latest captions are asked one by one, as neighbouring windows are often described alike."""
+LEARNING_RATE = 0.01
+BIAS_RATE = 0.1
+"""Steps of the online logistic regression; a factor of two either way hardly matters."""
+UNLIKELY = 1e-4
+"""Paths below this probability are not followed."""
+QUESTIONS = 4
+"""Questions whose captions are kept; the one asked longest ago gives way."""
+
+_Run = tuple[int, ...]
+_Pointer = dict[_Run, int]
+"""For every run of tokens in a text, the token after its last occurrence."""
+_Biases = list[list[float]]
+"""Per source, by what it says: 2 * order of its match, + 1 if it names the candidate; 0: no match."""
+
+
+class CaptionMemory:
+    """Proposes from the last `capacity` captions to the same question; learns a caption when it has ended.
+
+    A logistic regression, trained on every verified token as in context-mixing compressors (Mahoney, PAQ),
+    calibrates what the suffix counts predict, and weighs in where the latest captions and the event draft,
+    aligned by the longest common run, go on alike or otherwise. The tree grows best first.
+    """
+
+    name = "memory"
+
+    def __init__(self, capacity: int = 512) -> None:
+        self._capacity = capacity
+        self._streams: OrderedDict[str, _Stream] = OrderedDict()
+
+    def propose(self, context: Context, budget: int) -> DraftTree:
+        """At most `budget` nodes, most likely paths first; `probs` of siblings sum to at most 1."""
+        stream = self._streams.get(context.question)
+        if stream is None or budget <= 0:
+            return DraftTree()
+        stream.attend(context.draft_tokens)
+        return stream.grow(context.tokens, budget, self.name)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Train the mixing on the tokens of a pass, and learn the caption if it has ended."""
+        question = outcome.context.question
+        stream = self._streams.setdefault(question, _Stream(self._capacity))
+        self._streams.move_to_end(question)
+        if len(self._streams) > QUESTIONS:
+            self._streams.popitem(last=False)
+        stream.attend(outcome.context.draft_tokens)
+        stream.train(outcome.context.tokens, outcome.tokens)
+        if outcome.ended:
+            stream.add(outcome.context.tokens + outcome.tokens)
+
+    def save(self, path: Path) -> None:
+        """Write captions and mixing weights as JSON; a file that is there is replaced once all is written."""
+        state = {question: stream.state() for question, stream in self._streams.items()}
+        scratch = path.with_name(path.name + ".part")
+        scratch.write_text(json.dumps({"caption_memory": 1, "questions": state}))
+        os.replace(scratch, path)
+
+    def load(self, path: Path) -> None:
+        """Take over what was saved, in place of what is here; InputError leaves this memory as it is."""
+        try:
+            document = json.loads(path.read_text())
+            if document["caption_memory"] != 1:
+                raise ValueError("its version is unknown")
+            streams = OrderedDict(
+                (str(question), _Stream.restored(self._capacity, state))
+                for question, state in document["questions"].items()
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error}): "
+                "delete the file, and the memory starts afresh"
+            ) from error
+        self._streams = streams
+
+
+class _Stream:
+    """The captions to one question, and how far each source is to be trusted."""
+
+    def __init__(self, capacity: int) -> None:
+        self._counts = SuffixCounts(capacity)
+        self._last: list[_Pointer] = []
+        self._draft_tokens: _Run = ()
+        self._draft: _Pointer = {}
+        # By the order of the suffix counts' match, and of each source: the draft, then the latest captions.
+        self._weights = [1.0] * (ORDERS + 1)
+        self._biases: _Biases = [[0.0] * (2 * ORDERS + 2) for _ in range(1 + LAST_CAPTIONS)]
+        # Run -> order, and (token, logit of its count-based probability, biases that apply) per candidate.
+        self._known: dict[_Run, tuple[int, list[tuple[int, float, list[int]]]]] = {}
+
+    def attend(self, draft_tokens: _Run) -> None:
+        """Take the event draft as it stands."""
+        if draft_tokens != self._draft_tokens:
+            self._draft_tokens, self._draft = draft_tokens, _pointer(draft_tokens)
+            self._known.clear()
+
+    def add(self, caption: _Run) -> None:
+        self._counts.add(caption)
+        self._last = [_pointer(caption), *self._last][:LAST_CAPTIONS]
+        self._known.clear()
+
+    def grow(self, tokens: _Run, budget: int, source: str) -> DraftTree:
+        ids: list[int] = []
+        parents: list[int] = []
+        probs: list[float] = []
+        # (-path probability, serial number to break ties, parent, token, probability, run before the token)
+        heap: list[tuple[float, int, int, int, float, _Run]] = []
+        serial, parent, path, run = 0, ROOT, -1.0, _ending((START, *tokens))
+        while True:
+            for token, prob in self._next_tokens(run):
+                if path * prob > -UNLIKELY:
+                    break
+                heappush(heap, (path * prob, serial, parent, token, prob, run))
+                serial += 1
+            if not heap or len(ids) == budget:
+                break
+            path, _, parent, token, prob, before = heappop(heap)
+            ids.append(token)
+            parents.append(parent)
+            probs.append(prob)
+            parent, run = len(ids) - 1, _ending((*before, token))
+        return DraftTree(tuple(ids), tuple(parents), tuple(probs), ((source,),) * len(ids))
+
+    def train(self, tokens: _Run, following: _Run) -> None:
+        run = _ending((START, *tokens))
+        for actual in following:
+            order, candidates = self._candidates(run)
+            for token, logit, biases in candidates:
+                prob = _sigmoid(self._score(order, logit, biases))
+                error = (token == actual) - prob
+                self._weights[order] += LEARNING_RATE * error * logit
+                for source, index in zip(self._biases, biases, strict=False):
+                    source[index] += BIAS_RATE * error
+            run = _ending((*run, actual))
+
+    def _next_tokens(self, run: _Run) -> list[tuple[int, float]]:
+        """Candidates and their probabilities, most likely first."""
+        order, candidates = self._candidates(run)
+        scored = [(_sigmoid(self._score(order, logit, biases)), token) for token, logit, biases in candidates]
+        total = max(1.0, sum(prob for prob, _ in scored))
+        return [(token, prob / total) for prob, token in sorted(scored, key=lambda pair: (-pair[0], pair[1]))]
+
+    def _score(self, order: int, logit: float, biases: list[int]) -> float:
+        score = self._weights[order] * logit
+        for source, index in zip(self._biases, biases, strict=False):
+            score += source[index]
+        return score
+
+    def _candidates(self, run: _Run) -> tuple[int, list[tuple[int, float, list[int]]]]:
+        known = self._known.get(run)
+        if known is None:
+            runs = [run[begin:] for begin in range(len(run))]
+            order, probs = self._counts.next_tokens(runs)
+            matches = [_match(pointer, runs) for pointer in (self._draft, *self._last)]
+            tokens = dict.fromkeys(probs)
+            tokens.update((token, None) for matched, token in matches if matched)
+            known = self._known[run] = (
+                order,
+                [
+                    (
+                        token,
+                        _logit(probs.get(token, 0.0)),
+                        [2 * matched + (matched > 0 and token == named) for matched, named in matches],
+                    )
+                    for token in tokens
+                ],
+            )
+        return known
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "captions": list(self._counts.captions),
+            "weights": self._weights,
+            "biases": self._biases,
+        }
+
+    @classmethod
+    def restored(cls, capacity: int, state: dict[str, Any]) -> _Stream:
+        """The stream that gave `state`; ValueError, KeyError or TypeError if it is none."""
+        stream = cls(capacity)
+        for caption in state["captions"]:
+            if not all(type(token) is int and token >= 0 for token in caption):
+                raise ValueError("a caption holds something other than token ids")
+            stream.add(tuple(caption))
+        stream._weights = _floats(state["weights"], len(stream._weights))
+        if len(state["biases"]) != len(stream._biases):
+            raise ValueError("it weighs other sources")
+        stream._biases = [_floats(source, 2 * ORDERS + 2) for source in state["biases"]]
+        return stream
+
+
+def _floats(values: Sequence[Any], size: int) -> list[float]:
+    floats = [float(value) for value in values]
+    if len(floats) != size or not all(map(math.isfinite, floats)):
+        raise ValueError("its weights are not as many finite numbers as expected")
+    return floats
+
+
+def _ending(tokens: _Run) -> _Run:
+    return tokens[-ORDERS:]
+
+
+def _pointer(text: _Run) -> _Pointer:
+    tokens = (START, *text)
+    return {run: tokens[i] for i in range(1, len(tokens)) for run in suffixes(tokens, i)}
+
+
+def _match(pointer: _Pointer, runs: list[_Run]) -> tuple[int, int]:
+    """The length of the first of `runs` that occurs, and the token after it; (0, START) if none."""
+    for run in runs:
+        if run in pointer:
+            return len(run), pointer[run]
+    return 0, START
+
+
+def _logit(prob: float) -> float:
+    prob = min(max(prob, NEGLIGIBLE / 4), 1 - NEGLIGIBLE / 4)
+    return math.log(prob / (1 - prob))
+
+
+def _sigmoid(score: float) -> float:
+    return 1 / (1 + math.exp(-min(max(score, -9.0), 9.0)))
