@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -123,46 +124,40 @@ class _DraftAsYouGo:
 
     def __init__(self, pair: ModelPair, window: Window, question: str, gamma: int, trace: Trace) -> None:
         self._model, self._gamma, self._shared = pair.draft, gamma, pair.shared_ids
+        self._embed = pair.draft.get_input_embeddings()
         self._cache = DynamicCache(config=pair.draft.config)
+        self._read: list[int] = []
         draft = EventDraft(pair, window.event_images, question, gamma)
         with torch.inference_mode(), trace.span("event_encode"):
-            self._prompt = draft.prompt()
-        self._prompt_length = self._prompt.shape[1]
+            prompt = draft.prompt()
+        with torch.inference_mode(), trace.span("draft_prefill"):
+            self._next = self._forward(prompt)
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int) -> DraftTree:
-        tokens: list[int] = []
-        # The cache holds the prompt and what was drafted; keep what the target agreed with.
-        read = self._cache.get_seq_length()
-        if read == 0:
-            inputs = self._prompt
-            said = list(context.tokens)
-        else:
-            valid = self._prompt_length + self._agreed(context)
-            if read > valid:
-                self._cache.crop(valid - read)
-            said = list(context.tokens[valid - self._prompt_length :])
-            inputs = None
+        said = list(context.tokens)
         if said:
-            embedded = self._model.get_input_embeddings()(torch.tensor([said]))
-            inputs = embedded if inputs is None else torch.cat([inputs, embedded], 1)
-        while len(tokens) < self._gamma:
-            logits = self._model(
-                inputs_embeds=inputs, past_key_values=self._cache, use_cache=True, logits_to_keep=1
-            ).logits
-            tokens.append(int(logits[0, -1].argmax()))
-            if tokens[-1] >= self._shared:
-                tokens.pop()
+            # Forget what the target refused, and read at least its last token to know what follows.
+            pairs = zip(self._read, said[:-1], strict=False)
+            kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if kept < len(self._read):
+                self._cache.crop(kept - len(self._read))
+            self._next = self._forward(self._embed(torch.tensor([said[kept:]])))
+            self._read = said
+        tokens: list[int] = []
+        while self._next < self._shared:
+            tokens.append(self._next)
+            if len(tokens) == self._gamma:
                 break
-            inputs = self._model.get_input_embeddings()(torch.tensor([tokens[-1:]]))
-        self._drafted = [*context.tokens, *tokens]
+            self._next = self._forward(self._embed(torch.tensor([tokens[-1:]])))
+            self._read = [*said, *tokens]
         return DraftTree.chain(tokens, [1.0] * len(tokens), self.name)
 
-    def _agreed(self, context: Context) -> int:
-        """How many response tokens in the cache are what the target wrote."""
-        held = self._cache.get_seq_length() - self._prompt_length
-        pairs = zip(self._drafted[:held], context.tokens, strict=False)
-        return next((i for i, (a, b) in enumerate(pairs) if a != b), min(held, len(context.tokens)))
+    def _forward(self, inputs: torch.Tensor) -> int:
+        logits = self._model(
+            inputs_embeds=inputs, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+        ).logits
+        return int(logits[0, -1].argmax())
 
     def observe(self, outcome: Outcome) -> None:
         """It learns nothing."""

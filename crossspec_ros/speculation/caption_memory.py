@@ -13,32 +13,35 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.proposer import Context, Outcome
-from crossspec_ros.speculation.suffix_counts import NEGLIGIBLE, ORDERS, START, SuffixCounts, suffixes
+from crossspec_ros.speculation.suffix_counts import ORDERS, START, SuffixCounts, suffixes
 from crossspec_ros.speculation.tree import ROOT, DraftTree
 
-LAST_CAPTIONS = 2
-"""So many of the latest captions are asked one by one, as neighbouring windows are often described alike."""
 LEARNING_RATE = 0.01
 BIAS_RATE = 0.1
 """Steps of the online logistic regression; a factor of two either way hardly matters."""
 UNLIKELY = 1e-4
 """Paths below this probability are not followed."""
+FLOOR = 5e-4
+"""The count-based probability of a token that only the draft or the last caption has, and of its absence."""
+LIMIT = 9.0
+"""Scores below its negative count as that, lest the exponential overflow."""
 QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
 _Run = tuple[int, ...]
 _Pointer = dict[_Run, int]
 """For every run of tokens in a text, the token after its last occurrence."""
-_Biases = list[list[float]]
-"""Per source, by what it says: 2 * order of its match, + 1 if it names the candidate; 0: no match."""
+_Candidate = tuple[int, float, int, int]
+"""A token, the logit of its count-based probability, and which bias of the draft and of the last caption
+applies: 2 * order of the match, + 1 if that text goes on with the token; 0 if there is no match."""
 
 
 class CaptionMemory:
     """Proposes from the last `capacity` captions to the same question; learns a caption when it has ended.
 
     A logistic regression, trained on every verified token as in context-mixing compressors (Mahoney, PAQ),
-    calibrates what the suffix counts predict, and weighs in where the latest captions and the event draft,
-    aligned by the longest common run, go on alike or otherwise. The tree grows best first.
+    calibrates what the suffix counts predict, and weighs in how the event draft and the last caption go on,
+    each aligned by the longest common run. The tree grows best first.
     """
 
     name = "memory"
@@ -58,8 +61,10 @@ class CaptionMemory:
     def observe(self, outcome: Outcome) -> None:
         """Train the mixing on the tokens of a pass, and learn the caption if it has ended."""
         question = outcome.context.question
-        stream = self._streams.setdefault(question, _Stream(self._capacity))
+        if question not in self._streams:
+            self._streams[question] = _Stream(self._capacity)
         self._streams.move_to_end(question)
+        stream = self._streams[question]
         if len(self._streams) > QUESTIONS:
             self._streams.popitem(last=False)
         stream.attend(outcome.context.draft_tokens)
@@ -84,7 +89,7 @@ class CaptionMemory:
                 (str(question), _Stream.restored(self._capacity, state))
                 for question, state in document["questions"].items()
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
             raise InputError(
                 f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error}): "
                 "delete the file, and the memory starts afresh"
@@ -97,14 +102,15 @@ class _Stream:
 
     def __init__(self, capacity: int) -> None:
         self._counts = SuffixCounts(capacity)
-        self._last: list[_Pointer] = []
+        self._last: _Pointer = {}
         self._draft_tokens: _Run = ()
         self._draft: _Pointer = {}
-        # By the order of the suffix counts' match, and of each source: the draft, then the latest captions.
+        # By the order of the suffix counts' match.
         self._weights = [1.0] * (ORDERS + 1)
-        self._biases: _Biases = [[0.0] * (2 * ORDERS + 2) for _ in range(1 + LAST_CAPTIONS)]
-        # Run -> order, and (token, logit of its count-based probability, biases that apply) per candidate.
-        self._known: dict[_Run, tuple[int, list[tuple[int, float, list[int]]]]] = {}
+        self._draft_biases = [0.0] * (2 * ORDERS + 2)
+        self._last_biases = [0.0] * (2 * ORDERS + 2)
+        # Run -> order and candidates, for this draft and these captions.
+        self._known: dict[_Run, tuple[int, list[_Candidate]]] = {}
 
     def attend(self, draft_tokens: _Run) -> None:
         """Take the event draft as it stands."""
@@ -114,7 +120,7 @@ class _Stream:
 
     def add(self, caption: _Run) -> None:
         self._counts.add(caption)
-        self._last = [_pointer(caption), *self._last][:LAST_CAPTIONS]
+        self._last = _pointer(caption)
         self._known.clear()
 
     def grow(self, tokens: _Run, budget: int, source: str) -> DraftTree:
@@ -124,13 +130,13 @@ class _Stream:
         # (-path probability, serial number to break ties, parent, token, probability, run before the token)
         heap: list[tuple[float, int, int, int, float, _Run]] = []
         serial, parent, path, run = 0, ROOT, -1.0, _ending((START, *tokens))
-        while True:
-            for token, prob in self._next_tokens(run):
+        while len(ids) < budget:
+            for prob, token in self._next_tokens(run):
                 if path * prob > -UNLIKELY:
                     break
                 heappush(heap, (path * prob, serial, parent, token, prob, run))
                 serial += 1
-            if not heap or len(ids) == budget:
+            if not heap:
                 break
             path, _, parent, token, prob, before = heappop(heap)
             ids.append(token)
@@ -143,44 +149,42 @@ class _Stream:
         run = _ending((START, *tokens))
         for actual in following:
             order, candidates = self._candidates(run)
-            for token, logit, biases in candidates:
-                prob = _sigmoid(self._score(order, logit, biases))
-                error = (token == actual) - prob
+            for candidate in candidates:
+                token, logit, draft, last = candidate
+                error = (token == actual) - self._prob(order, candidate)
                 self._weights[order] += LEARNING_RATE * error * logit
-                for source, index in zip(self._biases, biases, strict=False):
-                    source[index] += BIAS_RATE * error
+                self._draft_biases[draft] += BIAS_RATE * error
+                self._last_biases[last] += BIAS_RATE * error
             run = _ending((*run, actual))
 
-    def _next_tokens(self, run: _Run) -> list[tuple[int, float]]:
-        """Candidates and their probabilities, most likely first."""
+    def _next_tokens(self, run: _Run) -> list[tuple[float, int]]:
+        """Probabilities and tokens, most likely first; ties go to the lower token."""
         order, candidates = self._candidates(run)
-        scored = [(_sigmoid(self._score(order, logit, biases)), token) for token, logit, biases in candidates]
-        total = max(1.0, sum(prob for prob, _ in scored))
-        return [(token, prob / total) for prob, token in sorted(scored, key=lambda pair: (-pair[0], pair[1]))]
+        scored = [(self._prob(order, candidate), -candidate[0]) for candidate in candidates]
+        scored.sort(reverse=True)
+        total = max(1.0, sum([prob for prob, _ in scored]))
+        return [(prob / total, -token) for prob, token in scored]
 
-    def _score(self, order: int, logit: float, biases: list[int]) -> float:
-        score = self._weights[order] * logit
-        for source, index in zip(self._biases, biases, strict=False):
-            score += source[index]
-        return score
+    def _prob(self, order: int, candidate: _Candidate) -> float:
+        _, logit, draft, last = candidate
+        score = self._weights[order] * logit + self._draft_biases[draft] + self._last_biases[last]
+        return 1 / (1 + math.exp(-score)) if score > -LIMIT else 1 / (1 + math.exp(LIMIT))
 
-    def _candidates(self, run: _Run) -> tuple[int, list[tuple[int, float, list[int]]]]:
+    def _candidates(self, run: _Run) -> tuple[int, list[_Candidate]]:
         known = self._known.get(run)
         if known is None:
             runs = [run[begin:] for begin in range(len(run))]
             order, probs = self._counts.next_tokens(runs)
-            matches = [_match(pointer, runs) for pointer in (self._draft, *self._last)]
-            tokens = dict.fromkeys(probs)
-            tokens.update((token, None) for matched, token in matches if matched)
+            drafted, draft = _match(self._draft, runs)
+            repeated, last = _match(self._last, runs)
+            for token in (draft, last):
+                if token != START:
+                    probs.setdefault(token, FLOOR)
             known = self._known[run] = (
                 order,
                 [
-                    (
-                        token,
-                        _logit(probs.get(token, 0.0)),
-                        [2 * matched + (matched > 0 and token == named) for matched, named in matches],
-                    )
-                    for token in tokens
+                    (token, _logit(prob), 2 * drafted + (token == draft), 2 * repeated + (token == last))
+                    for token, prob in probs.items()
                 ],
             )
         return known
@@ -189,7 +193,8 @@ class _Stream:
         return {
             "captions": list(self._counts.captions),
             "weights": self._weights,
-            "biases": self._biases,
+            "draft_biases": self._draft_biases,
+            "last_biases": self._last_biases,
         }
 
     @classmethod
@@ -200,10 +205,9 @@ class _Stream:
             if not all(type(token) is int and token >= 0 for token in caption):
                 raise ValueError("a caption holds something other than token ids")
             stream.add(tuple(caption))
-        stream._weights = _floats(state["weights"], len(stream._weights))
-        if len(state["biases"]) != len(stream._biases):
-            raise ValueError("it weighs other sources")
-        stream._biases = [_floats(source, 2 * ORDERS + 2) for source in state["biases"]]
+        stream._weights = _floats(state["weights"], ORDERS + 1)
+        stream._draft_biases = _floats(state["draft_biases"], 2 * ORDERS + 2)
+        stream._last_biases = _floats(state["last_biases"], 2 * ORDERS + 2)
         return stream
 
 
@@ -232,9 +236,5 @@ def _match(pointer: _Pointer, runs: list[_Run]) -> tuple[int, int]:
 
 
 def _logit(prob: float) -> float:
-    prob = min(max(prob, NEGLIGIBLE / 4), 1 - NEGLIGIBLE / 4)
+    prob = min(prob, 1 - FLOOR)
     return math.log(prob / (1 - prob))
-
-
-def _sigmoid(score: float) -> float:
-    return 1 / (1 + math.exp(-min(max(score, -9.0), 9.0)))

@@ -77,7 +77,7 @@ def test_what_is_forgotten_leaves_no_trace(captions: list[tuple[int, ...]], capa
     assert counts.captions == fresh.captions
     assert counts._followers.keys() == fresh._followers.keys()
     for run in fresh._followers:
-        assert counts.next_tokens(run) == fresh.next_tokens(run)
+        assert counts.next_tokens([run]) == fresh.next_tokens([run])
 
 
 @settings(max_examples=30, deadline=None)
@@ -102,12 +102,12 @@ def test_a_run_is_backed_off_to_shorter_ones() -> None:
     counts = SuffixCounts(9)
     for caption in ((1, 2, 3), (5, 2, 4), (5, 2, 4)):
         counts.add(caption)
-    order, probs = counts.next_tokens((START, 1, 2))
+    order, probs = counts.next_tokens([(START, 1, 2), (1, 2), (2,)])
     assert order == 3
     # After (1, 2) only 3 has been seen; after 2 alone, 4 more often.
     assert probs[3] > probs[4] > 0
-    assert counts.next_tokens((7, 2))[0] == 1
-    assert counts.next_tokens((7,)) == (0, {})
+    assert counts.next_tokens([(7, 2), (2,)])[0] == 1
+    assert counts.next_tokens([(7,)]) == (0, {})
     assert len(suffixes([START, *range(20)], 21)) == ORDERS
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
         json.dumps({**whole, "caption_memory": 2}),
         json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1, "two"]]}}}),
         json.dumps({**whole, "questions": {"?": {**stream, "weights": [1.0]}}}),
-        json.dumps({**whole, "questions": {"?": {**stream, "biases": []}}}),
+        json.dumps({**whole, "questions": {"?": {**stream, "last_biases": []}}}),
     ]
     for text in damaged:
         path.write_text(text)
@@ -179,8 +179,8 @@ def test_on_the_recorded_captions_it_drafts_well_and_knows_how_well(shared: Path
     for record in map(json.loads, lines):
         trees += passes(memory, tuple(record["target_tokens"]), 64, tuple(record["draft_tokens"]))
         tokens += len(record["target_tokens"])
-    # Measured when this was written: FIGURE; plain suffix counts give PLAIN.
-    assert tokens / len(trees) > 6.0
+    # 7.8 when this was written; plain suffix counts give 7.2.
+    assert tokens / len(trees) > 7.5
     expected = sum(sum(tree.path_probs()) for tree, _ in trees)
     taken = sum(len(path) for _, path in trees)
     assert 0.8 < expected / taken < 1.25

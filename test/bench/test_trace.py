@@ -1,0 +1,105 @@
+"""`crossspec bench trace` replays recorded responses without looking ahead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crossspec_ros.bench.trace import Response, read_trace, replay
+from crossspec_ros.cli import main
+from crossspec_ros.errors import InputError
+from crossspec_ros.speculation.policy import Policy
+from crossspec_ros.speculation.proposer import Context, Outcome
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify_cost import VerifyCost
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
+COST = VerifyCost({1: 0.001, 64: 0.004})
+
+
+class Recorder:
+    """Proposes a fixed chain at the start of each response, and keeps what it was shown."""
+
+    name = "recorder"
+
+    def __init__(self, chain: tuple[int, ...]) -> None:
+        self._chain = chain
+        self.contexts: list[Context] = []
+        self.outcomes: list[Outcome] = []
+
+    def propose(self, context: Context, budget: int) -> DraftTree:
+        self.contexts.append(context)
+        chain = () if context.tokens else self._chain[:budget]
+        return DraftTree.chain(chain, [0.9] * len(chain), self.name)
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
+    recorder = Recorder((1, 2, 9))
+    responses = [Response((1, 2, 3, 4), (7,)), Response((5, 6), ())]
+    result = replay(responses, Policy((recorder,), None), COST, "test")
+    # 1 2 foreseen and 3, then 4; then 5 and 6 one by one.
+    assert (result.tokens, result.passes) == ([4, 2], [2, 2])
+    assert result.acceptance_length() == 1.5 and result.acceptance_length(since=1) == 1.0
+    assert [context.tokens for context in recorder.contexts] == [(), (1, 2, 3), (), (5,)][:4:2]
+    assert [outcome.tokens for outcome in recorder.outcomes] == [(1, 2, 3), (4,), (5,), (6,)]
+    assert [outcome.ended for outcome in recorder.outcomes] == [False, True, False, True]
+    assert recorder.contexts[0].draft_tokens == (7,)
+    assert result.accepted["recorder", 1] == 1 and result.drafted["recorder", 1] == 2
+    assert (result.hit_at[0], result.asked_at[0]) == (1, 2)
+
+
+def test_nothing_beyond_the_end_of_a_response_counts() -> None:
+    result = replay([Response((1, 2), ())], Policy((Recorder((1, 2, 3)),), None), COST, "test")
+    assert (result.tokens, result.passes) == ([2], [1])
+
+
+def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, out, plot = tmp_path / "trace.jsonl", tmp_path / "out.json", tmp_path / "out.png"
+    rows = [{"target_tokens": [5, 6, 7, 8, i % 3, 9, 2], "draft_tokens": [5, 6, 40000]} for i in range(40)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    command = ["bench", "trace", str(trace), "--stride", "2", "--nodes", "16"]
+    assert main([*command, "--json", str(out), "--plot", str(plot)]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["responses"] == 20
+    assert 1.5 < figures["mean_acceptance_length"] <= figures["last_third"] <= 7
+    assert figures["passes_per_caption"] == pytest.approx(7 / figures["mean_acceptance_length"])
+    assert figures["propose_ms_p50"] > 0
+    assert "tokens a pass" in capsys.readouterr().out and plot.stat().st_size > 10_000
+
+
+def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"target_tokens": [1], "draft_tokens": [5, 32000, 6]}')
+    assert read_trace(path) == [Response((1,), (5,))]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        ("{}\n", "line 1 .* no target_tokens"),
+        ('{"target_tokens": [1]}\n[3]\n', "line 2 .* is no response"),
+        ('{"target_tokens": ["a"]}\n', "line 1 .* is no response"),
+        ("nonsense\n", "line 1 .* is no response"),
+    ],
+)
+def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        read_trace(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_trace(tmp_path / "missing.jsonl")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
+def test_recorded_captions_are_foreseen() -> None:
+    from crossspec_ros.speculation.assembly import default_proposers
+
+    result = replay(read_trace(SHARED)[::2][:120], Policy(default_proposers(), None, 64), COST, "test")
+    assert result.acceptance_length() > 5.3
