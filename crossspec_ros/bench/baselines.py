@@ -134,7 +134,7 @@ class _DraftAsYouGo:
             self._next = self._forward(prompt)
 
     @torch.inference_mode()
-    def propose(self, context: Context, budget: int) -> DraftTree:
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         said = list(context.tokens)
         if said:
             # Forget what the target refused, and read at least its last token to know what follows.

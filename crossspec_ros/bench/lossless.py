@@ -65,7 +65,7 @@ class Adversary:
         self.answer: tuple[int, ...] = ()
         self._random, self._vocabulary, self._eos = random.Random(0), vocabulary, eos_id
 
-    def propose(self, context: Context, budget: int) -> DraftTree:
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         at, nodes = len(context.tokens), self._random.randrange(24)
         parents: list[int] = []
         tokens: list[int] = []

@@ -1,4 +1,4 @@
-"""The caption memory: drafts a tree of continuations from earlier captions and the current event draft."""
+"""The caption memory: drafts a tree of continuations from earlier captions and what the events suggest."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.proposer import Context, Outcome
+from crossspec_ros.speculation.similar_windows import SimilarWindows
 from crossspec_ros.speculation.suffix_counts import ORDERS, START, SuffixCounts, suffixes
 from crossspec_ros.speculation.tree import ROOT, DraftTree
 
 LEARNING_RATE = 0.01
 BIAS_RATE = 0.1
 """Steps of the online logistic regression; a factor of two either way hardly matters."""
-UNLIKELY = 1e-4
-"""Paths below this probability are not followed."""
 FLOOR = 5e-4
-"""The count-based probability of a token that only the draft or the last caption has, and of its absence."""
+"""The count-based probability of a token that only the hint or the last caption has, and of its absence."""
 LIMIT = 9.0
 """Scores below its negative count as that, lest the exponential overflow."""
 QUESTIONS = 4
@@ -32,16 +33,18 @@ _Run = tuple[int, ...]
 _Pointer = dict[_Run, int]
 """For every run of tokens in a text, the token after its last occurrence."""
 _Candidate = tuple[int, float, int, int]
-"""A token, the logit of its count-based probability, and which bias of the draft and of the last caption
+"""A token, the logit of its count-based probability, and which bias of the hint and of the last caption
 applies: 2 * order of the match, + 1 if that text goes on with the token; 0 if there is no match."""
+_BIASES = 2 * ORDERS + 2
 
 
 class CaptionMemory:
     """Proposes from the last `capacity` captions to the same question; learns a caption when it has ended.
 
     A logistic regression, trained on every verified token as in context-mixing compressors (Mahoney, PAQ),
-    calibrates what the suffix counts predict, and weighs in how the event draft and the last caption go on,
-    each aligned by the longest common run. The tree grows best first.
+    calibrates what the suffix counts predict, and weighs in how a hint and the last caption go on, each
+    aligned by the longest common run. The hint is the event draft or, where that has not written anything,
+    the caption of the window whose events looked most alike. The tree grows best first.
     """
 
     name = "memory"
@@ -50,13 +53,13 @@ class CaptionMemory:
         self._capacity = capacity
         self._streams: OrderedDict[str, _Stream] = OrderedDict()
 
-    def propose(self, context: Context, budget: int) -> DraftTree:
-        """At most `budget` nodes, most likely paths first; `probs` of siblings sum to at most 1."""
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        """The likeliest `budget` paths, down to probability `worth`; `probs` of siblings sum to at most 1."""
         stream = self._streams.get(context.question)
         if stream is None or budget <= 0:
             return DraftTree()
-        stream.attend(context.draft_tokens)
-        return stream.grow(context.tokens, budget, self.name)
+        stream.attend(context)
+        return stream.grow(context.tokens, budget, worth, self.name)
 
     def observe(self, outcome: Outcome) -> None:
         """Train the mixing on the tokens of a pass, and learn the caption if it has ended."""
@@ -67,13 +70,16 @@ class CaptionMemory:
         stream = self._streams[question]
         if len(self._streams) > QUESTIONS:
             self._streams.popitem(last=False)
-        stream.attend(outcome.context.draft_tokens)
+        stream.attend(outcome.context)
         stream.train(outcome.context.tokens, outcome.tokens)
         if outcome.ended:
-            stream.add(outcome.context.tokens + outcome.tokens)
+            stream.add(outcome.context.tokens + outcome.tokens, outcome.context.feature)
 
     def save(self, path: Path) -> None:
-        """Write captions and mixing weights as JSON; a file that is there is replaced once all is written."""
+        """Write captions and mixing weights as JSON; a file that is there is replaced once all is written.
+
+        Event features are not kept.
+        """
         state = {question: stream.state() for question, stream in self._streams.items()}
         scratch = path.with_name(path.name + ".part")
         scratch.write_text(json.dumps({"caption_memory": 1, "questions": state}))
@@ -102,28 +108,40 @@ class _Stream:
 
     def __init__(self, capacity: int) -> None:
         self._counts = SuffixCounts(capacity)
+        self._similar = SimilarWindows(capacity)
         self._last: _Pointer = {}
-        self._draft_tokens: _Run = ()
-        self._draft: _Pointer = {}
+        self._hint_source: tuple[_Run, np.ndarray | None] = (), None
+        self._hint: _Pointer = {}
+        # Where the biases of the hint begin: the draft's, then those of a similar window's caption.
+        self._hint_biases_at = _BIASES
         # By the order of the suffix counts' match.
         self._weights = [1.0] * (ORDERS + 1)
-        self._draft_biases = [0.0] * (2 * ORDERS + 2)
-        self._last_biases = [0.0] * (2 * ORDERS + 2)
-        # Run -> order and candidates, for this draft and these captions.
+        self._hint_biases = [0.0] * (2 * _BIASES)
+        self._last_biases = [0.0] * _BIASES
+        # Run -> order and candidates, for this hint and these captions.
         self._known: dict[_Run, tuple[int, list[_Candidate]]] = {}
 
-    def attend(self, draft_tokens: _Run) -> None:
-        """Take the event draft as it stands."""
-        if draft_tokens != self._draft_tokens:
-            self._draft_tokens, self._draft = draft_tokens, _pointer(draft_tokens)
-            self._known.clear()
+    def attend(self, context: Context) -> None:
+        """Take the hint as it stands."""
+        tokens, feature = self._hint_source
+        if context.draft_tokens == tokens and context.feature is feature:
+            return
+        self._hint_source = context.draft_tokens, context.feature
+        self._hint_biases_at = 0 if context.draft_tokens else _BIASES
+        hint = context.draft_tokens
+        if not hint and context.feature is not None:
+            hint = self._similar.nearest(context.feature)
+        self._hint = _pointer(hint)
+        self._known.clear()
 
-    def add(self, caption: _Run) -> None:
+    def add(self, caption: _Run, feature: np.ndarray | None = None) -> None:
         self._counts.add(caption)
+        if feature is not None:
+            self._similar.add(feature, caption)
         self._last = _pointer(caption)
         self._known.clear()
 
-    def grow(self, tokens: _Run, budget: int, source: str) -> DraftTree:
+    def grow(self, tokens: _Run, budget: int, worth: float, source: str) -> DraftTree:
         ids: list[int] = []
         parents: list[int] = []
         probs: list[float] = []
@@ -132,7 +150,7 @@ class _Stream:
         serial, parent, path, run = 0, ROOT, -1.0, _ending((START, *tokens))
         while len(ids) < budget:
             for prob, token in self._next_tokens(run):
-                if path * prob > -UNLIKELY:
+                if path * prob > -worth:
                     break
                 heappush(heap, (path * prob, serial, parent, token, prob, run))
                 serial += 1
@@ -150,10 +168,10 @@ class _Stream:
         for actual in following:
             order, candidates = self._candidates(run)
             for candidate in candidates:
-                token, logit, draft, last = candidate
+                token, logit, hint, last = candidate
                 error = (token == actual) - self._prob(order, candidate)
                 self._weights[order] += LEARNING_RATE * error * logit
-                self._draft_biases[draft] += BIAS_RATE * error
+                self._hint_biases[hint] += BIAS_RATE * error
                 self._last_biases[last] += BIAS_RATE * error
             run = _ending((*run, actual))
 
@@ -166,8 +184,8 @@ class _Stream:
         return [(prob / total, -token) for prob, token in scored]
 
     def _prob(self, order: int, candidate: _Candidate) -> float:
-        _, logit, draft, last = candidate
-        score = self._weights[order] * logit + self._draft_biases[draft] + self._last_biases[last]
+        _, logit, hint, last = candidate
+        score = self._weights[order] * logit + self._hint_biases[hint] + self._last_biases[last]
         return 1 / (1 + math.exp(-score)) if score > -LIMIT else 1 / (1 + math.exp(LIMIT))
 
     def _candidates(self, run: _Run) -> tuple[int, list[_Candidate]]:
@@ -175,15 +193,16 @@ class _Stream:
         if known is None:
             runs = [run[begin:] for begin in range(len(run))]
             order, probs = self._counts.next_tokens(runs)
-            drafted, draft = _match(self._draft, runs)
+            hinted, hint = _match(self._hint, runs)
             repeated, last = _match(self._last, runs)
-            for token in (draft, last):
+            hinted_at = self._hint_biases_at + 2 * hinted
+            for token in (hint, last):
                 if token != START:
                     probs.setdefault(token, FLOOR)
             known = self._known[run] = (
                 order,
                 [
-                    (token, _logit(prob), 2 * drafted + (token == draft), 2 * repeated + (token == last))
+                    (token, _logit(prob), hinted_at + (token == hint), 2 * repeated + (token == last))
                     for token, prob in probs.items()
                 ],
             )
@@ -193,7 +212,7 @@ class _Stream:
         return {
             "captions": list(self._counts.captions),
             "weights": self._weights,
-            "draft_biases": self._draft_biases,
+            "hint_biases": self._hint_biases,
             "last_biases": self._last_biases,
         }
 
@@ -206,8 +225,8 @@ class _Stream:
                 raise ValueError("a caption holds something other than token ids")
             stream.add(tuple(caption))
         stream._weights = _floats(state["weights"], ORDERS + 1)
-        stream._draft_biases = _floats(state["draft_biases"], 2 * ORDERS + 2)
-        stream._last_biases = _floats(state["last_biases"], 2 * ORDERS + 2)
+        stream._hint_biases = _floats(state["hint_biases"], 2 * _BIASES)
+        stream._last_biases = _floats(state["last_biases"], _BIASES)
         return stream
 
 

@@ -13,6 +13,10 @@ from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify_cost import VerifyCost
 
 MAX_NODES = 64
+UNLIKELY = 1e-4
+"""Paths less likely than this are never worth a node."""
+_MARGIN = 0.5
+"""The rate of the next pass may be half that of the last ones: then so much less probability suffices."""
 _FORGETTING = 0.05
 _PROBE_EVERY = 16
 
@@ -27,13 +31,13 @@ class _Source:
         self._tokens = 1.0
         self._rounds = 0
 
-    def propose(self, context: Context, budget: int, token_seconds: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, worth: float, token_seconds: float) -> DraftTree:
         self.proposal = DraftTree()
         self._rounds += 1
         pays = self._tokens * token_seconds >= self._seconds
         if pays or self._rounds % _PROBE_EVERY == 0:
             started = time.perf_counter()
-            self.proposal = self.proposer.propose(context, budget)
+            self.proposal = self.proposer.propose(context, budget, worth)
             spent = time.perf_counter() - started
             self._seconds += _FORGETTING * (spent - self._seconds)
         return self.calibration.apply(self.proposal)
@@ -59,16 +63,26 @@ class Policy:
     ) -> None:
         self._sources = [_Source(proposer) for proposer in proposers]
         self.cost, self._max_nodes = cost, max_nodes
+        # Expected tokens per second.
+        self._rate = 1 / float(cost.seconds(1)) if cost else 0.0
 
     def propose(self, context: Context, unread: int, left: int) -> DraftTree:
         """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written."""
         if left <= 1 or not self._sources:
             return DraftTree()
         token_seconds = float(self.cost.seconds(1)) if self.cost else float("inf")
-        trees = [source.propose(context, self._max_nodes, token_seconds) for source in self._sources]
+        worth = self._worth(unread)
+        trees = [source.propose(context, self._max_nodes, worth, token_seconds) for source in self._sources]
         # The pass gives one token for nothing, so the last that fits needs no node.
         tree = DraftTree.merged(trees).cut(left - 1)
         return tree.pruned(self._best_size(tree, unread))
+
+    def _worth(self, unread: int) -> float:
+        """The path probability at which a node earns what it costs, at the rate of the last passes."""
+        if self.cost is None:
+            return UNLIKELY
+        least, most = self.cost.seconds(np.array([unread, unread + self._max_nodes]))
+        return float(np.clip(_MARGIN * self._rate * (most - least) / self._max_nodes, UNLIKELY, 1.0))
 
     def observe(self, outcome: Outcome) -> None:
         """Tell all proposers what became of the last tree, and learn how far each can be believed."""
@@ -89,7 +103,10 @@ class Policy:
         if self.cost is None or not most:
             return most
         gains = 1 + np.concatenate([[0.0], np.cumsum(np.sort(tree.path_probs())[::-1][:most])])
-        return int(np.argmax(gains / self.cost.seconds(unread + np.arange(most + 1))))
+        rates = gains / self.cost.seconds(unread + np.arange(most + 1))
+        best = int(np.argmax(rates))
+        self._rate += _FORGETTING * (rates[best] - self._rate)
+        return best
 
 
 def prefill_share_rule(prefill: float, decode: float) -> str:

@@ -10,32 +10,21 @@ LONGEST = 3
 
 
 class PromptLookup:
-    """Proposes the chain after the latest earlier occurrence of the last 3, 2 or 1 tokens (Saxena, 2023).
-
-    How likely a guess is taken, by the length of the match, is counted, from one in two on.
-    """
+    """Proposes the chain after the latest earlier occurrence of the last 3, 2 or 1 tokens (Saxena, 2023)."""
 
     name = "lookup"
 
-    def __init__(self) -> None:
-        self._taken = [1.0] * (LONGEST + 1)
-        self._tried = [2.0] * (LONGEST + 1)
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        """A chain of at most `budget` nodes; `probs` only tell the lengths of matches apart.
 
-    def propose(self, context: Context, budget: int) -> DraftTree:
-        """A chain of at most `budget` nodes; `probs` are the share of guesses that held so far."""
+        How often each length is right the policy finds out.
+        """
         order, chain = _look_up(context)
-        chain = chain[: max(budget, 0)]
-        prob = self._taken[order] / self._tried[order]
-        return DraftTree.chain(chain, (prob,) * len(chain), self.name)
+        chain = chain[:budget]
+        return DraftTree.chain(chain, (order / (order + 1),) * len(chain), self.name)
 
     def observe(self, outcome: Outcome) -> None:
-        """Count the guesses up to the first that did not hold."""
-        order, chain = _look_up(outcome.context)
-        for guess, actual in zip(chain, outcome.tokens, strict=False):
-            self._tried[order] += 1
-            if guess != actual:
-                break
-            self._taken[order] += 1
+        """It learns nothing."""
 
 
 def _look_up(context: Context) -> tuple[int, tuple[int, ...]]:

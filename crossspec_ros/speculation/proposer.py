@@ -47,8 +47,11 @@ class Proposer(Protocol):
 
     name: str
 
-    def propose(self, context: Context, budget: int) -> DraftTree:
-        """At most `budget` nodes, none where it knows nothing."""
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        """At most `budget` nodes; those with a path probability below `worth` would not be verified.
+
+        None where it knows nothing.
+        """
         ...
 
     def observe(self, outcome: Outcome) -> None:

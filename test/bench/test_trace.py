@@ -29,7 +29,7 @@ class Recorder:
         self.contexts: list[Context] = []
         self.outcomes: list[Outcome] = []
 
-    def propose(self, context: Context, budget: int) -> DraftTree:
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         self.contexts.append(context)
         chain = () if context.tokens else self._chain[:budget]
         return DraftTree.chain(chain, [0.9] * len(chain), self.name)

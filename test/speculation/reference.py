@@ -62,7 +62,7 @@ class Guess:
         self._guess = guess
         self.outcomes: list[Outcome] = []
 
-    def propose(self, context: Context, budget: int) -> DraftTree:
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         return self._guess(context)
 
     def observe(self, outcome: Outcome) -> None:

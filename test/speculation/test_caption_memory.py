@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def passes(
     trees, said = [], 0
     while said < len(caption):
         context = Context("?", caption[:said], draft_tokens=draft)
-        tree = memory.propose(context, budget)
+        tree = memory.propose(context, budget, 1e-4)
         rest = [*caption[said:], -2]
         depths = tree.depths()
         path, _ = follow(tree, lambda node: rest[0 if node == ROOT else depths[node]])  # noqa: B023
@@ -53,7 +54,7 @@ def test_every_tree_is_a_tree_of_probabilities(
     memory = CaptionMemory(5)
     for caption in captions:
         tell(memory, caption, draft)
-    tree = memory.propose(Context("?", said, draft_tokens=draft), budget)
+    tree = memory.propose(Context("?", said, draft_tokens=draft), budget, 1e-4)
     assert len(tree) <= budget
     assert all(ROOT <= parent < node for node, parent in enumerate(tree.parents))
     assert len(set(zip(tree.parents, tree.token_ids, strict=True))) == len(tree)
@@ -95,7 +96,7 @@ def test_saved_and_loaded_it_proposes_the_same(
     memory.save(path)
     again.load(path)
     for context in (Context("?", said), Context("?", said, draft_tokens=draft), Context("?")):
-        assert again.propose(context, 30) == memory.propose(context, 30)
+        assert again.propose(context, 30, 1e-4) == memory.propose(context, 30, 1e-4)
 
 
 def test_a_run_is_backed_off_to_shorter_ones() -> None:
@@ -114,19 +115,19 @@ def test_a_run_is_backed_off_to_shorter_ones() -> None:
 def test_it_learns_only_finished_captions() -> None:
     memory = CaptionMemory()
     context = Context("?")
-    assert memory.propose(context, 8) == DraftTree()
+    assert memory.propose(context, 8, 1e-4) == DraftTree()
     memory.observe(Outcome(context, DraftTree(), (), (1, 2, 3), False))
-    assert memory.propose(context, 8) == DraftTree()
+    assert memory.propose(context, 8, 1e-4) == DraftTree()
     memory.observe(Outcome(Context("?", (1, 2, 3)), DraftTree(), (), (4,), True))
-    assert memory.propose(context, 8).token_ids == (1, 2, 3, 4)
+    assert memory.propose(context, 8, 1e-4).token_ids == (1, 2, 3, 4)
 
 
 def test_questions_are_kept_apart_and_the_longest_unasked_is_dropped() -> None:
     memory = CaptionMemory()
     for i in range(QUESTIONS + 1):
         tell(memory, (i, i + 1), question=str(i))
-    assert memory.propose(Context("0"), 8) == DraftTree()
-    assert [memory.propose(Context(str(i)), 1).token_ids for i in range(1, QUESTIONS + 1)] == [
+    assert memory.propose(Context("0"), 8, 1e-4) == DraftTree()
+    assert [memory.propose(Context(str(i)), 1, 1e-4).token_ids for i in range(1, QUESTIONS + 1)] == [
         (i,) for i in range(1, QUESTIONS + 1)
     ]
 
@@ -137,7 +138,7 @@ def test_it_learns_to_trust_a_draft_that_is_right() -> None:
     for i in range(120):
         caption = (1, 10 + i * 5 % 8, 3)
         tell(memory, caption, draft=caption)
-    tree = memory.propose(Context("?", (1,), draft_tokens=(1, 14, 3)), 4)
+    tree = memory.propose(Context("?", (1,), draft_tokens=(1, 14, 3)), 4, 1e-4)
     assert tree.token_ids[0] == 14 and tree.probs[0] > 0.5
 
 
@@ -145,7 +146,7 @@ def test_a_response_that_repeats_itself_is_followed() -> None:
     memory = CaptionMemory()
     for _ in range(4):
         passes(memory, (7,) * 60, 64, draft=(7,) * 60)
-    assert memory.propose(Context("?", (7,) * 200), 64).token_ids[0] == 7
+    assert memory.propose(Context("?", (7,) * 200), 64, 1e-4).token_ids[0] == 7
 
 
 def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     memory.save(path)
     whole = json.loads(path.read_text())
-    before = memory.propose(Context("?"), 8)
+    before = memory.propose(Context("?"), 8, 1e-4)
     stream = whole["questions"]["?"]
     damaged = [
         path.read_text()[:40],
@@ -168,7 +169,7 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=r"memory\.json.*delete the file"):
             memory.load(path)
-        assert memory.propose(Context("?"), 8) == before
+        assert memory.propose(Context("?"), 8, 1e-4) == before
     with pytest.raises(InputError, match="nowhere"):
         memory.load(tmp_path / "nowhere.json")
 
@@ -184,3 +185,33 @@ def test_on_the_recorded_captions_it_drafts_well_and_knows_how_well(shared: Path
     expected = sum(sum(tree.path_probs()) for tree, _ in trees)
     taken = sum(len(path) for _, path in trees)
     assert 0.8 < expected / taken < 1.25
+
+
+def test_paths_that_are_not_worth_a_node_are_left_out() -> None:
+    memory = CaptionMemory()
+    for i in range(20):
+        tell(memory, (1, 2, i % 4))
+    context = Context("?")
+    all_of_it, worth = memory.propose(context, 30, 1e-4), 0.5
+    likely = memory.propose(context, 30, worth)
+    assert likely == all_of_it.pruned(sum(path >= worth for path in all_of_it.path_probs()))
+    assert 0 < len(likely) < len(all_of_it)
+
+
+def test_without_a_draft_the_caption_of_a_window_that_looked_alike_hints() -> None:
+    memory, rng = CaptionMemory(), np.random.default_rng(0)
+    scenes = rng.normal(0, 1, (6, 16))
+
+    def context(scene: int, said: tuple[int, ...] = ()) -> Context:
+        return Context("?", said, feature=5 + scenes[scene] + rng.normal(0, 0.1, 16))
+
+    for _ in range(150):
+        scene = int(rng.integers(6))
+        memory.observe(Outcome(context(scene), DraftTree(), (), (1, 10 + scene, 3), True))
+    for scene in range(6):
+        tree = memory.propose(context(scene, (1,)), 1, 1e-4)
+        assert tree.token_ids == (10 + scene,) and tree.probs[0] > 0.7
+    # Features of another width are another model's.
+    assert len(memory.propose(Context("?", (1,), feature=np.zeros(3)), 4, 1e-4))
+    memory.observe(Outcome(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
+    assert len(memory.propose(context(0, (1,)), 4, 1e-4))
