@@ -78,8 +78,9 @@ def stage():
         yield start
 
 
-def test_both_streams_become_windows_with_exact_stamps_and_counts(stage):
-    stage = stage(frame_size=12, event_image_size=0, max_lateness_s=10.0)
+@pytest.mark.parametrize("slicing", ["time", "count"])
+def test_both_streams_become_windows_with_exact_stamps_and_counts(stage, slicing):
+    stage = stage(frame_size=12, event_image_size=0, max_lateness_s=10.0, event_slicing=slicing)
     for ms in range(0, 2010, 10):
         stage.events.publish(packet(ms, ms // 10))
         if ms % 50 == 0:
@@ -94,10 +95,11 @@ def test_both_streams_become_windows_with_exact_stamps_and_counts(stage):
     assert [to_ns(m.header.stamp) // 1_000_000 - 5000 for m in frames[:8]] == starts
     assert rgb8_array(frames[0]).shape == (12, 16, 3) and int(rgb8_array(frames[0]).max()) == 7
     assert rgb8_array(images[0]).shape == (HEIGHT, WIDTH, 3) and images[0].header.frame_id == ""
-    # Each image shows a fifth of the window's thousand events and is stamped just after the last of them.
-    assert [to_ns(m.header.stamp) - 5 * SECOND for m in images[:5]] == [
-        (200 * (i + 1) - 1) * 1_000_000 + 1 for i in range(5)
-    ]
+    # Each image shows a fifth of the window's thousand events and is stamped at the end of its time, or just
+    # after the last of them.
+    ends = {"time": lambda i: 200_000_000 * i, "count": lambda i: (200 * i - 1) * 1_000_000 + 1}
+    stamps = [to_ns(m.header.stamp) - 5 * SECOND for m in images[:5]]
+    assert stamps == [ends[slicing](i) for i in range(1, 6)]
 
 
 def test_bad_packets_are_counted_and_the_windows_go_on(stage):
