@@ -33,12 +33,15 @@ def _align(said: tuple[int, ...], draft: tuple[int, ...]) -> int:
     """Where the draft goes on after `said`; nowhere is its end.
 
     A draft that has departed is aligned by the longest run of last tokens that it has too; of equal runs by
-    the one nearest to the same position.
+    the one nearest to the same position. Where the very last token is the one in which they differ, the
+    tokens before it are matched, and the draft goes on one further.
     """
     if draft[: len(said)] == said:
         return len(said)
-    for order in range(min(LONGEST, len(said), len(draft)), 0, -1):
-        places = [i for i in range(order, len(draft) + 1) if draft[i - order : i] == said[-order:]]
-        if places:
-            return min(places, key=lambda place: abs(place - len(said)))
+    for replaced in (0, 1, 2):
+        known = said[: len(said) - replaced]
+        for order in range(min(LONGEST, len(known), len(draft)), 0, -1):
+            places = [i for i in range(order, len(draft) + 1) if draft[i - order : i] == known[-order:]]
+            if places:
+                return min(places, key=lambda place: abs(place - len(known))) + replaced
     return len(draft)
