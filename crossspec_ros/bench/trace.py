@@ -10,10 +10,11 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -21,6 +22,7 @@ from rich.progress import track
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
+from crossspec_ros.speculation import caption_memory, suffix_counts
 from crossspec_ros.speculation.assembly import autoregressive_decoder, default_proposers
 from crossspec_ros.speculation.caption_memory import CaptionMemory
 from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
@@ -37,11 +39,32 @@ SHARED_IDS = 32000
 
 
 WHOLE = "caption memory and event draft"
-ABLATIONS: dict[str, Callable[[], Sequence[Proposer]]] = {
-    WHOLE: default_proposers,
-    "caption memory": lambda: (CaptionMemory(),),
-    "event draft": lambda: (EventDraftProposer(),),
-    "prompt lookup": lambda: (PromptLookup(),),
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which proposers take part, and what of their constants is taken out, by module."""
+
+    proposers: Callable[[], Sequence[Proposer]]
+    memory: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    drafts: bool = True
+
+
+def _memory_alone() -> Sequence[Proposer]:
+    return (CaptionMemory(),)
+
+
+_UNLEARNED = {"LEARNING_RATE": 0.0, "BIAS_RATE": 0.0}
+VARIANTS = {
+    WHOLE: Variant(default_proposers),
+    "caption memory": Variant(_memory_alone),
+    "  that does not see the event draft": Variant(_memory_alone, drafts=False),
+    "  nor the caption before": Variant(_memory_alone, {"BIAS_RATE": 0.0}),
+    "  nor learns to weigh": Variant(_memory_alone, _UNLEARNED),
+    "  nor prefers the latest": Variant(_memory_alone, _UNLEARNED, {"RECENT": 10**9}),
+    "event draft": Variant(lambda: (EventDraftProposer(),)),
+    "prompt lookup": Variant(lambda: (PromptLookup(),)),
 }
 _STEP = 50
 
@@ -74,11 +97,23 @@ class Replay:
 
 def run(args: argparse.Namespace) -> int:
     """Replay `args.file`, print tables, and write figures and plot if asked."""
+    for name in ("stride", "nodes"):
+        if getattr(args, name) < 1:
+            raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
     responses = read_trace(args.file)[:: args.stride]
-    cost = autoregressive_decoder(load_pair(share_dir() / "models" / "tiny")).measure()
-    policies = {name: Policy(make(), None, args.nodes) for name, make in ABLATIONS.items()}
-    replays = {name: replay(responses, policy, cost, name) for name, policy in policies.items()}
-    measured = Policy(ABLATIONS[WHOLE](), cost, args.nodes)
+    decoder = autoregressive_decoder(load_pair(share_dir() / "models" / "tiny"))
+    cost = decoder.measure()
+    decoder.close()
+    policies = {name: Policy(variant.proposers(), None, args.nodes) for name, variant in VARIANTS.items()}
+    replays: dict[str, Replay] = {}
+    for name, variant in VARIANTS.items():
+        seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
+        with (
+            patch.multiple(caption_memory, **variant.memory),
+            patch.multiple(suffix_counts, **variant.counts),
+        ):
+            replays[name] = replay(seen, policies[name], cost, name.strip())
+    measured = Policy(VARIANTS[WHOLE].proposers(), cost, args.nodes)
     costed = replay(responses, measured, cost, "measured policy")
     figures = _figures(replays, costed, policies[WHOLE].calibrations(), cost, args)
     print(_table(figures))
@@ -180,7 +215,7 @@ def _figures(
         "passes_per_caption": float(np.mean(whole.passes)),
         "propose_ms_p50": float(np.median(whole.propose_ms)),
         "propose_ms_p95": float(np.percentile(whole.propose_ms, 95)),
-        "ablations": {name: one.acceptance_length() for name, one in replays.items()},
+        "ablations": {name.strip(): one.acceptance_length() for name, one in replays.items()},
         "sources": {
             source: {
                 "drafted": [whole.drafted[source, depth] for depth in depths],
@@ -216,7 +251,7 @@ def _table(figures: dict[str, Any]) -> str:
         f"proposing takes {figures['propose_ms_p50']:.2f} ms (p95 {figures['propose_ms_p95']:.2f})",
         "",
         "mean acceptance length with",
-        *(f"  {name:<44}{value:6.2f}" for name, value in figures["ablations"].items()),
+        *(f"  {name:<44}{figures['ablations'][name.strip()]:6.2f}" for name in VARIANTS),
         "",
         f"{'accepted / drafted at depth':<30}" + "".join(f"{depth:>14}" for depth in range(1, 9)),
     ]

@@ -60,6 +60,7 @@ class CaptionerNode(LifecycleNode):
         self._load = load
         self._inputs: list = []
         self._outputs: dict = {}
+        self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid())
@@ -107,6 +108,7 @@ class CaptionerNode(LifecycleNode):
         topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
         for topic, kind in topics.items():
             self._outputs[topic] = self.create_publisher(kind, f"~/{topic}", RELIABLE)
+        assert self._decoder is not None
         self._worker = CaptionWorker(
             self._decoder,
             self._params.question,
@@ -125,8 +127,7 @@ class CaptionerNode(LifecycleNode):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._drop_inputs()
-        self._decoder.close()
-        del self._decoder
+        self._close_decoder()
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -134,10 +135,19 @@ class CaptionerNode(LifecycleNode):
         return super().on_shutdown(state)
 
     def stop(self) -> None:
-        """Cancel what is in work and print the figures of the run."""
+        """Cancel what is in work, close the decoder and print the figures of the run."""
         self._end_worker()
+        self._close_decoder()
         if self._summary.counts:
             print(self._summary.table(), flush=True)
+
+    def _close_decoder(self) -> None:
+        decoder, self._decoder = self._decoder, None
+        try:
+            if decoder is not None:
+                decoder.close()
+        except OSError as error:
+            self.get_logger().error(f"the caption memory could not be saved: {error}")
 
     def _fail(self, task: str, error: Exception) -> TransitionCallbackReturn:
         """Keep the sentence for the end of the process, or log it where somebody else starts this node."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.caption_memory import CaptionMemory
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.event_draft import EventDraft
@@ -38,9 +39,10 @@ def speculative_decoder(
     size = pair.event_image_size
     draft = EventDraft(pair, _noise(pair.event_images, size), "What is this?", _WARM_UP_TOKENS)
     draft.run(Trace())
-    proposers = default_proposers() if proposers is None else proposers
-    if memory is not None:
-        keep_memory(decoder, proposers, memory)
+    if proposers is None:
+        proposers = captions, _ = default_proposers()
+        if memory is not None:
+            keep_memory(decoder, captions, memory)
     decoder.policy = Policy(proposers, decoder.measure())
     return decoder
 
@@ -56,16 +58,25 @@ def autoregressive_decoder(
     return decoder
 
 
-def keep_memory(decoder: PrefillHiddenDecoder, proposers: Sequence[Proposer], path: Path) -> None:
-    """Load the caption memory from `path`, if it is there, and save it there when the decoder closes."""
-    for proposer in proposers:
-        if isinstance(proposer, CaptionMemory):
-            if path.exists():
-                proposer.load(path)
-            decoder.at_close = partial(proposer.save, path)
+def keep_memory(decoder: PrefillHiddenDecoder, memory: CaptionMemory, path: Path) -> None:
+    """Load the caption memory from `path`, if it is there, and save it there when the decoder closes.
+
+    Raises:
+        InputError: the file is damaged or cannot be written.
+    """
+    if path.exists():
+        memory.load(path)
+    try:
+        memory.save(path)
+    except OSError as error:
+        raise InputError(
+            f"the caption memory cannot be kept in '{path}' ({error}): name a file in a folder that exists "
+            "and can be written to"
+        ) from None
+    decoder.at_close = partial(memory.save, path)
 
 
-def default_proposers() -> tuple[Proposer, ...]:
+def default_proposers() -> tuple[CaptionMemory, EventDraftProposer]:
     """The caption memory and the event draft."""
     return CaptionMemory(), EventDraftProposer()
 

@@ -125,6 +125,7 @@ class PrefillHiddenDecoder:
         stream = self._stream(index)
         stream.event_images.append(image)
         if len(stream.event_images) == max(1, self._pair.event_images - 1) and stream.draft is None:
+            self._stop_drafts()
             stream.draft = EventDraft(self._pair, np.stack(stream.event_images), question, self._limit)
             stream.running = self._draft_thread.submit(
                 _run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
@@ -193,8 +194,7 @@ class PrefillHiddenDecoder:
 
     def close(self) -> None:
         """End the draft's thread."""
-        for stream in self._streams.values():
-            stream.stop.set()
+        self._stop_drafts()
         self._draft_thread.shutdown()
         self.at_close()
 
@@ -205,6 +205,13 @@ class PrefillHiddenDecoder:
                 while len(self._streams) > _OPEN_WINDOWS:
                     self._streams.popitem(last=False)[1].stop.set()
             return self._streams[index]
+
+    def _stop_drafts(self) -> None:
+        """One draft at a time: what an earlier window's has written by now must do."""
+        with self._streams_lock:
+            for stream in self._streams.values():
+                if stream.draft is not None:
+                    stream.stop.set()
 
     def _close(self, index: int) -> _Stream:
         """The stream of a window, or a new one where it was not streamed; older ones are forgotten."""

@@ -63,11 +63,9 @@ class DraftTree:
     def cut(self, depth: int) -> DraftTree:
         """The nodes that are at most `depth` tokens after the root."""
         depths = self.depths()
-        return (
-            self._with([i for i, d in enumerate(depths) if d <= depth])
-            if depth < max(depths, default=0)
-            else self
-        )
+        if max(depths, default=0) <= depth:
+            return self
+        return self._with([i for i, d in enumerate(depths) if d <= depth])
 
     def pruned(self, budget: int) -> DraftTree:
         """The `budget` nodes that the target most likely takes; ties go to the node that came first."""

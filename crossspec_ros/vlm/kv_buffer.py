@@ -17,11 +17,8 @@ class _Layer(CacheLayerMixin):
         self.capacity, self.length = capacity, 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.keys, self.values = (self._room(states) for states in (key_states, value_states))
+        self.keys, self.values = self._room(key_states), self._room(value_states)
         self.is_initialized = True
-
-    def _room(self, states: torch.Tensor) -> torch.Tensor:
-        return states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -32,17 +29,18 @@ class _Layer(CacheLayerMixin):
         start, self.length = self.length, self.length + key_states.shape[-2]
         if self.length > self.capacity:
             self.capacity = 2 * self.length
-            before, (self.keys, self.values) = (
-                (self.keys, self.values),
-                map(self._room, (key_states, value_states)),
-            )
-            self.keys[:, :, :start], self.values[:, :, :start] = (
-                before[0][:, :, :start],
-                before[1][:, :, :start],
-            )
+            self.keys, self.values = self._moved(self.keys, start), self._moved(self.values, start)
         self.keys[:, :, start : self.length] = key_states
         self.values[:, :, start : self.length] = value_states
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def _room(self, states: torch.Tensor) -> torch.Tensor:
+        return states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
+
+    def _moved(self, buffer: torch.Tensor, used: int) -> torch.Tensor:
+        room = self._room(buffer)
+        room[:, :, :used] = buffer[:, :, :used]
+        return room
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0

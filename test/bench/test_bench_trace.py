@@ -72,6 +72,14 @@ def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureF
     assert "tokens a pass" in capsys.readouterr().out and plot.stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("option", ["--stride", "--nodes"])
+def test_numbers_that_measure_nothing_are_refused(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "trace", str(tmp_path), option, "0"]) == 2
+    assert f"{option} is 0" in capsys.readouterr().err
+
+
 def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text('{"target_tokens": [1], "draft_tokens": [5, 32000, 6]}')

@@ -143,8 +143,8 @@ def test_both_kinds_of_attention_write_the_same(
         pair.target.set_attn_implementation("sdpa")
 
 
-@pytest.mark.parametrize("frames", [1, 3, 8])
-@pytest.mark.parametrize("read_ahead", [0, 1, 3, 8])
+@pytest.mark.parametrize("frames", range(1, 9))
+@pytest.mark.parametrize("read_ahead", [0, 3, 8])
 def test_any_number_of_frames_read_ahead_or_not(
     pair: ModelPair, windows: list[Window], frames: int, read_ahead: int, decoder: PrefillHiddenDecoder
 ) -> None:
