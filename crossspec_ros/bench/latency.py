@@ -27,14 +27,14 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
-from crossspec_ros.speculation.policy import prefill_share_rule
+from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.vlm.loading import load_pair
 from crossspec_ros.windows.window import Window
 
-OURS, NO_MEMORY, ALONE = "ours", "ours, no memory", "autoregressive"
+OURS, NO_MEMORY, STREAMED, ALONE = "ours", "ours, no memory", "ours, no draft", "autoregressive"
 _IDLE_S = 0.1
 """Before a mode that begins at the close: ours too comes from idling."""
 
@@ -71,10 +71,12 @@ def run(args: argparse.Namespace) -> int:
     windows = [window for window, _ in rendered]
     ours, alone = speculative_decoder(pair), autoregressive_decoder(pair)
     no_memory = speculative_decoder(pair, proposers=(EventDraftProposer(),))
+    no_draft = PrefillHiddenDecoder(pair, Policy((), None))
     hiding = PublishedPrefillHiding(pair)
     modes: dict[str, Mode] = {
         OURS: _live(ours),
         NO_MEMORY: _live(no_memory),
+        STREAMED: _live(no_draft),
         ALONE: _closed(lambda window, question, trace: alone.caption(window, question, trace).token_ids),
         "published prefill hiding": _closed(hiding),
         "fixed gamma 4": _closed(FixedGamma(pair, 4)),
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         "generate, prompt lookup": _closed(TransformersGenerate(pair, "lookup")),
         "generate, assisted": _closed(TransformersGenerate(pair, "assisted")),
     }
-    for name in list(modes)[3:]:
+    for name in list(modes)[4:]:
         modes[name](windows[0], Trace())  # what is slow the first time; ours and the target alone are warm
     runs = {name: Runs() for name in modes}
     typical = Trace()
@@ -93,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             runs[name].take(trace, modes[name](window, trace))
             if name == OURS:
                 typical = trace
-    for decoder in (ours, no_memory, alone):
+    for decoder in (ours, no_memory, no_draft, alone):
         decoder.close()
     hiding.close()
     assert ours.policy.cost is not None
@@ -167,9 +169,14 @@ def _table(figures: dict[str, Any]) -> str:
         lines.append(
             f"{name:<26}{cells[0]:>22}{cells[1]:>20}{cells[2]:>22}{cells[3]:>20}{row['equal']:>6}/{n}"
         )
-    lines += ["", f"{'stage, ms (median)':<26}" + "".join(f"{name:>18}" for name in (OURS, NO_MEMORY, ALONE))]
+    lines += [
+        "",
+        f"{'stage, ms (median)':<26}" + "".join(f"{name:>18}" for name in (OURS, NO_MEMORY, STREAMED, ALONE)),
+    ]
     for stage in dict.fromkeys(s for name in (OURS, ALONE) for s in figures["modes"][name]["stages_ms"]):
-        cells = [figures["modes"][name]["stages_ms"].get(stage) for name in (OURS, NO_MEMORY, ALONE)]
+        cells = [
+            figures["modes"][name]["stages_ms"].get(stage) for name in (OURS, NO_MEMORY, STREAMED, ALONE)
+        ]
         lines.append(f"{stage:<26}" + "".join(f"{c:18.1f}" if c is not None else f"{'-':>18}" for c in cells))
     costs = ", ".join(f"{size}: {ms:.2f}" for size, ms in figures["verify_ms"].items())
     return "\n".join([*lines, "", f"T_verify(n), ms: {costs}", figures["prefill_share_rule"]])
@@ -190,3 +197,20 @@ def _draw(runs: dict[str, Runs], typical: Trace, figures: dict[str, Any]) -> Fig
     draw_timeline(below, typical)
     below.set_title("one window of ours, from its first frame to its caption")
     return figure
+
+
+def prefill_share_rule(prefill: float, decode: float) -> str:
+    """What the published rule of thumb would say to a share of prefill in the target's time, as a sentence.
+
+    Above 40 % a draft of another modality pays, below 20 % one of the same, between it depends on acceptance.
+    It is an explanation only: the policy decides by measured costs and calibrated probabilities.
+    """
+    share = prefill / (prefill + decode)
+    advice = (
+        "a cross-modal draft"
+        if share > 0.4
+        else "a same-modality draft"
+        if share < 0.2
+        else "acceptance decides"
+    )
+    return f"prefill share {share:.0%} of the target alone: by the published rule, {advice}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class CaptionWorker:
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
         """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
         with self._changed:
-            if index != self._captioned:
+            # A frame that comes after its window has closed is in nobody's caption.
+            if self._captioned is None or not self._captioned - PATIENCE < index <= self._captioned:
                 self._frames.append((index, frame))
                 self._changed.notify()
 
@@ -179,8 +181,12 @@ class CaptionWorker:
         return lambda text: None if self._cancel.is_set() else listener(text)
 
     def _finish(self, outcome: Outcome) -> None:
-        if not self._cancel.is_set():
+        if self._cancel.is_set():
+            return
+        try:
             self._on_outcome(outcome)
+        except Exception:
+            _LOG.exception("the outcome of window %d could not be told", outcome.window.index)
 
 
 def without_images(window: Window) -> Window:

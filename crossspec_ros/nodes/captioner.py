@@ -146,8 +146,8 @@ class CaptionerNode(LifecycleNode):
         try:
             if decoder is not None:
                 decoder.close()
-        except OSError as error:
-            self.get_logger().error(f"the caption memory could not be saved: {error}")
+        except Exception as error:  # whatever it is, the node has to end
+            self.get_logger().error(f"the caption memory could not be saved: {error!r}")
 
     def _fail(self, task: str, error: Exception) -> TransitionCallbackReturn:
         """Keep the sentence for the end of the process, or log it where somebody else starts this node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -51,11 +52,11 @@ def autoregressive_decoder(
     pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm and never drafts."""
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
     frames = _noise(pair.frames, pair.frame_size)
-    window = Window(0, 0, 10**9, frames[:0], frames)
-    decoder.caption(window, "What is this?", Trace())
-    return decoder
+    warm_up = PrefillHiddenDecoder(pair, Policy((), None))
+    warm_up.caption(Window(0, 0, 10**9, frames[:0], frames), "What is this?", Trace())
+    warm_up.close()
+    return PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
 
 
 def keep_memory(decoder: PrefillHiddenDecoder, memory: CaptionMemory, path: Path) -> None:
@@ -64,16 +65,17 @@ def keep_memory(decoder: PrefillHiddenDecoder, memory: CaptionMemory, path: Path
     Raises:
         InputError: the file is damaged or cannot be written.
     """
+    vocabulary = hashlib.blake2b(decoder.pair.target_tokenizer.to_str().encode()).hexdigest()
     if path.exists():
-        memory.load(path)
+        memory.load(path, vocabulary)
     try:
-        memory.save(path)
+        memory.save(path, vocabulary)
     except OSError as error:
         raise InputError(
             f"the caption memory cannot be kept in '{path}' ({error}): name a file in a folder that exists "
             "and can be written to"
         ) from None
-    decoder.at_close = partial(memory.save, path)
+    decoder.at_close = partial(memory.save, path, vocabulary)
 
 
 def default_proposers() -> tuple[CaptionMemory, EventDraftProposer]:

@@ -75,22 +75,29 @@ class CaptionMemory:
         if outcome.ended:
             stream.add(outcome.context.tokens + outcome.tokens, outcome.context.feature)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, vocabulary: str) -> None:
         """Write captions and mixing weights as JSON; a file that is there is replaced once all is written.
 
-        Event features are not kept.
+        `vocabulary` tells the target's tokenizer from others. Event features are not kept.
         """
         state = {question: stream.state() for question, stream in self._streams.items()}
         scratch = path.with_name(path.name + ".part")
-        scratch.write_text(json.dumps({"caption_memory": 1, "questions": state}))
+        document = {"caption_memory": 1, "vocabulary": vocabulary, "questions": state}
+        scratch.write_text(json.dumps(document))
         os.replace(scratch, path)
 
-    def load(self, path: Path) -> None:
-        """Take over what was saved, in place of what is here; InputError leaves this memory as it is."""
+    def load(self, path: Path, vocabulary: str) -> None:
+        """Take over what was saved, in place of what is here.
+
+        Raises:
+            InputError: the file is damaged or of another vocabulary; this memory stays as it is.
+        """
         try:
             document = json.loads(path.read_text())
             if document["caption_memory"] != 1:
                 raise ValueError("its version is unknown")
+            if document["vocabulary"] != vocabulary:
+                raise ValueError("its captions are of a target with another tokenizer")
             streams = OrderedDict(
                 (str(question), _Stream.restored(self._capacity, state))
                 for question, state in document["questions"].items()
@@ -98,7 +105,7 @@ class CaptionMemory:
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
             raise InputError(
                 f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error}): "
-                "delete the file, and the memory starts afresh"
+                "delete the file or name another, and the memory starts afresh"
             ) from error
         self._streams = streams
 

@@ -18,7 +18,7 @@ import torch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.event_draft import EventDraft
-from crossspec_ros.speculation.frame_features import FrameFeatures, digest
+from crossspec_ros.speculation.frame_features import FrameFeatures
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.sampling import Sampling, sample_path
@@ -74,15 +74,17 @@ class _Stream:
     def end_draft(self) -> None:
         """A draft that is still writing has nothing more to tell and must not slow the target down."""
         self.stop.set()
-        if self.running is not None and (error := self.running.exception()):
+        if self.running is None or self.running.cancel():
+            return
+        if error := self.running.exception():
             _LOG.error("the event draft failed, the caption goes without it: %r", error)
 
 
 class PrefillHiddenDecoder:
     """Reads windows while they are open and captions them once they close; owns the draft's thread.
 
-    `stream_frame`, `caption` and `ask` belong to one thread; `stream_event_image` may be called from another.
-    With an empty policy it is the plain autoregressive target.
+    `stream_frame`, `caption`, `ask` and `close` take turns, so they belong to one thread;
+    `stream_event_image` may be called from another. With an empty policy it is the target alone.
     """
 
     def __init__(
@@ -92,7 +94,10 @@ class PrefillHiddenDecoder:
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
     ) -> None:
-        self._pair, self.policy, self._limit, self._sampling = pair, policy, max_new_tokens, sampling
+        self.pair, self.policy, self._limit, self._sampling = pair, policy, max_new_tokens, sampling
+        self._event_images = pair.event_images
+        # Its methods are one thread's; where a second one comes, it waits.
+        self._turn = threading.RLock()
         self._generator = sampling.generator() if sampling else torch.Generator()
         self._features = FrameFeatures(pair)
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
@@ -105,28 +110,33 @@ class PrefillHiddenDecoder:
     @torch.inference_mode()
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
         """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index`."""
-        stream = self._stream(index)
-        session = stream.session or TargetSession(self._pair, self._features, stream.trace)
-        # Should it fail half way, the window is read anew when it closes.
-        stream.session = None
-        session.append_frame(frame)
-        session.prefill()
-        stream.session = session
+        with self._turn:
+            stream = self._stream(index)
+            session = stream.session or TargetSession(self.pair, self._features, stream.trace)
+            # Should it fail half way, the window is read anew when it closes.
+            stream.session = None
+            session.append_frame(frame)
+            session.prefill()
+            stream.session = session
+            if stream.draft is not None and stream.running is not None and stream.running.done():
+                # What the proposers look up now they know when the window closes.
+                self.policy.propose(_context(stream.draft.question, session, stream.draft), 1, self._limit)
 
     def stream_event_image(
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
     ) -> Future[None] | None:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
-        All but the last are enough for the event draft to start, so that it is done when the window closes.
+        All but the last are enough for the event draft to start, so that it is done when the window closes;
+        how many there will be is taken from the window before.
         `on_draft` gets its text, in the draft's thread; a draft that is not done in time is dropped.
         Returns the draft's work once it has begun.
         """
         stream = self._stream(index)
         stream.event_images.append(image)
-        if len(stream.event_images) == max(1, self._pair.event_images - 1) and stream.draft is None:
+        if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
             self._stop_drafts()
-            stream.draft = EventDraft(self._pair, np.stack(stream.event_images), question, self._limit)
+            stream.draft = EventDraft(self.pair, np.stack(stream.event_images), question, self._limit)
             stream.running = self._draft_thread.submit(
                 _run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
@@ -150,19 +160,23 @@ class PrefillHiddenDecoder:
             cancel: once set, the caption is cut short after the pass in flight.
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """
-        stream = self._close(window.index)
-        self._last = None
-        stream.end_draft()
-        try:
-            if not len(window.frames):
-                return self._draft_alone(window, question, stream.trace, cancel)
-            with torch.inference_mode():
-                self._complete(stream, window)
-                caption = self._answer(stream, question, stream.trace, on_words, between, cancel, deadline_ns)
-            self._last = stream
-            return caption
-        finally:
-            trace.extend(stream.trace)
+        with self._turn:
+            stream = self._close(window.index)
+            self._last = None
+            stream.end_draft()
+            self._event_images = len(window.event_images) or self._event_images
+            try:
+                if not len(window.frames):
+                    return self._draft_alone(stream, window, question, cancel, deadline_ns)
+                with torch.inference_mode():
+                    self._complete(stream, window)
+                    caption = self._answer(
+                        stream, question, stream.trace, on_words, between, cancel, deadline_ns
+                    )
+                self._last = stream
+                return caption
+            finally:
+                trace.extend(stream.trace)
 
     def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
         """Answer a further question about the window captioned last, whose frames stay prefilled.
@@ -183,9 +197,9 @@ class PrefillHiddenDecoder:
     @torch.inference_mode()
     def measure(self) -> VerifyCost:
         """Measure what passes cost, on a window of noise; takes some 60 passes."""
-        size = self._pair.frame_size
-        frames = np.random.default_rng(0).integers(0, 256, (self._pair.frames, size, size, 3), np.uint8)
-        session = TargetSession(self._pair, self._features, Trace())
+        size = self.pair.frame_size
+        frames = np.random.default_rng(0).integers(0, 256, (self.pair.frames, size, size, 3), np.uint8)
+        session = TargetSession(self.pair, self._features, Trace())
         for frame in frames:
             session.append_frame(frame)
         session.append_prompt("What is this?")
@@ -196,7 +210,8 @@ class PrefillHiddenDecoder:
         """End the draft's thread."""
         self._stop_drafts()
         self._draft_thread.shutdown()
-        self.at_close()
+        with self._turn:
+            self.at_close()
 
     def _stream(self, index: int) -> _Stream:
         with self._streams_lock:
@@ -216,16 +231,15 @@ class PrefillHiddenDecoder:
     def _close(self, index: int) -> _Stream:
         """The stream of a window, or a new one where it was not streamed; older ones are forgotten."""
         with self._streams_lock:
-            for other in [i for i in self._streams if i < index]:
+            for other in [i for i in self._streams if not index <= i <= index + _OPEN_WINDOWS]:
                 self._streams.pop(other).stop.set()
             return self._streams.pop(index, None) or _Stream(Trace())
 
     def _complete(self, stream: _Stream, window: Window) -> None:
         """Give the session the frames that it lacks; they are read together with the question."""
-        frames = [digest(frame) for frame in window.frames]
         session = stream.session
-        if session is None or session.frames != frames[: len(session.frames)]:
-            session = stream.session = TargetSession(self._pair, self._features, stream.trace)
+        if session is None or not _begins_with(window.frames, session.frames):
+            session = stream.session = TargetSession(self.pair, self._features, stream.trace)
         for frame in window.frames[len(session.frames) :]:
             session.append_frame(frame)
 
@@ -248,13 +262,7 @@ class PrefillHiddenDecoder:
         late, ended = False, False
         session.append_prompt(question)
         while not ended:
-            context = Context(
-                question,
-                tuple(tokens),
-                session.question_ids,
-                *(draft.proposal() if draft else ((), ())),
-                draft.feature if draft else None,
-            )
+            context = _context(question, session, draft, tuple(tokens))
             unread = session.unread
             with trace.span("propose"):
                 tree = self.policy.propose(context, unread, self._limit - len(tokens))
@@ -268,16 +276,16 @@ class PrefillHiddenDecoder:
             tokens += new
             drafted.update(source for sources in tree.sources for source in sources)
             accepted.update(source for node in path[: len(new)] for source in tree.sources[node])
-            ended = new[-1] == self._pair.eos_id or len(tokens) >= self._limit
-            self.policy.observe(Outcome(context, tree, path, tuple(new), ended))
+            ended = new[-1] == self.pair.eos_id or len(tokens) >= self._limit
+            late = not ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
+            # As far as a late caption goes it is right, and the memory must not stay empty for being late.
+            self.policy.observe(Outcome(context, tree, path, tuple(new), ended or late))
             if on_words:
                 on_words(self._text(tokens))
-            if not ended:
-                late = deadline_ns is not None and time.perf_counter_ns() > deadline_ns
-                if late or (cancel is not None and cancel.is_set()):
-                    break
-                if between:
-                    between()
+            if late or (cancel is not None and cancel.is_set()):
+                break
+            if between and not ended:
+                between()
         return Caption(
             self._text(tokens), tuple(tokens), "target", session.passes - passes, drafted, accepted, late
         )
@@ -290,19 +298,41 @@ class PrefillHiddenDecoder:
     def _cut(self, new: Sequence[int], written: int) -> list[int]:
         """What a pass adds, up to the end of sequence and the length limit."""
         new = list(new[: self._limit - written])
-        return new[: new.index(self._pair.eos_id) + 1] if self._pair.eos_id in new else new
+        return new[: new.index(self.pair.eos_id) + 1] if self.pair.eos_id in new else new
 
     def _text(self, tokens: Sequence[int]) -> str:
-        return self._pair.target_tokenizer.decode(tokens).strip()
+        return self.pair.target_tokenizer.decode(tokens).strip()
 
     def _draft_alone(
-        self, window: Window, question: str, trace: Trace, cancel: threading.Event | None
+        self,
+        stream: _Stream,
+        window: Window,
+        question: str,
+        cancel: threading.Event | None,
+        deadline_ns: int | None,
     ) -> Caption:
+        def stopped() -> bool:
+            late = deadline_ns is not None and time.perf_counter_ns() > deadline_ns
+            return late or (cancel is not None and cancel.is_set())
+
         if not len(window.event_images):
             return Caption("", (), "none")
-        draft = EventDraft(self._pair, window.event_images, question, self._limit)
-        draft.run(trace, lambda: cancel is not None and cancel.is_set())
-        return Caption(draft.text, tuple(draft.tokens), "event_draft")
+        draft, finished = stream.draft, True
+        if draft is None or not draft.ended:
+            draft = EventDraft(self.pair, window.event_images, question, self._limit)
+            finished = draft.run(stream.trace, stopped)
+        return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
+
+
+def _begins_with(frames: np.ndarray, first: list[np.ndarray]) -> bool:
+    return len(first) <= len(frames) and all(map(np.array_equal, first, frames))
+
+
+def _context(
+    question: str, session: TargetSession, draft: EventDraft | None, tokens: tuple[int, ...] = ()
+) -> Context:
+    drafted = draft.proposal() if draft else ((), ())
+    return Context(question, tokens, session.question_ids, *drafted, draft.feature if draft else None)
 
 
 def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:

@@ -19,7 +19,7 @@ class EventDraft:
     """One window's draft; `run` works, and `tokens` may be read at any time from any thread."""
 
     def __init__(self, pair: ModelPair, event_images: np.ndarray, question: str, max_new_tokens: int) -> None:
-        self._pair, self._images, self._question, self._limit = pair, event_images, question, max_new_tokens
+        self._pair, self._images, self.question, self._limit = pair, event_images, question, max_new_tokens
         self._tokens: list[int] = []
         self._probs: list[float] = []
         self.feature: np.ndarray | None = None
@@ -34,6 +34,11 @@ class EventDraft:
     def text(self) -> str:
         return self._pair.draft_tokenizer.decode(self._tokens).strip()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to the end of sequence or the length limit."""
+        return self._tokens[-1:] == [self._pair.eos_id] or len(self._tokens) >= self._limit
+
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """The tokens so far and their probabilities, up to the first that the target's vocabulary lacks."""
         tokens = self.tokens
@@ -47,20 +52,21 @@ class EventDraft:
 
         Returns whether it came to its end, or was `stopped` before.
         """
+        if stopped():
+            return False
         model = self._pair.draft
         cache = DynamicCache(config=model.config)
         with trace.span("event_encode"):
             event_tokens = self._encode()
             self.feature = event_tokens.mean(0).numpy()
+        if stopped():
+            return False
         with trace.span("draft_prefill"):
             self._append(cache, self._prompt(event_tokens))
         with trace.span("draft_decode"):
-            while not self._ended() and not stopped():
+            while not self.ended and not stopped():
                 self._append(cache, model.get_input_embeddings()(torch.tensor([self._tokens[-1:]])))
-        return self._ended()
-
-    def _ended(self) -> bool:
-        return self._tokens[-1] == self._pair.eos_id or len(self._tokens) >= self._limit
+        return self.ended
 
     @torch.inference_mode()
     def guesses(self, tokens: Sequence[int]) -> list[int]:
@@ -80,7 +86,7 @@ class EventDraft:
 
     def _prompt(self, event_tokens: torch.Tensor) -> torch.Tensor:
         tokenizer = self._pair.draft_tokenizer
-        before, after = draft_prompt(self._question)
+        before, after = draft_prompt(self.question)
         ids = [
             *tokenizer.encode(before).ids,
             EVENT_TOKEN_ID,

@@ -24,7 +24,7 @@ class FrameFeatures:
 
     def encode(self, frame: np.ndarray) -> torch.Tensor:
         """The (tokens, width) features of an (H, W, 3) uint8 RGB frame in the language model's space."""
-        key = digest(frame)
+        key = _digest(frame)
         if key not in self._known:
             pixels = clip_pixels(frame[None], self._pair.frame_size)
             output = self._pair.target.model.get_video_features(pixels[None])
@@ -34,7 +34,7 @@ class FrameFeatures:
         return self._known[key]
 
 
-def digest(frame: np.ndarray) -> bytes:
+def _digest(frame: np.ndarray) -> bytes:
     """A frame's identity: its pixels and size, since stamps repeat when a recording starts anew."""
     state = hashlib.blake2b(repr(frame.shape).encode(), digest_size=16)
     state.update(np.ascontiguousarray(frame).data)

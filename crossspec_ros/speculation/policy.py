@@ -43,8 +43,9 @@ class _Source:
         return self.calibration.apply(self.proposal)
 
     def observe(self, outcome: Outcome) -> None:
-        if len(self.proposal):
-            self.calibration.observe(self.proposal, outcome.tokens)
+        proposal, self.proposal = self.proposal, DraftTree()
+        if len(proposal):
+            self.calibration.observe(proposal, outcome.tokens)
             mine = sum(self.proposer.name in outcome.tree.sources[node] for node in outcome.path)
             self._tokens += _FORGETTING * (mine - self._tokens)
         self.proposer.observe(outcome)
@@ -107,20 +108,3 @@ class Policy:
         best = int(np.argmax(rates))
         self._rate += _FORGETTING * (rates[best] - self._rate)
         return best
-
-
-def prefill_share_rule(prefill: float, decode: float) -> str:
-    """What the published rule of thumb would say to a share of prefill in the target's time, as a sentence.
-
-    Above 40 % a draft of another modality pays, below 20 % one of the same, between it depends on acceptance.
-    It is an explanation only: the policy decides by measured costs and calibrated probabilities.
-    """
-    share = prefill / (prefill + decode)
-    advice = (
-        "a cross-modal draft"
-        if share > 0.4
-        else "a same-modality draft"
-        if share < 0.2
-        else "acceptance decides"
-    )
-    return f"prefill share {share:.0%} of the target alone: by the published rule, {advice}"

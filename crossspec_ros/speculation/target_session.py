@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
-from crossspec_ros.speculation.frame_features import FrameFeatures, digest
+from crossspec_ros.speculation.frame_features import FrameFeatures
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.kv_buffer import KVBuffer
@@ -33,8 +36,8 @@ class TargetSession:
         self._prefix: int | None = None
         self._nodes = 0
         self.question_ids: tuple[int, ...] = ()
-        self.frames: list[bytes] = []
-        """Digests of the frames it has."""
+        self.frames: list[np.ndarray] = []
+        """What it has seen, in order."""
         self.passes = 0
         """Passes that gave logits; those that only take in a frame do not count."""
 
@@ -47,7 +50,7 @@ class TargetSession:
         """Encode the next (H, W, 3) uint8 RGB frame, unless its features are known."""
         with self._trace.span(f"frame_encode[{len(self.frames)}]"):
             self._unread = torch.cat([self._unread, self._features.encode(frame)])
-            self.frames.append(digest(frame))
+        self.frames.append(frame)
 
     def prefill(self) -> None:
         """Read the frames that have been appended, ahead of the question."""
@@ -64,9 +67,8 @@ class TargetSession:
         else:
             self._cache.keep(self._prefix)
             self._unread = self._unread[:0]
-        ids = self._pair.target_tokenizer.encode(target_prompt(question)[1], add_special_tokens=False).ids
-        self.question_ids = tuple(ids)
-        self._unread = torch.cat([self._unread, self._embed(torch.tensor(ids))])
+        self.question_ids = _question_ids(self._pair.target_tokenizer, question)
+        self._unread = torch.cat([self._unread, self._embed(torch.tensor(self.question_ids))])
 
     def verify(self, tree: DraftTree) -> torch.Tensor:
         """Read what is unread and put the tree to the target as its continuation.
@@ -97,6 +99,12 @@ class TargetSession:
             attention_mask=attention_mask(cached, unread, tree, inputs.dtype),
             use_cache=True,
         ).last_hidden_state[0]
+
+
+@lru_cache
+def _question_ids(tokenizer: Tokenizer, question: str) -> tuple[int, ...]:
+    """Every window is asked the same, and at its close there is no time to lose."""
+    return tuple(tokenizer.encode(target_prompt(question)[1], add_special_tokens=False).ids)
 
 
 def positions(cached: int, unread: int, tree: DraftTree) -> list[int]:

@@ -47,6 +47,8 @@ class VerifyCost:
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Let a pass of the running system correct the sizes next to it, a little."""
+        if tokens > self._sizes[-1]:
+            return
         right = int(np.clip(np.searchsorted(self._sizes, tokens), 1, len(self._sizes) - 1))
         span = self._sizes[right] - self._sizes[right - 1]
         weight = float(np.clip((tokens - self._sizes[right - 1]) / span, 0.0, 1.0))

@@ -16,6 +16,8 @@ from crossspec_ros.windows.grid import SECOND, WindowGrid
 EVENTS, FRAMES = "events", "frames"
 BY_COUNT, BY_TIME = "count", "time"
 LATENESS_NS = SECOND // 5
+REORDER_NS = SECOND // 200
+"""How far an event may be behind the latest of its stream and still be drawn, within a window."""
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
 
@@ -186,7 +188,7 @@ class Synchronizer:
         assert self._next is not None
         index, self._next = self._next, self._next + 1
         window = self._open.pop(index, None) or _Open(self.grid.start(index))
-        yield from self._render(index, window, self.grid.end(index))
+        yield from self._render(index, window, self.grid.end(index) + REORDER_NS)
         yield WindowClosed(self.grid.end(index), len(window.slots), window.images, window.events)
 
     def _render(self, index: int, window: _Open, passed_ns: int) -> Iterator[Update]:
@@ -201,7 +203,7 @@ class Synchronizer:
         # Slices before the first event wait for it: without any there is no image.
         while self.slicing == BY_TIME and window.events and window.images < self.images:
             stop = self.grid.start(index) + (window.images + 1) * self.grid.window_ns // self.images
-            if stop > passed_ns:
+            if stop + REORDER_NS > passed_ns:
                 return
             batch, window.rendered_ns = self._taken(window, stop), stop
             window.images += 1

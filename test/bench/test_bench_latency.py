@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crossspec_ros.bench.latency import prefill_share_rule
 from crossspec_ros.cli import main
 
 
@@ -25,3 +26,9 @@ def test_a_few_windows_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "latency", "--windows", "0"]) == 2
     assert "measures nothing" in capsys.readouterr().err
+
+
+def test_the_published_rule_is_told_as_a_sentence() -> None:
+    assert "50% " in prefill_share_rule(1, 1) and "cross-modal" in prefill_share_rule(1, 1)
+    assert "same-modality" in prefill_share_rule(1, 9)
+    assert "acceptance decides" in prefill_share_rule(3, 7)

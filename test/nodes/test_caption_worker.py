@@ -128,23 +128,44 @@ def test_frames_of_open_windows_are_read_when_nothing_waits_and_between_passes()
 
 
 def test_a_frame_that_cannot_be_read_ahead_is_told_and_costs_nothing(caplog):
-    decoder, outcomes = FakeDecoder(fail=True), Outcomes()
-    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    tried = threading.Event()
+
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame):
+            tried.set()
+            raise RuntimeError("out of memory")
+
+    outcomes = Outcomes()
+    worker = CaptionWorker(Decoder(), "", ignore, ignore, outcomes)
     worker.stream_frame(0, PIXELS)
+    assert tried.wait(WAIT_S)
     worker.submit(window(0), 0)
-    outcomes.wait(1)
-    decoder.fail = False
-    worker.submit(window(1), 0)
-    assert outcomes.wait(2)[1].caption is not None
+    assert outcomes.wait(1)[0].caption is not None
     worker.stop()
+    assert "could not be read ahead" in caplog.text and "out of memory" in caplog.text
+
+
+def test_an_outcome_that_cannot_be_told_does_not_end_the_captions(caplog):
+    outcomes = Outcomes()
+
+    def tell(outcome):
+        outcomes(outcome)
+        if outcome.window.index == 0:
+            raise RuntimeError("no publisher")
+
+    worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, tell)
+    for index in (0, 1):
+        worker.submit(window(index), 0)
+        outcomes.wait(index + 1)
+    worker.stop()
+    assert "outcome of window 0 could not be told" in caplog.text
 
 
 def test_a_caption_is_late_by_the_time_since_its_window_closed():
     outcomes = Outcomes()
     worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, outcomes, deadline_s=0.5)
-    worker.submit(window(0), time.perf_counter_ns() - 10**9)
-    worker.submit(window(1), time.perf_counter_ns() + 10**9)
-    outcomes.wait(2)
+    for index, closed_ago_s in enumerate((1, -1)):
+        worker.submit(window(index), time.perf_counter_ns() - closed_ago_s * 10**9)
+        outcomes.wait(index + 1)
     worker.stop()
-    late = {o.window.index: o.caption.late for o in outcomes.all if o.caption}
-    assert late.get(0, True) and not late[1]
+    assert [outcome.caption.late for outcome in outcomes.all] == [True, False]

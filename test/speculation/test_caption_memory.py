@@ -93,8 +93,8 @@ def test_saved_and_loaded_it_proposes_the_same(
     for caption in captions:
         tell(memory, caption, draft)
     path = tmp_path_factory.mktemp("memory") / "memory.json"
-    memory.save(path)
-    again.load(path)
+    memory.save(path, "words")
+    again.load(path, "words")
     for context in (Context("?", said), Context("?", said, draft_tokens=draft), Context("?")):
         assert again.propose(context, 30, 1e-4) == memory.propose(context, 30, 1e-4)
 
@@ -153,7 +153,7 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     memory = CaptionMemory()
     tell(memory, (1, 2, 3))
     path = tmp_path / "memory.json"
-    memory.save(path)
+    memory.save(path, "words")
     whole = json.loads(path.read_text())
     before = memory.propose(Context("?"), 8, 1e-4)
     stream = whole["questions"]["?"]
@@ -168,10 +168,10 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     for text in damaged:
         path.write_text(text)
         with pytest.raises(InputError, match=r"memory\.json.*delete the file"):
-            memory.load(path)
+            memory.load(path, "words")
         assert memory.propose(Context("?"), 8, 1e-4) == before
     with pytest.raises(InputError, match="nowhere"):
-        memory.load(tmp_path / "nowhere.json")
+        memory.load(tmp_path / "nowhere.json", "words")
 
 
 def test_on_the_recorded_captions_it_drafts_well_and_knows_how_well(shared: Path) -> None:
@@ -215,3 +215,13 @@ def test_without_a_draft_the_caption_of_a_window_that_looked_alike_hints() -> No
     assert len(memory.propose(Context("?", (1,), feature=np.zeros(3)), 4, 1e-4))
     memory.observe(Outcome(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
     assert len(memory.propose(context(0, (1,)), 4, 1e-4))
+
+
+def test_a_memory_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    memory, path = CaptionMemory(), tmp_path / "memory.json"
+    tell(memory, (1, 2, 3))
+    memory.save(path, "words")
+    other = CaptionMemory()
+    with pytest.raises(InputError, match=r"memory\.json.*another tokenizer.*delete the file"):
+        other.load(path, "syllables")
+    assert other.propose(Context("?"), 8, 1e-4) == DraftTree()

@@ -203,6 +203,10 @@ def test_windows_left_open_are_forgotten(
     assert list(decoder._streams) == [4, 5]
     decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
     assert list(decoder._streams) == []
+    # After a jump back in time nothing of the windows before it is left.
+    decoder.stream_frame(100, windows[0].frames[0])
+    decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
+    assert list(decoder._streams) == []
 
 
 def test_further_questions_use_what_was_read(
@@ -396,3 +400,59 @@ def test_passes_are_measured_and_correct_the_cost_model(
     decoder.policy = Policy((), cost)
     decoder.caption(windows[0], QUESTION, Trace())
     assert cost.table()[1] != before.table()[1]
+
+
+def test_a_late_caption_is_learned_as_far_as_it_goes(
+    windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    guess = Guess(lambda context: chain([]))
+    decoder.policy = Policy((guess,), None)
+    decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=0)
+    assert [outcome.ended for outcome in guess.outcomes] == [True]
+
+
+def test_a_draft_that_has_not_begun_at_the_close_never_does(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        release.wait(20)
+
+    decoder._draft_thread.submit(wait)
+    assert begun.wait(20)
+    monkeypatch.setattr(EventDraft, "_encode", lambda self: pytest.fail("it was to be ended"))
+    for image in windows[0].event_images:
+        running = decoder.stream_event_image(0, image, QUESTION)
+    assert running is not None
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert running.cancelled()
+    release.set()
+
+
+def test_the_draft_starts_one_image_before_the_last_however_many_there_are(
+    windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    three = replace(windows[0], event_images=windows[0].event_images[:3])
+    assert [decoder.stream_event_image(0, image, QUESTION) for image in three.event_images] == [None] * 3
+    decoder.caption(three, QUESTION, Trace())
+    started = [decoder.stream_event_image(1, image, QUESTION) for image in three.event_images]
+    assert [running is not None for running in started] == [False, True, True]
+
+
+def test_a_second_thread_waits_for_its_turn(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    said: list[tuple[int, ...]] = []
+
+    def caption_all() -> None:
+        for window in windows:
+            said.append(decoder.caption(window, QUESTION, Trace()).token_ids)
+
+    threads = [threading.Thread(target=caption_all) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(said) == sorted(2 * [generated(pair, window) for window in windows])

@@ -12,7 +12,7 @@ from reference import Guess
 from test_tree import trees
 
 from crossspec_ros.speculation.calibration import Calibration
-from crossspec_ros.speculation.policy import Policy, prefill_share_rule
+from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.tree import ROOT, DraftTree
 from crossspec_ros.speculation.verify_cost import VerifyCost
@@ -133,7 +133,17 @@ def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
     assert cost.seconds(5) == pytest.approx(6.0, rel=0.05) and cost.seconds(1) == 1.0
 
 
-def test_the_published_rule_is_told_as_a_sentence() -> None:
-    assert "50% " in prefill_share_rule(1, 1) and "cross-modal" in prefill_share_rule(1, 1)
-    assert "same-modality" in prefill_share_rule(1, 9)
-    assert "acceptance decides" in prefill_share_rule(3, 7)
+def test_passes_larger_than_any_measured_leave_the_costs_alone() -> None:
+    cost = VerifyCost({1: 1.0, 128: 1.0})
+    for _ in range(300):
+        cost.observe(300, 1.0)
+    assert cost.table() == {1: 1.0, 128: 1.0}
+
+
+def test_a_proposal_is_judged_once() -> None:
+    once = policy(chain([0.5]), {1: 1.0, 128: 1.0})
+    tree = once.propose(CONTEXT, 1, 100)
+    once.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    # With one token left nothing is proposed, and nothing learned of what was proposed before.
+    once.observe(Outcome(CONTEXT, once.propose(CONTEXT, 1, 1), (), (10,), True))
+    assert [seen for _, _, seen in once.calibrations()["guess"]] == [1]

@@ -137,17 +137,19 @@ def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_the
     synchronizer = Synchronizer(GRID, images=5, slicing=BY_TIME)
     before = list(synchronizer.add_events(batch(10, 150, 199)))
     assert before == []
+    # Events may be a little behind the latest ones, so that the slice is not certain yet.
+    assert list(synchronizer.add_events(batch(204, 198))) == []
     second = list(synchronizer.add_events(batch(205, 210, 405)))
     assert [update.stamp_ns for update in second] == [200 * MS, 400 * MS]
     assert np.array_equal(second[0].image, render(batch(10, 150, 199)))
-    assert np.array_equal(second[1].image, render(batch(205, 210, 405)[:2]))
+    assert np.array_equal(second[1].image, render(batch(205, 210)))
     # An event of a slice that is rendered comes too late, one of the open slice does not.
     assert list(synchronizer.add_events(batch(300, 401))) == []
     assert synchronizer.counts == {"late_events": 1}
     rest = feed(synchronizer, heartbeats(999))
     assert [update.stamp_ns for update in rest[:3]] == [600 * MS, 800 * MS, SECOND]
     assert np.all(rest[1].image == 255)
-    assert rest[3] == WindowClosed(SECOND, 0, 5, 7)
+    assert rest[3] == WindowClosed(SECOND, 0, 5, 9)
 
 
 def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
