@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("crossspec_ros", "test", "models", "pyproject.toml")
+NEEDED = ("crossspec_ros", "test", "models", "pyproject.toml", "package.xml")
 TESTS = ("test/speculation", "test/vlm/test_kv_buffer.py")
 
 MUTANTS = {

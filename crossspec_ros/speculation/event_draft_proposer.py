@@ -40,8 +40,16 @@ def _align(said: tuple[int, ...], draft: tuple[int, ...]) -> int:
         return len(said)
     for replaced in (0, 1, 2):
         known = said[: len(said) - replaced]
-        for order in range(min(LONGEST, len(known), len(draft)), 0, -1):
-            places = [i for i in range(order, len(draft) + 1) if draft[i - order : i] == known[-order:]]
-            if places:
-                return min(places, key=lambda place: abs(place - len(known))) + replaced
+        matches = [(_common_end(draft[:i], known), -abs(i - len(known)), i) for i in range(1, len(draft) + 1)]
+        length, _, place = max(matches, default=(0, 0, 0))
+        if length:
+            return place + replaced
     return len(draft)
+
+
+def _common_end(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How many of the last tokens are the same, up to LONGEST."""
+    length = 0
+    while length < min(len(a), len(b), LONGEST) and a[-1 - length] == b[-1 - length]:
+        length += 1
+    return length
