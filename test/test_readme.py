@@ -47,6 +47,9 @@ def test_files_that_are_named_exist() -> None:
     for name in (
         "docs/figures/window.png",
         "docs/architecture.md",
+        "docs/decoding.md",
+        "docs/benchmarks/latency.json",
+        "docs/benchmarks/lossless.json",
         "models/tiny/README.md",
         "config/replay.yaml",
     ):

@@ -203,11 +203,11 @@ def _divergence(
 
 def _figures(exact: dict[str, Count], reduced: dict[str, Count], checks: dict[str, Check]) -> dict[str, Any]:
     return {
-        "float32": {name: {"equal": count.equal, "total": count.total} for name, count in exact.items()},
+        **{name: {"equal": count.equal, "total": count.total} for name, count in exact.items()},
         "bfloat16": {
             name: {
-                "equal": count.equal,
-                "total": count.total,
+                "identical": count.equal,
+                "answers": count.total,
                 "first_divergence": [at for at, _ in count.divergences],
                 "margin": [margin for _, margin in count.divergences],
             }
@@ -221,7 +221,9 @@ def _figures(exact: dict[str, Count], reduced: dict[str, Count], checks: dict[st
 
 def _table(figures: dict[str, Any]) -> str:
     lines = ["1. float32, greedy: answers identical to transformers' generate(do_sample=False)", ""]
-    lines += [f"  {name:<34}{row['equal']:>7} of {row['total']}" for name, row in figures["float32"].items()]
+    lines += [
+        f"  {name:<34}{row['equal']:>7} of {row['total']}" for name, row in figures.items() if "equal" in row
+    ]
     lines += [
         "",
         "2. bfloat16, greedy: identical answers; where the others first differ and by how many logits the",
@@ -229,7 +231,7 @@ def _table(figures: dict[str, Any]) -> str:
         "",
     ]
     for name, row in figures["bfloat16"].items():
-        line = f"  {name:<34}{row['equal']:>7} of {row['total']}"
+        line = f"  {name:<34}{row['identical']:>7} of {row['answers']}"
         if margins := row["margin"]:
             first = float(np.median(row["first_divergence"]))
             line += f"   token {first:.0f}, margin {np.median(margins):.3f}, {max(margins):.3f}"

@@ -294,7 +294,8 @@ def _draw(figures: dict[str, Any]) -> Figure:
     (warm, hits), (depth, trust) = figure.subplots(2, 2)
     warm.plot(np.arange(len(figures["warm_up"])) * _STEP, figures["warm_up"], marker=".")
     warm.set(xlabel="responses so far", ylabel="tokens a pass", title="warm-up", ylim=(0, None))
-    hits.plot(figures["hit_rate_by_position"])
+    # The last token that fits is never asked for: a pass gives one for nothing.
+    hits.plot(figures["hit_rate_by_position"][:-1])
     hits.set(xlabel="position in the response", ylabel="hit rate", title="token foreseen", ylim=(0, 1))
     for source, row in figures["sources"].items():
         rate = np.divide(row["accepted"], np.maximum(1, row["drafted"]))

@@ -83,8 +83,8 @@ class _Stream:
 class PrefillHiddenDecoder:
     """Reads windows while they are open and captions them once they close; owns the draft's thread.
 
-    `stream_frame`, `caption`, `ask` and `close` take turns, so they belong to one thread;
-    `stream_event_image` may be called from another. With an empty policy it is the target alone.
+    `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
+    `stream_event_image` never waits. With an empty policy it is the target alone.
     """
 
     def __init__(
@@ -96,7 +96,6 @@ class PrefillHiddenDecoder:
     ) -> None:
         self.pair, self.policy, self._limit, self._sampling = pair, policy, max_new_tokens, sampling
         self._event_images = pair.event_images
-        # Its methods are one thread's; where a second one comes, it waits.
         self._turn = threading.RLock()
         self._generator = sampling.generator() if sampling else torch.Generator()
         self._features = FrameFeatures(pair)
@@ -184,15 +183,13 @@ class PrefillHiddenDecoder:
         Raises:
             InputError: no window with frames was captioned yet.
         """
-        stream, self._last = self._last, None
-        if stream is None:
-            raise InputError(
-                "there is no window to ask about yet: ask once a caption of frames has been given"
-            )
-        with torch.inference_mode():
+        with self._turn, torch.inference_mode():
+            stream, self._last = self._last, None
+            if stream is None:
+                raise InputError("there is no window to ask about yet: ask once one has been captioned")
             caption = self._answer(stream, question, trace, None, None, cancel, None)
-        self._last = stream
-        return caption
+            self._last = stream
+            return caption
 
     @torch.inference_mode()
     def measure(self) -> VerifyCost:
