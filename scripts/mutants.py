@@ -120,7 +120,9 @@ def _shown(text: str) -> str:
 
 
 def _first_failure(folder: Path) -> str | None:
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", "60"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", "40"]
+    # A loop without end is ended with its process.
+    options += ["--timeout-method", "thread"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *TESTS],
         cwd=folder,
@@ -131,7 +133,7 @@ def _first_failure(folder: Path) -> str | None:
     if run.returncode == 0:
         return None
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return f"`{failed[0].split('::')[-1].split(' - ')[0]}`" if failed else "a crash of the tests"
+    return f"`{failed[0].split('::')[-1].split(' - ')[0]}`" if failed else "tests that hang"
 
 
 if __name__ == "__main__":

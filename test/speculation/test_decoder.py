@@ -318,13 +318,13 @@ def test_the_event_draft_is_written_before_the_window_closes(
 def test_a_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, two = EventDraft._append, threading.Event()
+    append, two, stop = EventDraft._append, threading.Event(), decoder._stream(0).stop
 
     def slowly(self: EventDraft, *args: object) -> None:
         append(self, *args)  # type: ignore[arg-type]
         if len(self.tokens) == 2:
             two.set()
-            time.sleep(0.05)
+            assert stop.wait(20)
 
     monkeypatch.setattr(EventDraft, "_append", slowly)
     seen: list[Context] = []
