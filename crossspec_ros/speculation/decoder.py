@@ -102,6 +102,7 @@ class PrefillHiddenDecoder:
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
         self._streams_lock = threading.Lock()
         self._last: _Stream | None = None
+        self._lesson: Outcome | None = None
         self._draft_thread = ThreadPoolExecutor(1, "draft")
         self.at_close: Callable[[], object] = lambda: None
         """What remains to be done when the decoder closes."""
@@ -110,6 +111,7 @@ class PrefillHiddenDecoder:
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
         """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index`."""
         with self._turn:
+            self._learn()
             stream = self._stream(index)
             session = stream.session or TargetSession(self.pair, self._features, stream.trace)
             # Should it fail half way, the window is read anew when it closes.
@@ -208,6 +210,7 @@ class PrefillHiddenDecoder:
         self._stop_drafts()
         self._draft_thread.shutdown()
         with self._turn:
+            self._learn()
             self.at_close()
 
     def _stream(self, index: int) -> _Stream:
@@ -257,6 +260,7 @@ class PrefillHiddenDecoder:
         accepted: Counter[str] = Counter()
         tokens: list[int] = []
         late, ended = False, False
+        self._learn()
         session.append_prompt(question)
         while not ended:
             context = _context(question, session, draft, tuple(tokens))
@@ -276,16 +280,24 @@ class PrefillHiddenDecoder:
             ended = new[-1] == self.pair.eos_id or len(tokens) >= self._limit
             late = not ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
             # As far as a late caption goes it is right, and the memory must not stay empty for being late.
-            self.policy.observe(Outcome(context, tree, path, tuple(new), ended or late))
+            self._lesson = Outcome(context, tree, path, tuple(new), ended or late)
             if on_words:
                 on_words(self._text(tokens))
             if late or (cancel is not None and cancel.is_set()):
                 break
-            if between and not ended:
-                between()
+            if not ended:
+                self._learn()
+                if between:
+                    between()
         return Caption(
             self._text(tokens), tuple(tokens), "target", session.passes - passes, drafted, accepted, late
         )
+
+    def _learn(self) -> None:
+        """What became of the last pass; nobody waits for that of a caption's last one."""
+        lesson, self._lesson = self._lesson, None
+        if lesson is not None:
+            self.policy.observe(lesson)
 
     def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
         if self._sampling is None:

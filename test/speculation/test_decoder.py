@@ -408,7 +408,13 @@ def test_a_late_caption_is_learned_as_far_as_it_goes(
     guess = Guess(lambda context: chain([]))
     decoder.policy = Policy((guess,), None)
     decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=0)
+    assert guess.outcomes == []  # nobody waits for it
+    decoder.stream_frame(1, windows[1].frames[0])
     assert [outcome.ended for outcome in guess.outcomes] == [True]
+    decoder.caption(windows[1], QUESTION, Trace(), deadline_ns=0)
+    decoder.caption(windows[2], QUESTION, Trace(), deadline_ns=0)
+    decoder.close()
+    assert [outcome.ended for outcome in guess.outcomes] == [True] * 3
 
 
 def test_a_draft_that_has_not_begun_at_the_close_never_does(
