@@ -69,6 +69,10 @@ MUTANTS = {
         ("self._cache.keep(self._prefix)", "pass"),
         ("self._prefix = self._cache.length + self.unread", "self._prefix = self._cache.length"),
     ],
+    "speculation/policy.py": [
+        (".cut(left - 1)", ".cut(left)"),
+        (".cut(left - 1)", ""),
+    ],
     "vlm/kv_buffer.py": [
         ("if list(moved) != list(range(length, end)):", "if False:"),
         ("for buffer in (layer.keys, layer.values):", "for buffer in (layer.keys,):"),
@@ -81,11 +85,10 @@ MUTANTS = {
         ("room[:, :, :used] = buffer[:, :, :used]", "pass"),
     ],
     "speculation/decoder.py": [
-        ("new[: new.index(self._pair.eos_id) + 1]", "new[: new.index(self._pair.eos_id)]"),
-        ("list(new[: self._limit - written])", "list(new)"),
+        ("new[: new.index(self.pair.eos_id) + 1]", "new[: new.index(self.pair.eos_id)]"),
         ("session.commit(path, following)", "session.commit(path[:-1], following)"),
         ("for node in path), following]", "for node in path)] or [following]"),
-        ("session.frames != frames[: len(session.frames)]", "False"),
+        ("not _begins_with(window.frames, session.frames)", "False"),
         ("window.frames[len(session.frames) :]", "window.frames"),
     ],
 }

@@ -271,7 +271,7 @@ class PrefillHiddenDecoder:
             with trace.span(_pass_name(session, session.passes - passes, tree)):
                 path, following = self._choose(tree, session.verify(tree))
             self.policy.observe_pass(unread + len(tree), time.perf_counter() - started)
-            new = self._cut([*(tree.token_ids[node] for node in path), following], len(tokens))
+            new = self._cut([*(tree.token_ids[node] for node in path), following])
             session.commit(path, following)
             trace.mark("first_token")
             tokens += new
@@ -304,9 +304,8 @@ class PrefillHiddenDecoder:
             return greedy_path(tree, logits.argmax(-1).tolist())
         return sample_path(tree, self._sampling.probs(logits), {}, self._generator)
 
-    def _cut(self, new: Sequence[int], written: int) -> list[int]:
-        """What a pass adds, up to the end of sequence and the length limit."""
-        new = list(new[: self._limit - written])
+    def _cut(self, new: list[int]) -> list[int]:
+        """What a pass adds, up to the end of sequence; the policy keeps to the length limit."""
         return new[: new.index(self.pair.eos_id) + 1] if self.pair.eos_id in new else new
 
     def _text(self, tokens: Sequence[int]) -> str:
