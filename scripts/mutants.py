@@ -63,7 +63,6 @@ MUTANTS = {
         ("verified = self._cache.length - self._nodes", "verified = self._cache.length - self._nodes - 1"),
         ("[verified + node for node in path]", "[verified + i for i in range(len(path))]"),
         ("[verified + node for node in path]", "[verified + node for node in path[:-1]]"),
-        ("        self._nodes = 0\n        self._unread", "        self._unread"),
         ("torch.tensor([next_token])", "torch.tensor([next_token + 1])"),
         ("        self._unread = self._unread[:0]\n        return", "        return"),
         ("self._cache.keep(self._prefix)", "pass"),

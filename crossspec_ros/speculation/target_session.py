@@ -84,7 +84,6 @@ class TargetSession:
         """Of the last tree keep the nodes of `path`, from the root down, and let `next_token` follow."""
         verified = self._cache.length - self._nodes
         self._cache.keep(verified, [verified + node for node in path])
-        self._nodes = 0
         self._unread = self._embed(torch.tensor([next_token]))
 
     def _read(self, tree: DraftTree) -> torch.Tensor:
