@@ -102,7 +102,8 @@ def _bench(subparsers: Subparsers) -> None:
 
     def add(name: str, purpose: str) -> argparse.ArgumentParser:
         bench = what.add_parser(name, help=purpose, description=purpose)
-        bench.set_defaults(handler=_lazily(f"crossspec_ros.bench.{name}:run"))
+        measure = _lazily(f"crossspec_ros.bench.{name}:run")
+        bench.set_defaults(handler=_checked(measure))
         return bench
 
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
@@ -125,6 +126,19 @@ def _bench(subparsers: Subparsers) -> None:
     figure.add_argument("--second", type=int, default=0, help="which second of it [0]")
     for bench in (captions, latency, lossless, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+
+
+def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
+    """Refuse an output in a folder that does not exist before the work, not after it."""
+
+    def call(args: argparse.Namespace) -> object:
+        for name in ("json", "plot", "out"):
+            path = getattr(args, name, None)
+            if path is not None and not path.parent.is_dir():
+                raise InputError(f"'{path}' cannot be written: name a file in a folder that exists")
+        return measure(args)
+
+    return call
 
 
 def _lazily(function: str) -> Callable[..., object]:

@@ -81,7 +81,7 @@ def _draw(
     for axes, image in zip(strip, small, strict=True):
         axes.imshow(image)
     strip[0].set_title("what the target sees", fontsize=8, loc="left")
-    strip[len(window.frames)].set_title("what the draft sees", fontsize=8, loc="left")
+    strip[len(window.frames)].set_title("what the draft sees (not the last)", fontsize=8, loc="left")
     words = figure.add_subplot(grid[2])
     words.text(
         0, 1, texts, va="top", fontsize=8, family="monospace", transform=words.transAxes, in_layout=False
@@ -93,5 +93,6 @@ def _draw(
     draw_timeline(end, trace)
     closed = trace.marks["closed"]
     end.set_xlim(-5, (max(span.end_ns for span in trace.spans) - closed) / 1e6 + 2)
-    end.set_xlabel("ms from the window's close")
+    whole.set_xlabel("")
+    end.set_xlabel("ms from the window's close", loc="left")
     figure.savefig(out, dpi=100)

@@ -148,7 +148,8 @@ def read_trace(path: Path) -> list[Response]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the trace '{path}' cannot be read ({error}): give a JSONL file") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(f"the trace '{path}' cannot be read ({reason}): give a JSONL file") from None
     responses = []
     for number, line in enumerate(lines, 1):
         try:
@@ -262,7 +263,7 @@ def _figures(
 
 def _table(figures: dict[str, Any]) -> str:
     lines = [
-        f"{figures['responses']} responses, every {figures['stride']}. of {figures['trace']}, at most "
+        f"{figures['responses']} responses of {figures['trace']} (stride {figures['stride']}), at most "
         f"{figures['nodes']} nodes a pass",
         "",
         f"mean acceptance length {figures['mean_acceptance_length']:.2f} tokens a pass, the target's own "

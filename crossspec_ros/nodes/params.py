@@ -106,11 +106,9 @@ PARAMS: dict[str, tuple[Param, ...]] = {
         Param(
             "deadline_s", 0.0, "time after its window at which a caption is cut short, 0 for none", 0.0, 60.0
         ),
-        Param(
-            "temperature", 0.0, "of sampling; 0 takes the likeliest token, as the tests compare", 0.0, 10.0
-        ),
+        Param("temperature", 0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0),
         Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0),
-        Param("seed", 0, "of sampling", 0, 2**31 - 1),
+        Param("seed", 0, "seed of sampling", 0, 2**31 - 1),
         Param("memory", "", "file that keeps the caption memory from session to session, empty for none"),
         Param("threads", 1, "CPU threads of each model", 1, 256),
         Param("autostart", True, "configure and activate without being told to"),

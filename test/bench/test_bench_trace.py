@@ -80,6 +80,15 @@ def test_numbers_that_measure_nothing_are_refused(
     assert f"{option} is 0" in capsys.readouterr().err
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "nowhere" / "out.json"
+    for command in (["trace", "missing.jsonl", "--json", str(out)], ["figure", str(out)]):
+        assert main(["bench", *command]) == 2
+        assert f"'{out}' cannot be written: name a file" in capsys.readouterr().err
+
+
 def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text('{"target_tokens": [1], "draft_tokens": [5, 32000, 6]}')
