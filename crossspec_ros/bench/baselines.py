@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify import greedy_path
+from crossspec_ros.speculation.verify import agreement, greedy_path
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.prompts import target_prompt
@@ -138,8 +137,7 @@ class _DraftAsYouGo:
         said = list(context.tokens)
         if said:
             # Forget what the target refused, and read at least its last token to know what follows.
-            pairs = zip(self._read, said[:-1], strict=False)
-            kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            kept = agreement(self._read, said[:-1])
             if kept < len(self._read):
                 self._cache.crop(kept - len(self._read))
             self._next = self._forward(self._embed(torch.tensor([said[kept:]])))
