@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MOST_PIXELS = 4096
+"""Largest width and height that is believed: what is drawn of the events takes room by them."""
+
 
 @dataclass(frozen=True)
 class EventBatch:
@@ -45,11 +48,47 @@ class EventBatch:
             *sizes.pop(),
         )
 
+    def contiguous(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """t, x, y and p for a compiled function, copied only where they are strided."""
+        return (
+            np.ascontiguousarray(self.t, np.int64),
+            np.ascontiguousarray(self.x, np.uint16),
+            np.ascontiguousarray(self.y, np.uint16),
+            np.ascontiguousarray(self.p, np.uint8),
+        )
+
     def __len__(self) -> int:
         return len(self.t)
 
     def __getitem__(self, which: slice | np.ndarray) -> EventBatch:
         return EventBatch(self.t[which], self.x[which], self.y[which], self.p[which], self.width, self.height)
+
+
+@dataclass(frozen=True)
+class Triggers:
+    """Edges on the sensor's trigger inputs, in the order in which they came.
+
+    `t` (N,) int64 us of the same clock as the stream's events, `channel` (N,) uint16, `p` (N,)
+    uint8 with 1 = rising.
+    """
+
+    t: np.ndarray
+    channel: np.ndarray
+    p: np.ndarray
+
+    @staticmethod
+    def concat(parts: Sequence[Triggers]) -> Triggers:
+        return Triggers(
+            np.concatenate([part.t for part in parts]),
+            np.concatenate([part.channel for part in parts]),
+            np.concatenate([part.p for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+
+NO_TRIGGERS = Triggers(np.empty(0, np.int64), np.empty(0, np.uint16), np.empty(0, np.uint8))
 
 
 def drop_outside(batch: EventBatch, damage: Counter[str]) -> EventBatch:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.batch import MOST_PIXELS, NO_TRIGGERS, EventBatch, drop_outside
 
 # A struct takes 13 bytes (x, y, sec, nsec, polarity); aligning the next one's x to 2 and its sec to 4 makes
 # them repeat every 16 bytes, but for the first x and y, which have no gap behind them:
@@ -28,6 +28,8 @@ class DvsDecoder:
     `t` is the events' ROS time in whole us. The sensor's size comes with each message.
     """
 
+    triggers = NO_TRIGGERS
+
     def __init__(self) -> None:
         self.damage: Counter[str] = Counter()
 
@@ -41,6 +43,9 @@ class DvsDecoder:
         whole = min(count, max(0, len(data) - start + 16 - _LAST_ROW) // 16)
         if whole < count:
             self.damage["torn_messages"] += 1
+        if max(width, height) > MOST_PIXELS:
+            self.damage["impossible_sizes"] += 1
+            return EventBatch.empty(0, 0)
         if not whole:
             return EventBatch.empty(width, height)
         body = data[start : start + whole * 16].ljust(whole * 16, b"\0")

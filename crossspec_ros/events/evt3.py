@@ -3,113 +3,176 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from typing import Any
 
-import evt3
 import numpy as np
+from numba import njit
 
-from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, WORDS, X_MASK, unpack
+from crossspec_ros.events.splice import Payload, Splice
 
-ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8, TIME_LOW, TIME_HIGH = 0x0, 0x2, 0x3, 0x4, 0x5, 0x6, 0x8
+ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8 = 0x0, 0x2, 0x3, 0x4, 0x5
+TIME_LOW, TIME_HIGH, EXT_TRIGGER = 0x6, 0x8, 0xA
 _UNKNOWN = (0x1, 0x9, 0xB, 0xC, 0xD)
-# What a sensor tells about itself, in words that no decoder of events needs.
-_MONITORING = (0x7, 0xE, 0xF)
 
 ROLLOVER_US = 1 << 24
 # TIME_HIGH goes back a little now and then; only a fall by more than this means that the 24 bits wrapped.
 ROLLOVER_FALL = 10
-# From here on the library sees the wrap itself.
-_LIBRARY_FALL = 4085
+
+# What a stream's state holds: times in us, with the rollovers; row, base and polarity of the words to come.
+_NOW, _HIGH, _ROW, _BASE, _POLARITY, _HAS_HIGH, _HAS_TIME, _STATE = range(8)
+_MOST_WORDS = 1 << 15
+"""Decoded at once, so that the room for what they may hold stays small."""
+
+
+@njit("int64(int64, int64)", cache=True, nogil=True)
+def _next_high(high: int, word: int) -> int:
+    """The time that a TIME_HIGH word sets: its 12 bits over the rollovers so far."""
+    value = word & 0xFFF
+    wrapped = value < (high >> 12 & 0xFFF) - ROLLOVER_FALL
+    return ((high >> 24) + wrapped) << 24 | value << 12
+
+
+@njit(f"UniTuple(int64, 2)({WORDS}, int64[::1])", cache=True, nogil=True)
+def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
+    """Where the first valid time ends, and how many words before it tell nothing."""
+    useless = 0
+    for i in range(words.size):
+        word: Any = np.int64(words[i])
+        kind = word >> 12
+        if kind == TIME_HIGH:
+            state[_HIGH] = _next_high(state[_HIGH], word)
+            state[_HAS_HIGH] = 1
+        elif kind == TIME_LOW and state[_HAS_HIGH]:
+            state[_NOW] = state[_HIGH] | word & 0xFFF
+            state[_HAS_TIME] = 1
+            return i + 1, useless
+        else:
+            useless += 1
+    return words.size, useless
+
+
+@njit(
+    f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64[::1], int64[::1])", cache=True, nogil=True
+)
+def _decode(
+    words: np.ndarray, state: np.ndarray, width: int, height: int, events: np.ndarray, edges: np.ndarray
+) -> tuple[int, int, int, int, int]:
+    """Fill `events` and `edges` (of triggers), packed; counts of both, and of what cannot be used."""
+    now, high, row = state[_NOW], state[_HIGH], state[_ROW]
+    base, polarity = state[_BASE], state[_POLARITY]
+    start = now
+    # Unsigned, so that no index is checked for being negative.
+    count: Any = np.uint64(0)
+    edge_count: Any = np.uint64(0)
+    outside = unknown = monitoring = 0
+    place = row << ROW_SHIFT
+    is_row = row < height
+    for i in range(words.size):
+        word: Any = np.int64(words[i])
+        kind = word >> 12
+        if kind == ADDR_X:
+            inside = ((word & X_MASK) < width) & is_row
+            events[count] = place | word & 0xFFF
+            count += np.uint64(inside)
+            outside += 1 - inside
+        elif kind == ADDR_Y:
+            row = word & X_MASK
+            is_row = row < height
+            place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
+        elif kind == TIME_LOW:
+            now = high | word & 0xFFF
+            place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
+        elif kind == TIME_HIGH:
+            high = now = _next_high(high, word)
+            place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
+        elif kind == VECT_BASE_X:
+            base = word & X_MASK
+            polarity = word & POLARITY_BIT
+        elif kind in (VECT_12, VECT_8):
+            mask = word & (0xFFF if kind == VECT_12 else 0xFF)
+            room = min(max(width - base, 0), 12) if is_row else 0
+            for bit in range(room, 12):
+                outside += mask >> bit & 1
+            mask &= (1 << room) - 1
+            # Every bit is written and only those that are set are kept: nothing to guess wrong.
+            first = place | polarity | base & X_MASK
+            for bit in range(12):
+                events[count] = first + bit
+                count += np.uint64(mask >> bit & 1)
+            base = (base + (12 if kind == VECT_12 else 8)) & 0xFFFF
+        elif kind == EXT_TRIGGER:
+            edges[edge_count] = (now - start) << TIME_SHIFT | word & 0xFFF
+            edge_count += np.uint64(1)
+        elif kind == 0x7 or kind >= 0xE:
+            # What a sensor tells about itself.
+            monitoring += 1
+        else:
+            unknown += 1
+    state[_NOW], state[_HIGH], state[_ROW] = now, high, row
+    state[_BASE], state[_POLARITY] = base, polarity
+    return int(count), int(edge_count), outside, unknown, monitoring
 
 
 class Evt3Decoder:
-    """Decodes `evt3` packets with the `evt3` library to what event_camera_codecs' evt3_decoder.h yields.
+    """Decodes `evt3` packets as event_camera_codecs' evt3_decoder.h does; words it cannot read are skipped.
 
-    `t` is the sensor's time in us, unwrapped; `time_base` means nothing in this encoding. Three things are
-    added to the library: time is valid only after a TIME_HIGH and then a TIME_LOW, a wrap is seen also when
-    the stream paused across it, and events outside the sensor are dropped. One of its ways is kept: TIME_HIGH
-    sets the low bits to 0, as in Prophesee's OpenEB; sensors send a TIME_LOW before the next event anyway.
+    `t` is the sensor's time in us, unwrapped; `time_base` means nothing in this encoding. Unlike upstream,
+    TIME_HIGH sets the low bits to 0, as in Prophesee's OpenEB, so that time does not jump ahead for a moment;
+    sensors send a TIME_LOW before the next event anyway.
     """
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self.damage: Counter[str] = Counter()
-        self._library = evt3.Decoder()
-        self._half_word = b""
-        self._has_time = False
-        self._early_high: np.ndarray = np.empty(0, "<u2")
-        self._last_high: np.ndarray = np.empty(0, "<i2")
-        self._missed_us = 0
+        self._splice = Splice(np.dtype("<u2"), _count_unknown, self.damage)
+        self._state = np.zeros(_STATE, np.int64)
+        # A vector word is written whole, whatever it holds.
+        self._events = np.empty(12 * _MOST_WORDS + 12, np.int64)
+        self._edges = np.empty(_MOST_WORDS, np.int64)
+        self._found: list[tuple[int, np.ndarray]] = []
 
-    def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
-        words = np.frombuffer(self._join_half_word(bytes(payload)), "<u2")
-        tally = _tally(words)
-        self._count("unknown_words", sum(tally[kind] for kind in _UNKNOWN))
-        self._count("monitoring_words", sum(tally[kind] for kind in _MONITORING))
-        if not self._has_time:
-            words = self._from_first_time(words)
-        pieces = [self._feed(piece) for piece in self._split_at_missed_wraps(words)]
-        return drop_outside(EventBatch.concat(pieces), self.damage)
+    @property
+    def triggers(self) -> Triggers:
+        return (
+            Triggers.concat([_unpack_edges(*found) for found in self._found]) if self._found else NO_TRIGGERS
+        )
+
+    def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        words = self._splice.words(payload)
+        self._found.clear()
+        if not self._state[_HAS_TIME]:
+            start, useless = _find_time(words, self._state)
+            self._count("words_before_time", useless)
+            words = words[start:]
+        if len(words) <= _MOST_WORDS:
+            return self._decode_block(words)
+        blocks = range(0, len(words), _MOST_WORDS)
+        return EventBatch.concat([self._decode_block(words[i : i + _MOST_WORDS]) for i in blocks])
+
+    def _decode_block(self, words: np.ndarray) -> EventBatch:
+        start_us = int(self._state[_NOW])
+        count, edges, outside, unknown, monitoring = _decode(
+            words, self._state, min(self.width, X_MASK + 1), self.height, self._events, self._edges
+        )
+        self._count("events_outside_sensor", outside)
+        self._count("unknown_words", unknown)
+        self._count("monitoring_words", monitoring)
+        if edges:
+            # Made sense of when somebody asks.
+            self._found.append((start_us, self._edges[:edges].copy()))
+        return unpack(self._events, count, start_us, self.width, self.height)
 
     def _count(self, kind: str, number: int) -> None:
         if number:
             self.damage[kind] += number
 
-    def _join_half_word(self, data: bytes) -> bytes:
-        """Whole words, with the half one that the last packet ended in, unless that packet was truncated.
 
-        A stream that was cut in mid-word goes on with the other half, a driver's next packet starts with a
-        whole word. The wrong reading is full of unknown words; when both are as good, the length decides.
-        """
-        half, joined = self._half_word, self._half_word + data
-        if half and data:
-            unknown = [_tally(np.frombuffer(read, "<u2", len(read) // 2)) for read in (joined, data)]
-            surplus = sum(unknown[0][kind] - unknown[1][kind] for kind in _UNKNOWN)
-            if surplus > 0 or (surplus == 0 and len(data) % 2 == 0):
-                self._count("torn_words", 1)
-                joined = data
-        end = len(joined) // 2 * 2
-        self._half_word = joined[end:]
-        return joined[:end]
-
-    def _from_first_time(self, words: np.ndarray) -> np.ndarray:
-        """The words from the first valid time on; of those before it only the latest TIME_HIGH is kept."""
-        words = np.concatenate([self._early_high, words])
-        highs = np.flatnonzero(words >> 12 == TIME_HIGH)
-        lows = np.flatnonzero(words >> 12 == TIME_LOW)
-        lows = lows[lows > highs[0]] if len(highs) else lows[:0]
-        start = int(lows[0]) if len(lows) else len(words)
-        highs = highs[highs < start]
-        self._early_high = words[highs[-1:]]
-        self._has_time = len(lows) > 0
-        self._count("words_before_time", start - len(highs[-1:]))
-        return np.concatenate([self._early_high, words[start:]]) if self._has_time else words[:0]
-
-    def _split_at_missed_wraps(self, words: np.ndarray) -> Iterator[np.ndarray]:
-        """The words in pieces, each but the first starting where time wraps unseen by the library."""
-        is_high = words >> 12 == TIME_HIGH
-        # The type bits are the same in all of them, so that differences need no mask.
-        highs = np.concatenate([self._last_high, words[is_high].view("<i2")])
-        self._last_high = highs[-1:]
-        fall = highs[:-1] - highs[1:]
-        is_missed = (fall > ROLLOVER_FALL) & (fall < _LIBRARY_FALL)
-        start = 0
-        if is_missed.any():
-            # The first of `highs` is the last packet's; without one, the first has no fall.
-            for wrap in np.flatnonzero(is_high)[-len(fall) :][is_missed].tolist():
-                yield words[start:wrap]
-                start = wrap
-                self._missed_us += ROLLOVER_US
-        yield words[start:]
-
-    def _feed(self, words: np.ndarray) -> EventBatch:
-        events = self._library.feed(words.tobytes())
-        t = events.t.view(np.int64)
-        if self._missed_us:
-            t = t + self._missed_us
-        return EventBatch(t, events.x, events.y, events.p, self.width, self.height)
+def _count_unknown(words: np.ndarray) -> int:
+    return int(np.isin(words >> 12, _UNKNOWN).sum())
 
 
-def _tally(words: np.ndarray) -> list[int]:
-    """How many words there are of each of the 16 types."""
-    return np.bincount(words >> 12, minlength=16).tolist()
+def _unpack_edges(start_us: int, packed: np.ndarray) -> Triggers:
+    channel, edge = packed >> 8 & 0xF, packed & 1
+    return Triggers(start_us + (packed >> TIME_SHIFT), channel.astype(np.uint16), edge.astype(np.uint8))

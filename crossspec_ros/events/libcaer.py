@@ -6,9 +6,10 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, drop_outside
+from crossspec_ros.events.splice import Payload, Splice
 
-# data: bit 1 polarity, bits 2-16 y, bits 17-31 x; us: 31 bits over time_base.
+# data: bit 0 is set in valid events, bit 1 polarity, bits 2-16 y, bits 17-31 x; us: 31 bits over time_base.
 _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
 _ROLLOVER_US = 1 << 31
 
@@ -21,23 +22,29 @@ class LibcaerDecoder:
     because times go back a little under load.
     """
 
+    triggers = NO_TRIGGERS
+
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self.damage: Counter[str] = Counter()
+        self._splice = Splice(_EVENT, self._count_impossible, self.damage)
 
-    def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
-        count, torn = divmod(len(payload), _EVENT.itemsize)
-        if torn:
-            self.damage["torn_events"] += 1
-        events = np.frombuffer(payload, _EVENT, count)
+    def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        events = self._splice.words(payload)
         t = events["us"].astype(np.int64)
         wraps = t[1:] - t[:-1] < -_ROLLOVER_US // 2
         if wraps.any():
             t[1:] += np.cumsum(wraps) * _ROLLOVER_US
         t += time_base // 1000
-        data = events["data"]
-        x, y, p = data >> 17, (data >> 2) & np.uint32(0x7FFF), (data >> 1) & np.uint32(1)
-        batch = EventBatch(
-            t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), self.width, self.height
-        )
-        return drop_outside(batch, self.damage)
+        x, y, p = _fields(events["data"])
+        return drop_outside(EventBatch(t, x, y, p, self.width, self.height), self.damage)
+
+    def _count_impossible(self, events: np.ndarray) -> int:
+        x, y, _ = _fields(events["data"])
+        is_valid = events["data"] & 1 == 1
+        return int(np.sum((x >= self.width) | (y >= self.height) | ~is_valid))
+
+
+def _fields(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    y, p = data >> 2 & np.uint32(0x7FFF), data >> 1 & np.uint32(1)
+    return (data >> 17).astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8)

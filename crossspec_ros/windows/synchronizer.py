@@ -40,12 +40,16 @@ class EventImageReady:
 
 @dataclass(frozen=True)
 class WindowClosed:
-    """Nothing more will come for the window ending at `end_ns`, which had so many images and events."""
+    """Nothing more will come for the window ending at `end_ns`, which had so many images and events.
+
+    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers.
+    """
 
     end_ns: int
     frames: int
     event_images: int
     events: int
+    lost_packets: int = 0
 
 
 Update = FrameReady | EventImageReady | WindowClosed

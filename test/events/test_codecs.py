@@ -4,17 +4,20 @@ import struct
 
 import numpy as np
 import pytest
-from event_samples import assert_equal, batch_of, batches
+from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.libcaer import LibcaerDecoder
+from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
 from crossspec_ros.events.messages import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.mono import MonoDecoder
+from crossspec_ros.events.trigger import TriggerDecoder
 
 
 def mono(batch, time_base=0) -> bytes:
@@ -36,8 +39,16 @@ def test_the_registry_knows_the_encodings():
     assert isinstance(make_decoder("evt3", 640, 480), Evt3Decoder)
     assert isinstance(make_decoder("mono", 640, 480), MonoDecoder)
     assert isinstance(make_decoder("libcaer", 640, 480), LibcaerDecoder)
-    with pytest.raises(InputError, match=r"'evt4' is unknown.* evt3, libcaer, mono"):
+    assert isinstance(make_decoder("libcaer_cmp", 640, 480), LibcaerCmpDecoder)
+    assert isinstance(make_decoder("trigger", 0, 0), TriggerDecoder)
+    with pytest.raises(InputError, match=r"'evt4' is unknown.* evt3, libcaer, libcaer_cmp, mono, trigger"):
         make_decoder("evt4", 640, 480)
+
+
+@pytest.mark.parametrize("size", [(0, 480), (640, 0), (4097, 480), (640, 2**32 - 1)])
+def test_sizes_that_no_sensor_has_are_refused(size):
+    with pytest.raises(InputError, match=f"gives its sensor {size[0]}x{size[1]} pixels"):
+        make_decoder("mono", *size)
 
 
 @given(batches(start=st.integers(0, 1000)), st.integers(0, 10**6))
@@ -69,14 +80,30 @@ def test_libcaer_wraps_within_a_packet_but_small_steps_back_are_none():
 @pytest.mark.parametrize(("decoder", "encode"), [(MonoDecoder, mono), (LibcaerDecoder, libcaer)])
 def test_damage_is_counted(decoder, encode):
     small = decoder(100, 50)
-    batch = small.decode(encode(batch_of([1, 2, 3], [99, 100, 1], [49, 1, 50], [0, 1, 1])) + b"torn")
-    assert_equal(batch, batch_of([1], [99], [49], [0]))
-    assert small.damage == {"events_outside_sensor": 2, "torn_events": 1}
+    inside = random_batch(100, width=100, height=50)
+    outside = batch_of([20_000, 20_001], [100, 1], [1, 50], [0, 1])
+    data = encode(inside) + encode(outside)
+    for _ in range(2):
+        assert_equal(small.decode(data + b"torn"), inside)
+    assert_equal(small.decode(data), inside)
+    assert small.damage == {"events_outside_sensor": 6, "torn_words": 2}
+
+
+@given(st.data())
+@pytest.mark.parametrize(("decoder", "encode"), [(MonoDecoder, mono), (LibcaerDecoder, libcaer)])
+def test_a_packet_cut_in_mid_event_goes_on(decoder, encode, data):
+    stream = encode(random_batch(200))
+    cut = data.draw(st.integers(0, len(stream)).filter(lambda cut: cut % 8))
+    split = decoder(640, 480)
+    parts = [split.decode(stream[:cut]), split.decode(stream[cut:])]
+    assert_equal(EventBatch.concat(parts), random_batch(200))
+    assert not split.damage
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**64 - 1), st.sampled_from(((640, 480), (0, 0), (70_000, 1))))
 def test_no_bytes_break_them(data, time_base, size):
-    for decoder in (MonoDecoder(*size), LibcaerDecoder(*size), DvsDecoder()):
+    decoders = (MonoDecoder(*size), LibcaerDecoder(*size), LibcaerCmpDecoder(*size), DvsDecoder())
+    for decoder in decoders:
         batch = decoder.decode(memoryview(data), time_base)
         assert np.all(batch.x < batch.width) and np.all(batch.y < batch.height)
 
@@ -126,3 +153,22 @@ def test_a_truncated_dvs_message_yields_its_whole_events(batch, data):
     part = decoder.decode(whole[:cut])
     assert_equal(part, batch[: len(part)])
     assert decoder.damage == {"torn_messages": 1}
+
+
+def test_a_dvs_sensor_of_impossible_size_is_no_sensor():
+    decoder = DvsDecoder()
+    data = bytearray(encode_dvs(batch_of([1], [2], [3], [1]), 0))
+    data[len(data) - 13 - 9] = 1  # height + 65536
+    assert len(decoder.decode(bytes(data))) == 0
+    assert decoder.damage == {"impossible_sizes": 1}
+
+
+def test_triggers_are_no_events():
+    edges = ((0, 0, 1), (1999, 3, 0), (2**32 - 1, 2**15 - 1, 1))
+    data = b"".join(struct.pack("<Q", p << 63 | channel << 48 | dt) for dt, channel, p in edges)
+    decoder = TriggerDecoder(640, 480)
+    assert len(decoder.decode(data[:13], 10_001)) == 0
+    assert decoder.triggers.t.tolist() == [10]
+    decoder.decode(data[13:], 10_001)
+    assert decoder.triggers.t.tolist() == [12, 4_294_977]
+    assert (decoder.triggers.channel.tolist(), decoder.triggers.p.tolist()) == ([3, 32_767], [0, 1])

@@ -33,7 +33,7 @@ def reference(data: bytes) -> EventBatch:
     for word in np.frombuffer(data, "<u2").tolist():
         kind, value = word >> 12, word & 0xFFF
         if kind == 0x8:
-            rollovers += has_high and value < high - 10 and has_time
+            rollovers += value < high - 10
             high, low, has_high = value, 0, True
         elif kind == 0x6:
             low, has_time = value, has_time or has_high
