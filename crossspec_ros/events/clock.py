@@ -8,15 +8,25 @@ import numpy as np
 
 ALPHA = 0.01
 JUMP_NS = 500_000_000
+# A host that catches up gets packets whose offsets shrink; the offset of a clock that was set stays.
+_STEADY_NS = 100_000_000
+_STEADY_US = 1_000_000
+# Sensors count 24 bits of us. A decoder that hears nothing for longer misses a wrap.
+_WRAP_NS = (1 << 24) * 1000
+# Tight, so that few resets pass for wraps.
+_WRAP_JITTER_NS = 50_000_000
 
 
 class SensorClock:
     """Tracks how far ROS time is ahead of the sensor's clock.
 
     A packet's stamp is when its host received it, so each packet tells the offset with the jitter of its
-    transport; an exponential average (alpha 0.01, the custom of the ROS event camera tools) smooths it. When
-    the offset jumps by more than half a second, because a clock was reset or a recording starts over, the
-    average starts anew; `counts["clock_jumps"]` says how often.
+    transport; an exponential average (alpha 0.01, the custom of the ROS event camera tools) smooths it. An
+    offset that is off by more than half a second is counted in `counts` as one of
+    - `missed_wraps`: whole wraps of a 24-bit clock, which are made good;
+    - `late_packets`: the sensor's own time went on, so that only the stamp is odd, and tells nothing;
+    - `clock_jumps`: the sensor's time jumped, or the host's clock has been another one for a second; the
+      average starts anew.
     """
 
     def __init__(self) -> None:
@@ -24,17 +34,40 @@ class SensorClock:
         # The offset is an exact integer plus a small float, so that exact stamps map exactly.
         self._anchor_ns: int | None = None
         self._drift_ns = 0.0
+        self._last_us = 0
+        self._odd_ns, self._odd_since_us = 0, 0
 
     def to_ros_ns(self, batch_t_us: np.ndarray, stamp_ns: int) -> np.ndarray:
         """Map one packet's event times (N,) in us, stamped `stamp_ns`, to (N,) int64 ns of ROS time."""
         if not len(batch_t_us):
             return np.empty(0, np.int64)
         first_us = int(batch_t_us[0])
-        offset_ns = stamp_ns - first_us * 1000
-        if self._anchor_ns is not None and abs(offset_ns - self._anchor_ns - self._drift_ns) <= JUMP_NS:
-            self._drift_ns += ALPHA * (offset_ns - self._anchor_ns - self._drift_ns)
-        else:
-            self.counts["clock_jumps"] += self._anchor_ns is not None
-            self._anchor_ns, self._drift_ns = offset_ns, 0.0
-        first_ns = first_us * 1000 + self._anchor_ns + round(self._drift_ns)
+        anchor_ns = self._follow(first_us, stamp_ns - first_us * 1000)
+        self._last_us = int(batch_t_us[-1])
+        first_ns = first_us * 1000 + anchor_ns + round(self._drift_ns)
         return (batch_t_us - first_us) * 1000 + first_ns
+
+    def _follow(self, first_us: int, offset_ns: int) -> int:
+        """Learn the offset of one packet; returns the anchor."""
+        if self._anchor_ns is None:
+            self._anchor_ns = offset_ns
+            return self._anchor_ns
+        error_ns = offset_ns - self._anchor_ns - self._drift_ns
+        wraps = round(error_ns / _WRAP_NS)
+        if abs(error_ns - wraps * _WRAP_NS) <= (_WRAP_JITTER_NS if wraps else JUMP_NS):
+            self.counts["missed_wraps"] += abs(wraps)
+            self._anchor_ns += wraps * _WRAP_NS
+            self._drift_ns += ALPHA * (error_ns - wraps * _WRAP_NS)
+        elif self._is_only_late(first_us, offset_ns):
+            self.counts["late_packets"] += 1
+        else:
+            self.counts["clock_jumps"] += 1
+            self._anchor_ns, self._drift_ns = offset_ns, 0.0
+        return self._anchor_ns
+
+    def _is_only_late(self, first_us: int, offset_ns: int) -> bool:
+        if not 0 <= (first_us - self._last_us) * 1000 <= JUMP_NS:
+            return False
+        if abs(offset_ns - self._odd_ns) > _STEADY_NS:
+            self._odd_ns, self._odd_since_us = offset_ns, first_us
+        return 0 <= first_us - self._odd_since_us < _STEADY_US

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
 
 # Indexed by polarity; 2 stands for a pixel that no event reached.
 _PALETTE = np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)
+_CELLS = "Array(uint32, 1, 'C', readonly=True)"
+
+
+def cells(batch: EventBatch) -> np.ndarray:
+    """(N,) uint32, all that drawing needs of the events: twice the index of the pixel, plus the polarity."""
+    pixel = batch.y * np.uint32(batch.width) + batch.x
+    return np.asarray(pixel << 1 | batch.p, np.uint32)
+
+
+@njit(f"void(uint8[::1], {_CELLS})", cache=True, nogil=True)
+def _draw(last: np.ndarray, cells: np.ndarray) -> None:
+    for cell in cells:
+        # Compiled code would write anywhere.
+        if cell >> 1 < last.size:
+            last[cell >> 1] = cell & 1
+
+
+class Canvas:
+    """An event image that is drawn bit by bit; of a pixel it knows the polarity of the last event."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self._shape = (height, width)
+        self._last = np.full(height * width, 2, np.uint8)
+
+    def draw(self, cells: np.ndarray) -> None:
+        """Draw `cells` (N,) of a batch of the canvas's size, in their order."""
+        _draw(self._last, cells)
+
+    def image(self) -> np.ndarray:
+        """(H, W, 3) uint8 RGB: blue for polarity 0, red for 1, white where no event is."""
+        return _PALETTE[self._last].reshape(*self._shape, 3)
 
 
 def render(batch: EventBatch) -> np.ndarray:
-    """The batch as an RGB image (H, W, 3) uint8, white where no event is.
-
-    A pixel's last event colours it: blue for polarity 0, red for 1.
-    """
-    last = np.full(batch.height * batch.width, 2, np.uint8)
-    # numpy assigns in order, so that of several events on one pixel the last one stays.
-    last[batch.y.astype(np.intp) * batch.width + batch.x] = batch.p
-    return _PALETTE[last].reshape(batch.height, batch.width, 3)
+    """The batch as an RGB image (H, W, 3) uint8; a pixel's last event colours it."""
+    canvas = Canvas(batch.width, batch.height)
+    canvas.draw(cells(batch))
+    return canvas.image()
 
 
 def event_images(batch: EventBatch, k: int) -> list[tuple[np.ndarray, int]]:
@@ -30,10 +58,14 @@ def event_images(batch: EventBatch, k: int) -> list[tuple[np.ndarray, int]]:
     """
     if not len(batch):
         return []
-    size = len(batch) // k
-    stops = [size * (i + 1) for i in range(k - 1)] + [len(batch)]
+    stops = slice_stops(len(batch), k)
     starts = [0, *stops[:-1]]
     return [
         (render(batch[start:stop]), int(batch.t[max(stop, 1) - 1]) + 1)
         for start, stop in zip(starts, stops, strict=True)
     ]
+
+
+def slice_stops(count: int, k: int) -> list[int]:
+    """Where each of EventGPT's `k` slices of `count` events stops."""
+    return [count // k * i for i in range(1, k)] + [count]

@@ -10,14 +10,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import event_images, render
 from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.slices import REORDER_NS, CountSlices, TimeSlices, split
 
 EVENTS, FRAMES = "events", "frames"
 BY_COUNT, BY_TIME = "count", "time"
 LATENESS_NS = SECOND // 5
-REORDER_NS = SECOND // 200
-"""How far an event may be behind the latest of its stream and still be drawn, within a window."""
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
 
@@ -57,13 +55,12 @@ Update = FrameReady | EventImageReady | WindowClosed
 
 @dataclass
 class _Open:
-    """A window still being filled; events before `rendered_ns` are in its `images` event images already."""
+    """A window still being filled."""
 
-    rendered_ns: int
-    batches: list[EventBatch] = field(default_factory=list)
+    slices: TimeSlices | CountSlices
     slots: set[int] = field(default_factory=set)
     events: int = 0
-    images: int = 0
+    lost_packets: int = 0
 
 
 class Synchronizer:
@@ -97,37 +94,58 @@ class Synchronizer:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._before_jump: dict[str, int] = {}
 
-    def add_events(self, batch: EventBatch) -> Iterator[Update]:
-        """Take a batch whose `t` is ROS time in ns, not us.
+    def add_events(self, batch: EventBatch, lost_packets: int = 0) -> Iterator[Update]:
+        """Take a batch whose `t` is ROS time in ns, not us, and before which so many packets are missing.
 
         Raises InputError when the size changed; of such a batch only the time counts.
         """
         if not len(batch):
             return
-        middle = len(batch) // 2
-        near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= FORWARD_JUMP_NS
-        if not near.all():
-            self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
-            batch = batch[near]
-        if self._is_straggler(EVENTS, int(batch.t[0])):
+        batch = self._without_impossible_times(batch)
+        first_ns = int(batch.t[0])
+        if self._is_straggler(EVENTS, first_ns):
             self.counts["late_events"] += len(batch)
             return
-        yield from self._check_jump(EVENTS, int(batch.t[0]))
+        yield from self._check_jump(EVENTS, first_ns)
+        earliest_ns, latest_ns = int(batch.t.min()), int(batch.t.max())
         if error := self._check_size(EVENTS, (batch.width, batch.height)):
-            yield from self.advance(EVENTS, int(batch.t.max()))
+            yield from self.advance(EVENTS, latest_ns)
             raise error
-        indices = batch.t // self.grid.window_ns
-        for index in np.unique(indices):
-            inside = indices == index
-            window = self._window(int(index))
-            timely = inside & (batch.t >= window.rendered_ns) if window else np.zeros_like(inside)
-            if late := int(np.count_nonzero(inside) - np.count_nonzero(timely)):
-                self.counts["late_events"] += late
-            if window and timely.any():
-                part = batch if timely.all() else batch[timely]
-                window.batches.append(part)
-                window.events += len(part)
-        yield from self._pass(EVENTS, int(batch.t.max()))
+        self._attribute(lost_packets, first_ns)
+        index = self.grid.index(earliest_ns)
+        edges = [self.grid.start(i) for i in range(index, self.grid.index(latest_ns) + 2)]
+        for i, part in split(batch, edges):
+            self._fill(self._window(index + i), part)
+        yield from self._pass(EVENTS, latest_ns)
+
+    def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
+        if int(batch.t.max()) - int(batch.t.min()) <= FORWARD_JUMP_NS:
+            return batch
+        middle = len(batch) // 2
+        near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= FORWARD_JUMP_NS
+        self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
+        return batch[near]
+
+    def _fill(self, window: _Open | None, batch: EventBatch) -> None:
+        timely = batch[:0] if window is None else batch
+        if window and int(batch.t.min()) < window.slices.rendered_ns:
+            timely = batch[batch.t >= window.slices.rendered_ns]
+        if late := len(batch) - len(timely):
+            self.counts["late_events"] += late
+        if window and len(timely):
+            window.slices.add(timely)
+            window.events += len(timely)
+
+    def _attribute(self, lost_packets: int, until_ns: int) -> None:
+        """Share the packets that are missing up to a time among the windows since the one that came last."""
+        since_ns = min(self._passed.get(EVENTS, until_ns), until_ns)
+        shared = 0
+        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1 if lost_packets else 0):
+            stop_ns = min(self.grid.end(index), until_ns + 1)
+            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
+            if window := self._window(index):
+                window.lost_packets += share - shared
+            shared = share
 
     def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
@@ -172,7 +190,13 @@ class Synchronizer:
             return None
         if self._next is None or index < self._next:
             self._next = index
-        return self._open.setdefault(index, _Open(self.grid.start(index)))
+        if index not in self._open:
+            self._open[index] = self._empty(index)
+        return self._open[index]
+
+    def _empty(self, index: int) -> _Open:
+        kind = TimeSlices if self.slicing == BY_TIME else CountSlices
+        return _Open(kind(self.grid.start(index), self.grid.end(index), self.images))
 
     def _is_over(self, end_ns: int) -> bool:
         if not self._passed:
@@ -185,43 +209,23 @@ class Synchronizer:
         while self._next is not None and self._is_over(self.grid.end(self._next)):
             yield from self._close()
         # The event images need not wait for the frames.
-        for index in sorted(self._open):
-            yield from self._render(index, self._open[index], self._passed.get(EVENTS, 0))
+        for _, window in sorted(self._open.items()):
+            yield from self._render(window, self._passed.get(EVENTS, 0))
 
     def _close(self) -> Iterator[Update]:
         assert self._next is not None
         index, self._next = self._next, self._next + 1
-        window = self._open.pop(index, None) or _Open(self.grid.start(index))
-        yield from self._render(index, window, self.grid.end(index) + REORDER_NS)
-        yield WindowClosed(self.grid.end(index), len(window.slots), window.images, window.events)
+        window = self._open.pop(index, None) or self._empty(index)
+        end_ns = self.grid.end(index)
+        yield from self._render(window, end_ns + REORDER_NS)
+        yield WindowClosed(
+            end_ns, len(window.slots), window.slices.rendered, window.events, window.lost_packets
+        )
 
-    def _render(self, index: int, window: _Open, passed_ns: int) -> Iterator[Update]:
-        """The event images that are certain once all events before `passed_ns` are there."""
-        end = self.grid.end(index)
-        if self.slicing == BY_COUNT and window.events and passed_ns >= end > window.rendered_ns:
-            batch, window.rendered_ns = self._taken(window, end), end
-            first = self.grid.start(index) + 1
-            for image, stamp in event_images(batch, self.images):
-                window.images += 1
-                yield EventImageReady(min(max(int(stamp), first), end), image)
-        # Slices before the first event wait for it: without any there is no image.
-        while self.slicing == BY_TIME and window.events and window.images < self.images:
-            stop = self.grid.start(index) + (window.images + 1) * self.grid.window_ns // self.images
-            if stop + REORDER_NS > passed_ns:
-                return
-            batch, window.rendered_ns = self._taken(window, stop), stop
-            window.images += 1
-            yield EventImageReady(stop, render(batch))
-
-    def _taken(self, window: _Open, stop_ns: int) -> EventBatch:
-        """The window's events before `stop_ns` in order of time, which it need not hold any longer."""
-        batches = window.batches or [EventBatch.empty(*self._sizes[EVENTS])]
-        batch = EventBatch.concat(batches)
-        if np.any(batch.t[1:] < batch.t[:-1]):
-            batch = batch[np.argsort(batch.t, kind="stable")]
-        cut = int(np.searchsorted(batch.t, stop_ns))
-        window.batches = [batch[cut:]] if cut < len(batch) else []
-        return batch[:cut]
+    @staticmethod
+    def _render(window: _Open, passed_ns: int) -> Iterator[Update]:
+        for stamp_ns, image in window.slices.images(passed_ns):
+            yield EventImageReady(stamp_ns, image)
 
     def _check_jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         if not self._passed:

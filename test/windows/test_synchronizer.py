@@ -287,10 +287,33 @@ def test_events_of_an_impossible_time_are_dropped_and_the_others_are_taken(times
     assert synchronizer.counts == {"events_with_impossible_times": 1}
 
 
-def test_unsorted_events_are_sorted_before_they_are_drawn():
+def test_the_images_of_unsorted_events_have_stamps_in_order():
     def images(*times):
         updates = feed(Synchronizer(GRID), [(EVENTS, batch(*times)), (EVENTS, batch(1300))])
         return [u.stamp_ns for u in updates if isinstance(u, EventImageReady)]
 
     stamps = images(*[100, 300, 200, 500, 400] * 2)
     assert stamps == sorted(stamps) and len(stamps) == 5
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "shares"),
+    [(500, 510, [7, 0, 0]), (900, 1100, [3, 4, 0]), (600, 2400, [1, 4, 2]), (500, 499, [7, 0, 0])],
+)
+def test_lost_packets_are_shared_among_the_windows_they_are_missing_in(before_ms, after_ms, shares):
+    synchronizer = Synchronizer(GRID)
+    updates = feed(synchronizer, [(FRAMES, (0, frame())), (EVENTS, batch(before_ms))])
+    updates += synchronizer.add_events(batch(after_ms), lost_packets=7)
+    updates += feed(synchronizer, heartbeats(2400))
+    assert [u.lost_packets for u in updates if isinstance(u, WindowClosed)] == shares
+
+
+def test_packets_lost_before_the_first_or_in_a_jump_belong_to_the_window_that_follows():
+    synchronizer = Synchronizer(GRID)
+    updates = list(synchronizer.add_events(batch(100), lost_packets=3))
+    updates += list(synchronizer.add_events(batch(50_100), lost_packets=5))
+    updates += feed(synchronizer, heartbeats(50_100))
+    assert [(u.end_ns // SECOND, u.lost_packets) for u in updates if isinstance(u, WindowClosed)] == [
+        (1, 3),
+        (51, 5),
+    ]

@@ -1,0 +1,115 @@
+"""The event images of one window, drawn while its events come in: none of them is kept as an event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import Canvas, cells, slice_stops
+
+REORDER_NS = 5_000_000
+"""How far an event may be behind the latest of its stream and still be drawn, within a window."""
+
+Stamped = tuple[int, np.ndarray]
+
+
+class TimeSlices:
+    """`images` slices of equal time, each certain once the events have passed it; needs no room for events.
+
+    Of several events on one pixel the one that came last colours it. Before the first event there is no
+    image, so that a window without events has none.
+    """
+
+    def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
+        span = end_ns - start_ns
+        self._edges = [start_ns + i * span // images for i in range(images + 1)]
+        self._canvases: dict[int, Canvas] = {}
+        self._size: tuple[int, int] | None = None
+        self.rendered = 0
+
+    @property
+    def rendered_ns(self) -> int:
+        """Events before this come too late."""
+        return self._edges[self.rendered]
+
+    def add(self, batch: EventBatch) -> None:
+        """Take events of the window, `t` in ns of ROS time and none before `rendered_ns`."""
+        self._size = batch.width, batch.height
+        for index, part in split(batch, self._edges):
+            if index not in self._canvases:
+                self._canvases[index] = Canvas(*self._size)
+            self._canvases[index].draw(cells(part))
+
+    def images(self, passed_ns: int) -> Iterator[Stamped]:
+        """(end of its slice in ns, image) of each that is certain when all events before `passed_ns` came."""
+        while self._size and self.rendered < len(self._edges) - 1:
+            stop = self._edges[self.rendered + 1]
+            if stop + REORDER_NS > passed_ns:
+                return
+            canvas = self._canvases.pop(self.rendered, None) or Canvas(*self._size)
+            self.rendered += 1
+            yield stop, canvas.image()
+
+
+class CountSlices:
+    """`images` slices of equally many events, as EventGPT has them, known only at the window's end.
+
+    Until then an event takes 4 bytes, and each microsecond that has one 12.
+    """
+
+    def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
+        self._start_ns, self._end_ns = start_ns, end_ns
+        self._images = images
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._latest_ns = start_ns
+        self._size: tuple[int, int] | None = None
+        self.rendered = 0
+
+    @property
+    def rendered_ns(self) -> int:
+        """Events before this come too late."""
+        return self._end_ns if self.rendered else self._start_ns
+
+    def add(self, batch: EventBatch) -> None:
+        """Take events of the window, `t` in ns of ROS time."""
+        self._size = batch.width, batch.height
+        latest = np.maximum.accumulate(batch.t)
+        np.maximum(latest, self._latest_ns, out=latest)
+        self._latest_ns = int(latest[-1])
+        changes = np.append(0, np.flatnonzero(np.diff(latest)) + 1)
+        self._parts.append((cells(batch), changes.astype(np.uint32), latest[changes]))
+
+    def images(self, passed_ns: int) -> Iterator[Stamped]:
+        """(just after the latest event so far in ns, image) of each, once all events of the window came."""
+        if not self._size or self.rendered or passed_ns < self._end_ns:
+            return
+        self.rendered = self._images
+        stops = slice_stops(sum(len(drawn) for drawn, _, _ in self._parts), self._images)
+        begin, parts = 0, iter(self._parts)
+        drawn, changes, times = next(parts)
+        for start, stop in pairwise([0, *stops]):
+            canvas = Canvas(*self._size)
+            while begin + len(drawn) < stop:
+                canvas.draw(drawn[max(start - begin, 0) :])
+                begin += len(drawn)
+                drawn, changes, times = next(parts)
+            canvas.draw(drawn[max(start - begin, 0) : stop - begin])
+            last = max(stop, 1) - 1 - begin
+            latest_ns = int(times[np.searchsorted(changes, last, "right") - 1])
+            yield min(latest_ns + 1, self._end_ns), canvas.image()
+        self._parts.clear()
+
+
+def split(batch: EventBatch, edges: list[int]) -> Iterator[tuple[int, EventBatch]]:
+    """(i, events with edges[i] <= t < edges[i+1]) for each i that has any, in order; `batch` need not be."""
+    first, last = int(batch.t.min()), int(batch.t.max())
+    for index, (start, end) in enumerate(pairwise(edges)):
+        if start <= first and last < end:
+            yield index, batch
+        elif start <= last and first < end:
+            inside = (batch.t >= start) & (batch.t < end)
+            if inside.any():
+                yield index, batch[inside]

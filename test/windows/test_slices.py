@@ -1,0 +1,97 @@
+"""What is drawn bit by bit is what EventGPT draws of the whole window."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import event_images, render
+from crossspec_ros.windows.slices import REORDER_NS, CountSlices, TimeSlices, split
+
+END_NS = 1000
+WIDTH, HEIGHT = 5, 3
+
+
+def batch_of(t):
+    """Events at these times, with pixels and polarities that follow from their order."""
+    rng = np.random.default_rng(len(t))
+    x, y, p = (rng.integers(0, high, len(t)) for high in (WIDTH, HEIGHT, 2))
+    kinds = (np.uint16, np.uint16, np.uint8)
+    x, y, p = (values.astype(kind) for values, kind in zip((x, y, p), kinds, strict=True))
+    return EventBatch(np.array(t, np.int64), x, y, p, WIDTH, HEIGHT)
+
+
+def in_parts(batch, cuts):
+    edges = [0, *sorted(cut % (len(batch) + 1) for cut in cuts), len(batch)]
+    return [batch[a:b] for a, b in itertools.pairwise(edges) if b > a]
+
+
+TIMES = st.lists(st.integers(0, END_NS - 1), max_size=60)
+CUTS = st.lists(st.integers(0, 60), max_size=6)
+
+
+@given(TIMES.map(sorted), CUTS, st.integers(1, 7))
+def test_equal_counts_are_those_of_eventgpt(times, cuts, k):
+    slices, batch = CountSlices(0, END_NS, k), batch_of(times)
+    for part in in_parts(batch, cuts):
+        slices.add(part)
+        assert list(slices.images(END_NS - 1)) == []
+    drawn = list(slices.images(END_NS))
+    expected = event_images(batch, k)
+    assert [stamp for stamp, _ in drawn] == [stamp for _, stamp in expected]
+    for (_, image), (reference, _) in zip(drawn, expected, strict=True):
+        np.testing.assert_array_equal(image, reference)
+    assert slices.rendered == len(expected) and list(slices.images(END_NS)) == []
+
+
+@given(TIMES, CUTS, st.integers(1, 7))
+def test_stamps_of_equal_counts_are_in_order_though_events_are_not(times, cuts, k):
+    slices = CountSlices(0, END_NS, k)
+    for part in in_parts(batch_of(times), cuts):
+        slices.add(part)
+    stamps = [stamp for stamp, _ in slices.images(END_NS)]
+    assert stamps == sorted(stamps) and all(0 < stamp <= END_NS for stamp in stamps)
+
+
+@given(TIMES, CUTS, st.integers(1, 7))
+def test_equal_times_hold_their_events_in_order_of_arrival(times, cuts, k):
+    slices, batch = TimeSlices(0, END_NS, k), batch_of(times)
+    for part in in_parts(batch, cuts):
+        slices.add(part)
+    drawn = list(slices.images(END_NS + REORDER_NS))
+    edges = [i * END_NS // k for i in range(k + 1)]
+    assert [stamp for stamp, _ in drawn] == (edges[1:] if times else [])
+    for i, (_, image) in enumerate(drawn):
+        inside = (batch.t >= edges[i]) & (batch.t < edges[i + 1])
+        np.testing.assert_array_equal(image, render(batch[inside]))
+
+
+@given(TIMES.filter(len), st.lists(st.integers(-5, END_NS + 5), min_size=2, unique=True).map(sorted))
+def test_splitting_keeps_every_event_once_and_in_order(times, edges):
+    batch = batch_of(times)
+    parts = dict(split(batch, edges))
+    for i, (start, end) in enumerate(itertools.pairwise(edges)):
+        inside = [t for t in times if start <= t < end]
+        assert (parts[i].t.tolist() if i in parts else []) == inside
+
+
+@pytest.mark.parametrize(("kind", "limit_mb"), [(TimeSlices, 1), (CountSlices, 9.5)])
+def test_a_window_takes_no_room_or_four_bytes_an_event(kind, limit_mb):
+    slices, rng = kind(0, 10**9, 5), np.random.default_rng(0)
+    count, parts = 20_000, 100
+    tracemalloc.start()
+    for i in range(parts):
+        t = np.sort(rng.integers(i * 10**4, (i + 1) * 10**4, count)) * 1000
+        x, y = rng.integers(0, 64, (2, count), np.uint16)
+        slices.add(EventBatch(t, x, y, rng.integers(0, 2, count, np.uint8), 64, 64))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Two million events; they would be 26 MB as they come.
+    assert held < limit_mb * 1e6 + 12e6 * (kind is CountSlices)
+    assert len(list(slices.images(10**9 + REORDER_NS))) == 5
