@@ -6,16 +6,24 @@ import numpy as np
 from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.packed import FIELDS
 
 # Indexed by polarity; 2 stands for a pixel that no event reached.
 _PALETTE = np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)
 _CELLS = "Array(uint32, 1, 'C', readonly=True)"
 
 
+@njit(f"void({FIELDS}, int64, uint32[::1])", cache=True, nogil=True)
+def _cells(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, width: int, cells: np.ndarray) -> None:
+    for i in range(cells.size):
+        cells[i] = (y[i] * width + x[i]) << 1 | p[i]
+
+
 def cells(batch: EventBatch) -> np.ndarray:
     """(N,) uint32, all that drawing needs of the events: twice the index of the pixel, plus the polarity."""
-    pixel = batch.y * np.uint32(batch.width) + batch.x
-    return np.asarray(pixel << 1 | batch.p, np.uint32)
+    drawn = np.empty(len(batch), np.uint32)
+    _cells(*batch.contiguous(), batch.width, drawn)
+    return drawn
 
 
 @njit(f"void(uint8[::1], {_CELLS})", cache=True, nogil=True)
@@ -24,6 +32,13 @@ def _draw(last: np.ndarray, cells: np.ndarray) -> None:
         # Compiled code would write anywhere.
         if cell >> 1 < last.size:
             last[cell >> 1] = cell & 1
+
+
+@njit("void(uint8[::1], uint8[:, ::1], uint8[:, ::1])", cache=True, nogil=True)
+def _paint(last: np.ndarray, palette: np.ndarray, pixels: np.ndarray) -> None:
+    for i in range(last.size):
+        for channel in range(3):
+            pixels[i, channel] = palette[last[i], channel]
 
 
 class Canvas:
@@ -39,7 +54,9 @@ class Canvas:
 
     def image(self) -> np.ndarray:
         """(H, W, 3) uint8 RGB: blue for polarity 0, red for 1, white where no event is."""
-        return _PALETTE[self._last].reshape(*self._shape, 3)
+        image = np.empty((*self._shape, 3), np.uint8)
+        _paint(self._last, _PALETTE, image.reshape(-1, 3))
+        return image
 
 
 def render(batch: EventBatch) -> np.ndarray:

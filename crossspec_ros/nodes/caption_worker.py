@@ -190,6 +190,6 @@ class CaptionWorker:
 
 
 def without_images(window: Window) -> Window:
-    """The window's times alone."""
+    """The window's times and counts alone."""
     nothing = np.zeros((0, 0, 0, 3), np.uint8)
     return replace(window, event_images=nothing, frames=nothing)

@@ -21,6 +21,7 @@ from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, report
 from crossspec_ros.nodes.run import NodeError, run
+from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.assembler import WindowAssembler
@@ -67,7 +68,7 @@ class CaptionerNode(LifecycleNode):
         self._summary = Summary()
         self._unusable = 0
         self._origin_ns: int | None = None
-        self._diagnostics = Diagnostics(self, self._read_counters)
+        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, self._inputs))
         self._failure: Exception | None = None
         if self._params.autostart:
             self._start()

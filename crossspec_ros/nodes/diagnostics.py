@@ -5,19 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
+
+from crossspec_ros.nodes.messages import key_values
+from crossspec_ros.nodes.topic_watch import TopicWatch
 
 Reading = tuple[Mapping[str, int], Mapping[str, int]]
 """What went through (totals, shown as rates) and what went wrong (totals)."""
 
 
 class Diagnostics:
-    """Publishes one status per part of a node; a part warns while one of its problem counters rises."""
+    """Publishes one status per part of a node, and that of its topics.
 
-    def __init__(self, node: Node, read: Callable[[], Mapping[str, Reading]]) -> None:
+    A part warns while one of its problem counters rises.
+    """
+
+    def __init__(self, node: Node, read: Callable[[], Mapping[str, Reading]], topics: TopicWatch) -> None:
         self._node = node
         self._read = read
+        self._topics = topics
         self._before: dict[str, Reading] = {}
         self._stamp = time.monotonic()
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -45,10 +52,6 @@ class Diagnostics:
                     values=key_values(values),
                 )
             )
+        message.status.append(self._topics.status())
         self._publisher.publish(message)
         self._before = readings
-
-
-def key_values(values: Mapping[str, str]) -> list[KeyValue]:
-    """A mapping in the form of a DiagnosticStatus's values."""
-    return [KeyValue(key=key, value=value) for key, value in values.items()]

@@ -25,6 +25,7 @@ class PacketStream:
         self.events = 0
         self.packets = 0
         self.frame_id = ""
+        self._lost = 0
         self._counts: Counter[str] = Counter()
         self._clock = SensorClock()
         self._decoder: EventDecoder | None = None
@@ -51,20 +52,22 @@ class PacketStream:
         if message.is_bigendian:
             self._counts["big_endian_packets"] += 1
             raise InputError("an event packet is big-endian: configure the camera driver for little-endian")
-        if not message.width or not message.height:
-            self._counts["packets_without_size"] += 1
-            raise InputError(
-                "an event packet gives no width and height: configure the camera driver to send them"
-            )
         batch = self._decoder_for(message).decode(memoryview(message.events).cast("B"), message.time_base)
         self.events += len(batch)
         return stamp_ns, replace(batch, t=self._clock.to_ros_ns(batch.t, stamp_ns))
+
+    def take_lost_packets(self) -> int:
+        """How many packets were missing since this was last asked."""
+        lost, self._lost = self._lost, 0
+        return lost
 
     def _count_gap(self, message: Any) -> None:
         if not message.width:
             return  # A player's sign that the stream is over stands outside the driver's count.
         if self._seq is not None and message.seq > self._seq + 1:
-            self._counts["missing_packets"] += message.seq - self._seq - 1
+            missing = message.seq - self._seq - 1
+            self._counts["missing_packets"] += missing
+            self._lost += missing
         self._seq = message.seq
 
     def _decoder_for(self, message: Any) -> EventDecoder:
@@ -105,6 +108,10 @@ class DvsStream:
         batch = self._decoder.decode(message)
         self.events += len(batch)
         return stamp_ns, replace(batch, t=batch.t * 1000)
+
+    def take_lost_packets(self) -> int:
+        """None that anybody would know of: these messages are not numbered."""
+        return 0
 
 
 def make_stream(event_type: str) -> PacketStream | DvsStream:

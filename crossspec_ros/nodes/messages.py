@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import array
 import re
+from collections.abc import Mapping
 
 import numpy as np
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import KeyValue
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.windows.window import Counts
 
 
 def reliable(depth: int) -> QoSProfile:
@@ -131,17 +134,23 @@ def compressed_array(message: CompressedImage) -> np.ndarray:
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
 
 
-def closed_message(end_ns: int, frames: int, event_images: int) -> Header:
-    """A closed window: its end and how many images of each kind it has."""
-    return Header(stamp=to_time(end_ns), frame_id=f"frames:{frames} event_images:{event_images}")
+def key_values(values: Mapping[str, str]) -> list[KeyValue]:
+    """A mapping in the form of a DiagnosticStatus's values."""
+    return [KeyValue(key=key, value=value) for key, value in values.items()]
 
 
-def closed_counts(message: Header) -> tuple[int, int]:
-    """Frames and event images announced by a closed window; raises InputError when it does not say."""
-    match = re.fullmatch(r"frames:(\d+) event_images:(\d+)", message.frame_id)
+def closed_message(end_ns: int, counts: Counts) -> Header:
+    """A closed window: its end and what it has."""
+    told = " ".join(f"{name}:{count}" for name, count in counts._asdict().items())
+    return Header(stamp=to_time(end_ns), frame_id=told)
+
+
+def closed_counts(message: Header) -> Counts:
+    """What a closed window announces; raises InputError when it does not say."""
+    match = re.fullmatch(" ".join(rf"{name}:(\d+)" for name in Counts._fields), message.frame_id)
     if not match:
         raise InputError(
-            f"a closed window announces '{message.frame_id}', not how many images it has: subscribe the "
+            f"a closed window announces '{message.frame_id}', not what it has: subscribe the "
             f"captioner to the synchronizer's window_closed"
         )
-    return int(match[1]), int(match[2])
+    return Counts(*map(int, match.groups()))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
-from crossspec_ros.nodes.diagnostics import key_values
-from crossspec_ros.nodes.messages import to_time
+from crossspec_ros.nodes.messages import key_values, to_time
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ def report(window: Window, level: bytes, message: str, values: Mapping[str, obje
     start = f"{window.start_ns // 1_000_000_000}.{window.start_ns % 1_000_000_000:09d}"
     texts = {key: f"{value:.3f}" if isinstance(value, float) else str(value) for key, value in values.items()}
     status = DiagnosticStatus(level=level, name="captioner", message=message, hardware_id="")
-    status.values = key_values({"window_start": start, **texts})
+    counts = {"events": str(window.events), "lost_packets": str(window.lost_packets)}
+    status.values = key_values({"window_start": start, **counts, **texts})
     array.status = [status]
     return array
 

@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from rclpy.node import Node
@@ -26,11 +27,14 @@ from crossspec_ros.nodes.messages import (
     image_message,
     to_ns,
 )
-from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.params import EVENT_TYPES, declare
 from crossspec_ros.nodes.run import run
+from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.windows.synchronizer import (
+    BY_COUNT,
+    BY_TIME,
     EVENTS,
     FRAMES,
     EventImageReady,
@@ -39,6 +43,17 @@ from crossspec_ros.windows.synchronizer import (
     Update,
     WindowClosed,
 )
+from crossspec_ros.windows.window import Counts
+
+_IMAGE_TYPES = {"raw": "sensor_msgs/Image", "compressed": "sensor_msgs/CompressedImage"}
+_REMEDIES = {
+    **{(other, kind): f"set event_type to {kind}" for other, kind in permutations(EVENT_TYPES)},
+    **{
+        (_IMAGE_TYPES[other], _IMAGE_TYPES[transport]): f"set image_transport to {transport}"
+        for other, transport in permutations(_IMAGE_TYPES)
+    },
+}
+"""Against a publisher of the second type where the first is subscribed."""
 
 
 class SynchronizerNode(Node):
@@ -52,7 +67,7 @@ class SynchronizerNode(Node):
             WindowGrid(slots=params.frames),
             params.event_images,
             round(params.max_lateness_s * 1e9),
-            params.event_slicing,
+            BY_TIME if params.event_slicing == "time" else BY_COUNT,
         )
         self._stream = make_stream(params.event_type)
         self._read_image = camera_array if params.image_transport == "raw" else compressed_array
@@ -68,7 +83,7 @@ class SynchronizerNode(Node):
         self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(params.queue_size)
         self._worker = threading.Thread(target=self._work, name="synchronizer", daemon=True)
         self._worker.start()
-        self.create_subscription(
+        events = self.create_subscription(
             message_class(params.event_type),
             "events",
             lambda message: self._enqueue(EVENTS, message),
@@ -76,10 +91,12 @@ class SynchronizerNode(Node):
             raw=self._stream.raw,
         )
         image_type = Image if params.image_transport == "raw" else CompressedImage
-        self.create_subscription(
+        image = self.create_subscription(
             image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
         )
-        self._diagnostics = Diagnostics(self, self._read_counters)
+        self._diagnostics = Diagnostics(
+            self, self._read_counters, TopicWatch(self, (events, image), _REMEDIES)
+        )
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""
@@ -114,7 +131,7 @@ class SynchronizerNode(Node):
     def _take_events(self, message: Any) -> Iterator[Update]:
         stamp_ns, batch = self._stream.decode(message)
         if len(batch):
-            yield from self._synchronizer.add_events(batch)
+            yield from self._synchronizer.add_events(batch, self._stream.take_lost_packets())
         else:
             yield from self._synchronizer.advance(EVENTS, stamp_ns)
 
@@ -128,7 +145,8 @@ class SynchronizerNode(Node):
     def _publish(self, update: Update) -> None:
         if isinstance(update, WindowClosed):
             self._flow["windows"] += 1
-            self._closed.publish(closed_message(update.end_ns, update.frames, update.event_images))
+            counts = Counts(update.frames, update.event_images, update.events, update.lost_packets)
+            self._closed.publish(closed_message(update.end_ns, counts))
         else:
             image = resize_shortest(update.image, self._sizes[type(update)])
             frame_id = self._frame_id if isinstance(update, FrameReady) else self._stream.frame_id

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import Counts, Window
 
 PATIENCE = 8
 """A window is given up once this many later ones have closed: as many as the topics' queues hold."""
@@ -27,7 +27,7 @@ class WindowAssembler:
         self.counts: Counter[str] = Counter()
         self._frames: dict[int, Images] = {}
         self._event_images: dict[int, Images] = {}
-        self._announced: dict[int, tuple[int, int]] = {}
+        self._announced: dict[int, Counts] = {}
         self._emitted: int | None = None
 
     def add_frame(self, stamp_ns: int, image: np.ndarray) -> list[Window]:
@@ -38,8 +38,10 @@ class WindowAssembler:
         """Take an event image (H, W, 3) with the end of its slice; returns the windows this completes."""
         return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image)
 
-    def close(self, end_ns: int, frames: int, event_images: int) -> list[Window]:
-        """Learn that the window ending at `end_ns` has so many images; returns the windows this completes."""
+    def close(
+        self, end_ns: int, frames: int, event_images: int, events: int = 0, lost_packets: int = 0
+    ) -> list[Window]:
+        """Learn what the window ending at `end_ns` has; returns the windows this completes."""
         index = self.grid.index(end_ns - 1)
         windows: list[Window] = []
         if self._announced and index <= max(self._announced):
@@ -47,7 +49,7 @@ class WindowAssembler:
         if self._emitted is not None and index <= self._emitted:
             self.counts["restarts"] += 1
             self._emitted = None
-        self._announced[index] = (frames, event_images)
+        self._announced[index] = Counts(frames, event_images, events, lost_packets)
         return windows + self._ready()
 
     def _add(self, store: dict[int, Images], index: int, stamp_ns: int, image: np.ndarray) -> list[Window]:
@@ -75,14 +77,14 @@ class WindowAssembler:
         stores = (self._frames, self._event_images)
         return all(
             len(store.get(index, ())) >= expected or any(later > index for later in store)
-            for store, expected in zip(stores, self._announced[index], strict=True)
+            for store, expected in zip(stores, self._announced[index][:2], strict=True)
         )
 
     def _emit(self, index: int) -> Window:
-        announced = sum(self._announced.pop(index))
+        counts = self._announced.pop(index)
         frames = sorted(self._frames.pop(index, []), key=lambda item: item[0])
         event_images = sorted(self._event_images.pop(index, []), key=lambda item: item[0])
-        missing = max(0, announced - len(frames) - len(event_images))
+        missing = max(0, counts.frames + counts.event_images - len(frames) - len(event_images))
         self.counts["missing"] += missing
         self._emitted = index
         return Window(
@@ -93,6 +95,8 @@ class WindowAssembler:
             frames=_stack(frames),
             frame_stamps_ns=tuple(stamp for stamp, _ in frames),
             missing=missing,
+            events=counts.events,
+            lost_packets=counts.lost_packets,
         )
 
 

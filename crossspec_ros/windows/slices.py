@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
+from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import Canvas, cells, slice_stops
@@ -16,11 +18,31 @@ REORDER_NS = 5_000_000
 Stamped = tuple[int, np.ndarray]
 
 
+class Slices(Protocol):
+    """The event images of the window from `start_ns` to `end_ns`."""
+
+    def __init__(self, start_ns: int, end_ns: int, images: int) -> None: ...
+
+    @property
+    def rendered(self) -> int:
+        """How many images are done."""
+
+    @property
+    def rendered_ns(self) -> int:
+        """Events before this come too late."""
+
+    def add(self, batch: EventBatch) -> None:
+        """Take events of the window, `t` in ns of ROS time and none before `rendered_ns`."""
+
+    def images(self, passed_ns: int) -> Iterator[Stamped]:
+        """(stamp in ns, image) of each that is certain when all events before `passed_ns` came."""
+
+
 class TimeSlices:
     """`images` slices of equal time, each certain once the events have passed it; needs no room for events.
 
-    Of several events on one pixel the one that came last colours it. Before the first event there is no
-    image, so that a window without events has none.
+    An image's stamp is the end of its slice. Of several events on one pixel the one that came last colours
+    it. Before the first event there is no image, so that a window without events has none.
     """
 
     def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
@@ -32,11 +54,9 @@ class TimeSlices:
 
     @property
     def rendered_ns(self) -> int:
-        """Events before this come too late."""
         return self._edges[self.rendered]
 
     def add(self, batch: EventBatch) -> None:
-        """Take events of the window, `t` in ns of ROS time and none before `rendered_ns`."""
         self._size = batch.width, batch.height
         for index, part in split(batch, self._edges):
             if index not in self._canvases:
@@ -44,7 +64,6 @@ class TimeSlices:
             self._canvases[index].draw(cells(part))
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
-        """(end of its slice in ns, image) of each that is certain when all events before `passed_ns` came."""
         while self._size and self.rendered < len(self._edges) - 1:
             stop = self._edges[self.rendered + 1]
             if stop + REORDER_NS > passed_ns:
@@ -57,7 +76,8 @@ class TimeSlices:
 class CountSlices:
     """`images` slices of equally many events, as EventGPT has them, known only at the window's end.
 
-    Until then an event takes 4 bytes, and each microsecond that has one 12.
+    Until then an event takes 4 bytes, and each microsecond that has one 12. An image's stamp is just after
+    the latest event so far.
     """
 
     def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
@@ -70,11 +90,9 @@ class CountSlices:
 
     @property
     def rendered_ns(self) -> int:
-        """Events before this come too late."""
         return self._end_ns if self.rendered else self._start_ns
 
     def add(self, batch: EventBatch) -> None:
-        """Take events of the window, `t` in ns of ROS time."""
         self._size = batch.width, batch.height
         latest = np.maximum.accumulate(batch.t)
         np.maximum(latest, self._latest_ns, out=latest)
@@ -83,7 +101,6 @@ class CountSlices:
         self._parts.append((cells(batch), changes.astype(np.uint32), latest[changes]))
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
-        """(just after the latest event so far in ns, image) of each, once all events of the window came."""
         if not self._size or self.rendered or passed_ns < self._end_ns:
             return
         self.rendered = self._images
@@ -103,9 +120,24 @@ class CountSlices:
         self._parts.clear()
 
 
+@njit("UniTuple(int64, 2)(Array(int64, 1, 'C', readonly=True))", cache=True, nogil=True)
+def _span(t: np.ndarray) -> tuple[int, int]:
+    first = last = t[0]
+    for time in t:
+        first = min(first, time)
+        last = max(last, time)
+    return first, last
+
+
+def span(batch: EventBatch) -> tuple[int, int]:
+    """The earliest and the latest time of a batch that is not empty."""
+    first, last = _span(np.ascontiguousarray(batch.t))
+    return first, last
+
+
 def split(batch: EventBatch, edges: list[int]) -> Iterator[tuple[int, EventBatch]]:
     """(i, events with edges[i] <= t < edges[i+1]) for each i that has any, in order; `batch` need not be."""
-    first, last = int(batch.t.min()), int(batch.t.max())
+    first, last = span(batch)
     for index, (start, end) in enumerate(pairwise(edges)):
         if start <= first and last < end:
             yield index, batch

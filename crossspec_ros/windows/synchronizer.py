@@ -11,10 +11,10 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import REORDER_NS, CountSlices, TimeSlices, split
+from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, TimeSlices, span, split
 
 EVENTS, FRAMES = "events", "frames"
-BY_COUNT, BY_TIME = "count", "time"
+BY_COUNT, BY_TIME = CountSlices, TimeSlices
 LATENESS_NS = SECOND // 5
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
@@ -57,7 +57,7 @@ Update = FrameReady | EventImageReady | WindowClosed
 class _Open:
     """A window still being filled."""
 
-    slices: TimeSlices | CountSlices
+    slices: Slices
     slots: set[int] = field(default_factory=set)
     events: int = 0
     lost_packets: int = 0
@@ -78,7 +78,11 @@ class Synchronizer:
     """
 
     def __init__(
-        self, grid: WindowGrid, images: int = 5, lateness_ns: int = LATENESS_NS, slicing: str = BY_COUNT
+        self,
+        grid: WindowGrid,
+        images: int = 5,
+        lateness_ns: int = LATENESS_NS,
+        slicing: type[Slices] = BY_COUNT,
     ) -> None:
         self.grid = grid
         self.images = images
@@ -101,46 +105,53 @@ class Synchronizer:
         """
         if not len(batch):
             return
-        batch = self._without_impossible_times(batch)
+        earliest_ns, latest_ns = span(batch)
+        if latest_ns - earliest_ns > FORWARD_JUMP_NS:
+            batch = self._without_impossible_times(batch)
+            earliest_ns, latest_ns = span(batch)
         first_ns = int(batch.t[0])
         if self._is_straggler(EVENTS, first_ns):
             self.counts["late_events"] += len(batch)
             return
         yield from self._check_jump(EVENTS, first_ns)
-        earliest_ns, latest_ns = int(batch.t.min()), int(batch.t.max())
         if error := self._check_size(EVENTS, (batch.width, batch.height)):
             yield from self.advance(EVENTS, latest_ns)
             raise error
-        self._attribute(lost_packets, first_ns)
-        index = self.grid.index(earliest_ns)
-        edges = [self.grid.start(i) for i in range(index, self.grid.index(latest_ns) + 2)]
-        for i, part in split(batch, edges):
-            self._fill(self._window(index + i), part)
+        if lost_packets:
+            self._attribute(lost_packets, first_ns)
+        first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
+        if first == last:
+            self._fill(self._window(first), batch, earliest_ns)
+        else:
+            for i, part in split(batch, [self.grid.start(index) for index in range(first, last + 2)]):
+                self._fill(self._window(first + i), part, earliest_ns)
         yield from self._pass(EVENTS, latest_ns)
 
     def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
-        if int(batch.t.max()) - int(batch.t.min()) <= FORWARD_JUMP_NS:
-            return batch
         middle = len(batch) // 2
         near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= FORWARD_JUMP_NS
         self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
         return batch[near]
 
-    def _fill(self, window: _Open | None, batch: EventBatch) -> None:
-        timely = batch[:0] if window is None else batch
-        if window and int(batch.t.min()) < window.slices.rendered_ns:
-            timely = batch[batch.t >= window.slices.rendered_ns]
-        if late := len(batch) - len(timely):
-            self.counts["late_events"] += late
-        if window and len(timely):
-            window.slices.add(timely)
-            window.events += len(timely)
+    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int) -> None:
+        """Draw a batch none of which is before `since_ns`."""
+        count = len(batch)
+        if window is None:
+            self.counts["late_events"] += count
+            return
+        if since_ns < window.slices.rendered_ns:
+            batch = batch[batch.t >= window.slices.rendered_ns]
+            if late := count - len(batch):
+                self.counts["late_events"] += late
+        if len(batch):
+            window.slices.add(batch)
+            window.events += len(batch)
 
     def _attribute(self, lost_packets: int, until_ns: int) -> None:
         """Share the packets that are missing up to a time among the windows since the one that came last."""
         since_ns = min(self._passed.get(EVENTS, until_ns), until_ns)
         shared = 0
-        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1 if lost_packets else 0):
+        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
             stop_ns = min(self.grid.end(index), until_ns + 1)
             share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
             if window := self._window(index):
@@ -195,8 +206,7 @@ class Synchronizer:
         return self._open[index]
 
     def _empty(self, index: int) -> _Open:
-        kind = TimeSlices if self.slicing == BY_TIME else CountSlices
-        return _Open(kind(self.grid.start(index), self.grid.end(index), self.images))
+        return _Open(self.slicing(self.grid.start(index), self.grid.end(index), self.images))
 
     def _is_over(self, end_ns: int) -> bool:
         if not self._passed:

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+
+class Counts(NamedTuple):
+    """What the synchronizer announces of a closed window."""
+
+    frames: int
+    event_images: int
+    events: int = 0
+    lost_packets: int = 0
 
 
 @dataclass(frozen=True)
@@ -12,7 +22,8 @@ class Window:
     """What was seen in `[start_ns, end_ns)`; images are RGB uint8 in order of their stamps.
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
-    k and n may be 0. `missing` counts the images that were announced but never arrived.
+    k and n may be 0. `missing` counts the images that were announced but never arrived, `events` are those of
+    the camera and `lost_packets` what never came of them.
     """
 
     index: int
@@ -22,3 +33,5 @@ class Window:
     frames: np.ndarray
     frame_stamps_ns: tuple[int, ...] = ()
     missing: int = 0
+    events: int = 0
+    lost_packets: int = 0

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 
 import rclpy
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
@@ -68,6 +68,12 @@ class Outsider:
             for status in array.status
         ]
 
+    def status(self, name):
+        """(level, message, values) of the last diagnostic status of that name; stale before there is any."""
+        found = [s for array in self["/diagnostics"] for s in array.status if s.name == name]
+        last = found[-1] if found else DiagnosticStatus(level=DiagnosticStatus.STALE)
+        return last.level, last.message, {value.key: value.value for value in last.values}
+
 
 @contextmanager
 def outsider():
@@ -82,19 +88,21 @@ def spinning(make):
     owner = not rclpy.ok()
     if owner:
         rclpy.init()
-    node = make()
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    thread = threading.Thread(target=executor.spin, daemon=True)
-    thread.start()
     try:
-        yield node
+        node = make()
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        thread = threading.Thread(target=executor.spin, daemon=True)
+        thread.start()
+        try:
+            yield node
+        finally:
+            executor.shutdown()
+            thread.join(5.0)
+            if hasattr(node, "stop"):
+                node.stop()
+            node.destroy_node()
     finally:
-        executor.shutdown()
-        thread.join(5.0)
-        if hasattr(node, "stop"):
-            node.stop()
-        node.destroy_node()
         if owner:
             rclpy.try_shutdown()
 

@@ -11,6 +11,7 @@ from fakes import FakeDecoder
 from outsider import RELIABLE, STAGES, outsider, spinning
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
@@ -18,6 +19,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.nodes.messages import closed_message, image_message
 from crossspec_ros.nodes.run import run
+from crossspec_ros.windows.window import Counts
 
 SECOND = 10**9
 PIXELS = np.zeros((4, 4, 3), np.uint8)
@@ -38,15 +40,15 @@ def stage():
             report = "/captioner/report"
             observer.wait(lambda: node.count_subscribers(report) and observer.node.count_publishers(report))
 
-            def send(index, frames, images, announced=None):
+            def send(index, frames, images):
                 for i in range(frames):
                     stamp = index * SECOND + i * SECOND // 8
                     topics["frame"].publish(image_message(PIXELS, stamp, ""))
                 for i in range(images):
                     stamp = index * SECOND + (i + 1) * SECOND // 5
                     topics["event_image"].publish(image_message(PIXELS, stamp, ""))
-                counts = announced or (frames, images)
-                topics["window_closed"].publish(closed_message((index + 1) * SECOND, *counts))
+                counts = Counts(frames, images, events=1000 * index, lost_packets=index)
+                topics["window_closed"].publish(closed_message((index + 1) * SECOND, counts))
                 return topics
 
             yield observer, send, decoder, node
@@ -60,7 +62,7 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
     text = "8 frames, 5 event images: What are the key elements in this scene?"
     reports = observer.reports()
     assert [end for end, *_ in reports] == [4 * SECOND, 5 * SECOND, 6 * SECOND]
-    for _, level, message, values in reports:
+    for end, level, message, values in reports:
         assert (level, message, values["caption_source"]) == (DiagnosticStatus.OK, text, "target")
         assert values["drafted/event_draft"] == "5" and values["accepted/event_draft"] == "0"
         assert values["drafted/memory"] == "20" and values["accepted/memory"] == "6"
@@ -68,6 +70,8 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
         assert (
             values["tokens"] == "10" and values["target_passes"] == "4" and values["dropped_windows"] == "0"
         )
+        index = end // SECOND - 1
+        assert (values["events"], values["lost_packets"]) == (f"{index}000", str(index))
         assert float(values["total_ms"]) >= float(values["event_encode_ms"]) >= 0
     assert reports[0][3]["window_start"] == "3.000000000"
     observer.wait(
@@ -118,6 +122,34 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
     messages = [message.split(":")[0] for _, _, message, _ in observer.reports()]
     assert messages[1:4] == ["skipped"] * 3 and "skipped" not in (messages[0], messages[4])
     assert observer.reports()[4][3]["dropped_windows"] == "3"
+    counts = [(values["events"], values["lost_packets"]) for *_, values in observer.reports()]
+    assert counts == [("0", "0"), ("1000", "1"), ("2000", "2"), ("3000", "3"), ("4000", "4")]
+
+
+def test_a_failed_window_is_an_error_with_its_counts(stage):
+    observer, send, decoder, _ = stage
+    decoder.fail = True
+    send(2, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    ((_, level, message, values),) = observer.reports()
+    assert (level, message) == (DiagnosticStatus.ERROR, "failed: out of memory")
+    assert (values["events"], values["lost_packets"]) == ("2000", "2")
+
+
+def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes(stage):
+    observer, *_ = stage
+
+    def topics():
+        return observer.status("captioner: topics")[:2]
+
+    observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
+    best_effort = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+    wrong = observer.node.create_publisher(Image, "frame", best_effort)
+    reason = "best effort publisher and reliable subscription"
+    told = f"/outsider publishes /frame in vain ({reason}): publish it reliable"
+    observer.wait(lambda: topics() == (DiagnosticStatus.ERROR, told))
+    observer.node.destroy_publisher(wrong)
+    observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
 
 
 def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):

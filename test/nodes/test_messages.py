@@ -18,6 +18,7 @@ from crossspec_ros.nodes.messages import (
     rgb8_array,
     to_ns,
 )
+from crossspec_ros.windows.window import Counts
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 
@@ -96,9 +97,12 @@ def test_compressed_images():
 
 
 def test_a_closed_window_says_how_much_to_wait_for():
-    message = closed_message(5_000_000_000, 8, 5)
-    assert (to_ns(message.stamp), message.frame_id) == (5_000_000_000, "frames:8 event_images:5")
-    assert closed_counts(message) == (8, 5)
-    message.frame_id = "map"
-    with pytest.raises(InputError, match="announces 'map'"):
-        closed_counts(message)
+    counts = Counts(frames=8, event_images=5, events=1_234_567, lost_packets=3)
+    message = closed_message(5_000_000_000, counts)
+    assert to_ns(message.stamp) == 5_000_000_000
+    assert message.frame_id == "frames:8 event_images:5 events:1234567 lost_packets:3"
+    assert closed_counts(message) == counts
+    for foreign in ("map", "frames:8 event_images:5", f"{message.frame_id} more"):
+        message.frame_id = foreign
+        with pytest.raises(InputError, match=f"announces '{foreign}'"):
+            closed_counts(message)

@@ -90,7 +90,9 @@ def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
     threading.Thread(target=play, daemon=True).start()
     observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
     assert set(closed(observer)) == {6}
-    assert {m.frame_id for m in observer["/synchronizer/window_closed"]} == {"frames:0 event_images:5"}
+    assert {m.frame_id for m in observer["/synchronizer/window_closed"]} == {
+        "frames:0 event_images:5 events:150 lost_packets:0"
+    }
 
 
 def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(stage, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from outsider import STAGES, TOPICS, outsider, to_ns
 
+from crossspec_ros.nodes.messages import closed_counts
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training.world.grammar import claimed
 
@@ -67,7 +68,9 @@ def test_every_window_is_closed_and_reported_once_and_in_order(replays, ends, mo
     run = replays[mode]
     closed = run.messages["/synchronizer/window_closed"]
     assert [to_ns(message.stamp) for message in closed] == ends
-    assert {message.frame_id for message in closed} == {"frames:8 event_images:5"}
+    counts = [closed_counts(message) for message in closed]
+    assert {(c.frames, c.event_images, c.lost_packets) for c in counts} == {(8, 5, 0)}
+    assert [values["events"] for *_, values in run.reports] == [str(c.events) for c in counts]
     assert [end for end, *_ in run.reports] == ends
     for end, level, message, values in run.reports:
         assert level == DiagnosticStatus.OK, message

@@ -17,6 +17,7 @@ from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.graph import Process, replay_graph
+from crossspec_ros.nodes.messages import closed_counts
 from crossspec_ros.nodes.supervisor import supervise
 
 HERE = Path(__file__).parent
@@ -52,9 +53,11 @@ def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
         reports = observer.reports()
         assert [end for end, *_ in reports] == [1675956551 * SECOND, 1675956552 * SECOND, 1675956553 * SECOND]
         assert {values["caption_source"] for *_, values in reports} == {"event_draft"}
-        assert [m.frame_id for m in observer["/synchronizer/window_closed"]] == [
-            "frames:0 event_images:5"
-        ] * 3
+        closed = [closed_counts(m) for m in observer["/synchronizer/window_closed"]]
+        assert [(c.frames, c.event_images, c.lost_packets) for c in closed] == [(0, 5, 0)] * 3
+        assert sum(c.events for c in closed) == 343_474
+        told = [(int(values["events"]), int(values["lost_packets"])) for *_, values in reports]
+        assert told == [c[2:] for c in closed]
         assert len(observer["/synchronizer/event_image"]) == 15
 
 

@@ -8,18 +8,20 @@ from contextlib import ExitStack
 import cv2
 import numpy as np
 import pytest
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
 from dvs_msgs.msg import EventArray
 from event_camera_msgs.msg import EventPacket
-from outsider import outsider, spinning, to_ns
+from outsider import RELIABLE, outsider, spinning, to_ns
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.nodes.messages import image_message, rgb8_array, to_time
+from crossspec_ros.nodes.messages import closed_counts, image_message, rgb8_array, to_time
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
 
 SECOND = 10**9
@@ -57,7 +59,12 @@ class Stage:
         observer.wait(lambda: node.count_subscribers("/synchronizer/window_closed"))
 
     def closed(self):
-        return [(to_ns(m.stamp), m.frame_id) for m in self.observer["/synchronizer/window_closed"]]
+        """(end of the window in s, frames, event images, events, lost packets) of each."""
+        messages = self.observer["/synchronizer/window_closed"]
+        return [(to_ns(m.stamp) / SECOND, *closed_counts(m)) for m in messages]
+
+    def topics(self):
+        return self.observer.status("synchronizer: topics")
 
     def problem(self, key):
         arrays = self.observer["/diagnostics"][-1:]
@@ -87,8 +94,7 @@ def test_both_streams_become_windows_with_exact_stamps_and_counts(stage, slicing
             stage.image.publish(frame(ms))
         time.sleep(0.001)  # ten times as fast as a camera, or best effort would drop some
     stage.observer.wait(lambda: len(stage.closed()) == 2)
-    expected = [(6 * SECOND, "frames:8 event_images:5"), (7 * SECOND, "frames:8 event_images:5")]
-    assert stage.closed() == expected
+    assert stage.closed() == [(6, 8, 5, 1000, 0), (7, 8, 5, 1000, 0)]
     stage.observer.wait(lambda: len(stage.observer["/synchronizer/frame"]) >= 16)
     frames, images = stage.observer["/synchronizer/frame"], stage.observer["/synchronizer/event_image"]
     starts = [0, 150, 250, 400, 500, 650, 750, 900]
@@ -117,7 +123,7 @@ def test_bad_packets_are_counted_and_the_windows_go_on(stage):
     stage.events.publish(packet(1000, 9))
     stage.image.publish(frame(1000))
     stage.observer.wait(lambda: len(stage.closed()) == 1)
-    assert stage.closed() == [(6 * SECOND, "frames:1 event_images:5")]
+    assert stage.closed() == [(6, 1, 5, 20, 4)]
     stage.observer.wait(lambda: stage.problem("unusable_messages") == 4)
     assert stage.problem("missing_packets") == 4
     assert stage.problem("events_of_another_size") == 1 and stage.problem("frames_of_another_size") == 1
@@ -135,7 +141,7 @@ def test_a_message_that_breaks_the_decoder_is_counted_and_the_next_one_is_taken(
     stage.node._stream.decode = fragile
     for seq in range(3):
         stage.events.publish(packet(seq * 625, seq))
-    stage.observer.wait(lambda: stage.closed() == [(6 * SECOND, "frames:0 event_images:5")])
+    stage.observer.wait(lambda: [counts[:4] for counts in stage.closed()] == [(6, 0, 5, 10)])
     stage.observer.wait(lambda: stage.problem("unusable_messages") == 1)
 
 
@@ -147,7 +153,7 @@ def test_events_as_dvs_messages_and_compressed_frames(stage):
     stage.image.publish(image)
     for ms in range(0, 1500, 100):
         stage.events.publish(encode_dvs(events(ms, ms + 100), ms * 1_000_000))
-    stage.observer.wait(lambda: stage.closed() == [(SECOND, "frames:1 event_images:5")])
+    stage.observer.wait(lambda: stage.closed() == [(1, 1, 5, 1000, 0)])
     pixel = rgb8_array(stage.observer["/synchronizer/frame"][0])[4, 4].astype(int)
     assert np.abs(pixel - (200, 100, 10)).max() <= 4
 
@@ -156,7 +162,7 @@ def test_a_packet_without_events_keeps_the_clock_going(stage):
     stage = stage()
     stage.events.publish(packet(0))
     stage.events.publish(packet(1250, data=b""))
-    stage.observer.wait(lambda: stage.closed() == [(6 * SECOND, "frames:0 event_images:5")])
+    stage.observer.wait(lambda: stage.closed() == [(6, 0, 5, 10, 0)])
 
 
 def test_a_stream_that_starts_again_gives_its_windows_again(stage):
@@ -165,7 +171,72 @@ def test_a_stream_that_starts_again_gives_its_windows_again(stage):
         stage.events.publish(packet(0))
         stage.events.publish(packet(2250, data=b""))
     stage.observer.wait(lambda: len(stage.closed()) == 4)
-    assert [end // SECOND for end, _ in stage.closed()] == [6, 7, 6, 7]
+    assert [end for end, *_ in stage.closed()] == [6, 7, 6, 7]
+
+
+@pytest.fixture
+def foreigner():
+    """A node of another process, as far as DDS is concerned: in ours a topic cannot have two types."""
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("driver", namespace="camera", context=context)
+    yield node
+    node.destroy_node()
+    context.try_shutdown()
+
+
+def test_a_publisher_of_another_type_is_an_error_that_names_the_remedy_until_it_goes(stage, foreigner):
+    stage = stage()
+    for kind, topic, parameter in (
+        (EventArray, "/events", "event_type to dvs_msgs/EventArray"),
+        (CompressedImage, "/image", "image_transport to compressed"),
+        (Image, "/events", ""),
+    ):
+        wrong = foreigner.create_publisher(kind, topic, DRIVER)
+        stage.observer.wait(lambda: stage.topics()[0] == DiagnosticStatus.ERROR)
+        _, message, values = stage.topics()
+        offered = f"{kind.__module__.split('.')[0]}/{kind.__name__}"
+        assert message.startswith(f"/camera/driver publishes {offered} on {topic}, where ")
+        remedy = f"set {parameter}" if parameter else "remap one of them to another topic"
+        assert message.endswith(f" is needed: {remedy}")
+        assert sorted(values[topic].split(", ")) == ["/camera/driver", "/outsider", "2"]
+        foreigner.destroy_publisher(wrong)
+        stage.observer.wait(lambda: stage.topics()[:2] == (DiagnosticStatus.OK, "OK"))
+
+
+def test_publishers_are_welcome_reliable_or_not_and_missed_when_they_are_gone(stage, foreigner):
+    stage = stage()
+    foreigner.create_publisher(EventPacket, "/events", RELIABLE)
+    expected = {"/events": ["/camera/driver", "/outsider", "2"], "/image": ["/outsider", "1"]}
+    stage.observer.wait(
+        lambda: {topic: sorted(told.split(", ")) for topic, told in stage.topics()[2].items()} == expected
+    )
+    assert stage.topics()[:2] == (DiagnosticStatus.OK, "OK")
+    stage.observer.node.destroy_publisher(stage.image)
+    stage.observer.wait(lambda: stage.topics()[:2] == (DiagnosticStatus.WARN, "nobody publishes /image"))
+    assert stage.topics()[2]["/image"] == "0"
+
+
+def test_topics_are_watched_under_the_names_that_remaps_and_namespaces_give_them():
+    arguments = ["--ros-args", "-r", "__ns:=/robot", "-r", "events:=camera/events", "-r", "image:=/rgb"]
+    with spinning(lambda: SynchronizerNode(cli_args=arguments)), outsider() as observer:
+        for kind, topic in ((EventPacket, "/robot/camera/events"), (Image, "/rgb")):
+            observer.node.create_publisher(kind, topic, DRIVER)
+        expected = {"/robot/camera/events": "1, /outsider", "/rgb": "1, /outsider"}
+        observer.wait(
+            lambda: observer.status("synchronizer: topics") == (DiagnosticStatus.OK, "OK", expected)
+        )
+
+
+def test_events_are_subscribed_best_effort_and_volatile_with_a_queue_of_1000(stage):
+    stage = stage()
+    (told,) = stage.observer.node.get_subscriptions_info_by_topic("/events")
+    # Who asks the graph is not told how long a queue is.
+    (own,) = [topic.qos_profile for topic in stage.node.subscriptions if topic.topic_name == "/events"]
+    for qos in (told.qos_profile, own):
+        assert qos.reliability == ReliabilityPolicy.BEST_EFFORT
+        assert qos.durability == DurabilityPolicy.VOLATILE
+    assert (own.history, own.depth) == (HistoryPolicy.KEEP_LAST, 1000)
 
 
 def test_a_bad_parameter_is_refused_and_a_good_one_is_described():

@@ -1,0 +1,97 @@
+"""How many events a second the synchronizer node takes: its real process under a driver's load, on topics."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.environment import ros_environment
+
+RATES = (1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+"""Million events per second; DSEC's cameras give 10.6 on average."""
+_MOST_LATE_MS = 100.0
+"""A driver that is further behind than this does not give the rate it should."""
+_MOST_BEHIND_MS = 1000.0
+"""Queues hide for some seconds that a rate is too high; event images then come later and later."""
+_END_S = 5.0
+
+
+def measure(rates: Sequence[float] = RATES, seconds: float = 5.0) -> list[dict[str, Any]]:
+    """A row for each rate in million events per second, each on a fresh synchronizer; for Linux.
+
+    A row has what `nodes.event_load` says, the synchronizer's `cpu_share` of one core, its `peak_mb` of
+    memory, and `holds`: whether the load was given as it should, every event was counted and no event image
+    came a second late. Raises RuntimeError when a rate cannot be measured.
+    """
+    environment = ros_environment(isolated=True)
+    return [_measure(rate, seconds, environment) for rate in rates]
+
+
+def highest(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The highest rate that holds, as all lower ones do; 0 where none does."""
+    best = 0.0
+    for row in sorted(rows, key=lambda row: row["rate_mev_s"]):
+        if not row["holds"]:
+            break
+        best = row["rate_mev_s"]
+    return best
+
+
+def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dict[str, Any]:
+    synchronizer = _start(["synchronizer"], environment)
+    load = _start(["event_load", str(rate), "--seconds", str(seconds)], environment, stdout=subprocess.PIPE)
+    try:
+        assert load.stdout is not None
+        load.stdout.readline()  # it has found the synchronizer and begins
+        before_s = _cpu_seconds(synchronizer.pid)
+        output, _ = load.communicate()
+        if load.returncode or synchronizer.poll() is not None:
+            raise RuntimeError(f"{rate:g} Mev/s could not be measured: see what the nodes said above")
+        row: dict[str, Any] = json.loads(output)
+        row["cpu_share"] = (_cpu_seconds(synchronizer.pid) - before_s) / seconds
+        row["peak_mb"] = _peak_mb(synchronizer.pid)
+    finally:
+        for process in (load, synchronizer):
+            _end(process)
+    row["holds"] = (
+        row["publishing_late_ms"]["max"] <= _MOST_LATE_MS
+        and row["event_image_ms"]["max"] <= _MOST_BEHIND_MS
+        and row["events_counted"] == row["events_sent"]
+    )
+    return row
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
+    node, *arguments = command
+    return subprocess.Popen(
+        [sys.executable, "-m", f"crossspec_ros.nodes.{node}", *arguments],
+        env=dict(environment),
+        text=True,
+        **options,
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of all threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

@@ -1,0 +1,72 @@
+"""Who publishes a node's inputs, and whose messages cannot arrive, as one status of its diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.node import Node
+from rclpy.qos import QoSCompatibility, qos_check_compatible
+from rclpy.subscription import Subscription
+from rclpy.topic_endpoint_info import TopicEndpointInfo
+
+from crossspec_ros.nodes.messages import key_values
+
+
+class TopicWatch:
+    """Compares a node's inputs, which may change meanwhile, with the publishers that there are at the time.
+
+    `remedies` has what to do about a publisher of another type, by the types subscribed and published, both
+    as in `sensor_msgs/Image`.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        inputs: Collection[Subscription],
+        remedies: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        self._node = node
+        self._inputs = inputs
+        self._remedies = remedies or {}
+
+    def status(self) -> DiagnosticStatus:
+        """ERROR with a sentence for each publisher that cannot be received, WARN where there is none."""
+        level, values = DiagnosticStatus.OK, {}
+        told: list[str] = []
+        for subscription in self._inputs:
+            topic = subscription.topic_name
+            publishers = self._node.get_publishers_info_by_topic(topic)
+            values[topic] = ", ".join([str(len(publishers)), *map(_node_of, publishers)])
+            complaints = [self._complaint(subscription, publisher) for publisher in publishers]
+            if any(complaints):
+                level = DiagnosticStatus.ERROR
+            elif not publishers:
+                level = max(level, DiagnosticStatus.WARN)
+                complaints = [f"nobody publishes {topic}"]
+            told += filter(None, complaints)
+        return DiagnosticStatus(
+            level=level,
+            name=f"{self._node.get_name()}: topics",
+            message="; ".join(told) or "OK",
+            values=key_values(values),
+        )
+
+    def _complaint(self, subscription: Subscription, publisher: TopicEndpointInfo) -> str:
+        topic, node = subscription.topic_name, _node_of(publisher)
+        kind = subscription.msg_type
+        wanted = f"{kind.__module__.split('.')[0]}/{kind.__name__}"
+        offered = publisher.topic_type.replace("/msg/", "/")
+        if offered != wanted:
+            remedy = self._remedies.get((wanted, offered), "remap one of them to another topic")
+            return f"{node} publishes {offered} on {topic}, where {wanted} is needed: {remedy}"
+        compatible, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
+        if compatible == QoSCompatibility.ERROR:
+            # Reliability is all that a subscription of ours asks for.
+            reason = reason.removeprefix("ERROR: ").rstrip(";").lower()
+            return f"{node} publishes {topic} in vain ({reason}): publish it reliable"
+        return ""
+
+
+def _node_of(publisher: TopicEndpointInfo) -> str:
+    return f"{publisher.node_namespace.rstrip('/')}/{publisher.node_name}"
