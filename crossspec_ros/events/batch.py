@@ -48,6 +48,10 @@ class EventBatch:
             *sizes.pop(),
         )
 
+    def at(self, t: np.ndarray) -> EventBatch:
+        """The same events at other times (N,) int64."""
+        return EventBatch(t, self.x, self.y, self.p, self.width, self.height)
+
     def contiguous(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """t, x, y and p for a compiled function, copied only where they are strided."""
         return (

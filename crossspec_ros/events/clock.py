@@ -44,8 +44,9 @@ class SensorClock:
         first_us = int(batch_t_us[0])
         anchor_ns = self._follow(first_us, stamp_ns - first_us * 1000)
         self._last_us = int(batch_t_us[-1])
-        first_ns = first_us * 1000 + anchor_ns + round(self._drift_ns)
-        return (batch_t_us - first_us) * 1000 + first_ns
+        ros_ns = (batch_t_us - first_us) * 1000
+        ros_ns += first_us * 1000 + anchor_ns + round(self._drift_ns)
+        return ros_ns
 
     def _follow(self, first_us: int, offset_ns: int) -> int:
         """Learn the offset of one packet; returns the anchor."""

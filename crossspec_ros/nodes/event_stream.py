@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from crossspec_ros.errors import InputError
@@ -54,7 +53,7 @@ class PacketStream:
             raise InputError("an event packet is big-endian: configure the camera driver for little-endian")
         batch = self._decoder_for(message).decode(memoryview(message.events).cast("B"), message.time_base)
         self.events += len(batch)
-        return stamp_ns, replace(batch, t=self._clock.to_ros_ns(batch.t, stamp_ns))
+        return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
 
     def take_lost_packets(self) -> int:
         """How many packets were missing since this was last asked."""
@@ -107,7 +106,7 @@ class DvsStream:
             ) from None
         batch = self._decoder.decode(message)
         self.events += len(batch)
-        return stamp_ns, replace(batch, t=batch.t * 1000)
+        return stamp_ns, batch.at(batch.t * 1000)
 
     def take_lost_packets(self) -> int:
         """None that anybody would know of: these messages are not numbered."""

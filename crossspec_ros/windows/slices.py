@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Protocol
@@ -31,8 +32,11 @@ class Slices(Protocol):
     def rendered_ns(self) -> int:
         """Events before this come too late."""
 
-    def add(self, batch: EventBatch) -> None:
-        """Take events of the window, `t` in ns of ROS time and none before `rendered_ns`."""
+    def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
+        """Take events of the window, `t` in ns of ROS time, all in since_ns <= t <= until_ns.
+
+        None may be before `rendered_ns`.
+        """
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
         """(stamp in ns, image) of each that is certain when all events before `passed_ns` came."""
@@ -56,9 +60,9 @@ class TimeSlices:
     def rendered_ns(self) -> int:
         return self._edges[self.rendered]
 
-    def add(self, batch: EventBatch) -> None:
+    def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         self._size = batch.width, batch.height
-        for index, part in split(batch, self._edges):
+        for index, part in split(batch, self._edges, since_ns, until_ns):
             if index not in self._canvases:
                 self._canvases[index] = Canvas(*self._size)
             self._canvases[index].draw(cells(part))
@@ -92,7 +96,7 @@ class CountSlices:
     def rendered_ns(self) -> int:
         return self._end_ns if self.rendered else self._start_ns
 
-    def add(self, batch: EventBatch) -> None:
+    def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         self._size = batch.width, batch.height
         latest = np.maximum.accumulate(batch.t)
         np.maximum(latest, self._latest_ns, out=latest)
@@ -135,13 +139,20 @@ def span(batch: EventBatch) -> tuple[int, int]:
     return first, last
 
 
-def split(batch: EventBatch, edges: list[int]) -> Iterator[tuple[int, EventBatch]]:
-    """(i, events with edges[i] <= t < edges[i+1]) for each i that has any, in order; `batch` need not be."""
-    first, last = span(batch)
-    for index, (start, end) in enumerate(pairwise(edges)):
-        if start <= first and last < end:
+def split(
+    batch: EventBatch, edges: list[int], since_ns: int, until_ns: int
+) -> Iterator[tuple[int, EventBatch]]:
+    """(i, events with edges[i] <= t < edges[i+1]) for each i that has any, in order; `batch` need not be.
+
+    All events are in since_ns <= t <= until_ns.
+    """
+    for index in range(max(bisect_right(edges, since_ns) - 1, 0), len(edges) - 1):
+        start, end = edges[index], edges[index + 1]
+        if start > until_ns:
+            return
+        if start <= since_ns and until_ns < end:
             yield index, batch
-        elif start <= last and first < end:
+        else:
             inside = (batch.t >= start) & (batch.t < end)
             if inside.any():
                 yield index, batch[inside]

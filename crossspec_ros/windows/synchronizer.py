@@ -121,10 +121,12 @@ class Synchronizer:
             self._attribute(lost_packets, first_ns)
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
-            self._fill(self._window(first), batch, earliest_ns)
+            self._fill(self._window(first), batch, earliest_ns, latest_ns)
         else:
-            for i, part in split(batch, [self.grid.start(index) for index in range(first, last + 2)]):
-                self._fill(self._window(first + i), part, earliest_ns)
+            edges = [self.grid.start(index) for index in range(first, last + 2)]
+            for i, part in split(batch, edges, earliest_ns, latest_ns):
+                since_ns, until_ns = max(earliest_ns, edges[i]), min(latest_ns, edges[i + 1] - 1)
+                self._fill(self._window(first + i), part, since_ns, until_ns)
         yield from self._pass(EVENTS, latest_ns)
 
     def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
@@ -133,18 +135,17 @@ class Synchronizer:
         self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
         return batch[near]
 
-    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int) -> None:
-        """Draw a batch none of which is before `since_ns`."""
+    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         count = len(batch)
         if window is None:
             self.counts["late_events"] += count
             return
-        if since_ns < window.slices.rendered_ns:
-            batch = batch[batch.t >= window.slices.rendered_ns]
+        if since_ns < (rendered_ns := window.slices.rendered_ns):
+            batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
             if late := count - len(batch):
                 self.counts["late_events"] += late
         if len(batch):
-            window.slices.add(batch)
+            window.slices.add(batch, since_ns, until_ns)
             window.events += len(batch)
 
     def _attribute(self, lost_packets: int, until_ns: int) -> None:

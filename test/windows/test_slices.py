@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images, render
-from crossspec_ros.windows.slices import REORDER_NS, CountSlices, TimeSlices, split
+from crossspec_ros.windows.slices import REORDER_NS, CountSlices, TimeSlices, span, split
 
 END_NS = 1000
 WIDTH, HEIGHT = 5, 3
@@ -40,7 +40,7 @@ CUTS = st.lists(st.integers(0, 60), max_size=6)
 def test_equal_counts_are_those_of_eventgpt(times, cuts, k):
     slices, batch = CountSlices(0, END_NS, k), batch_of(times)
     for part in in_parts(batch, cuts):
-        slices.add(part)
+        slices.add(part, *span(part))
         assert list(slices.images(END_NS - 1)) == []
     drawn = list(slices.images(END_NS))
     expected = event_images(batch, k)
@@ -54,7 +54,7 @@ def test_equal_counts_are_those_of_eventgpt(times, cuts, k):
 def test_stamps_of_equal_counts_are_in_order_though_events_are_not(times, cuts, k):
     slices = CountSlices(0, END_NS, k)
     for part in in_parts(batch_of(times), cuts):
-        slices.add(part)
+        slices.add(part, *span(part))
     stamps = [stamp for stamp, _ in slices.images(END_NS)]
     assert stamps == sorted(stamps) and all(0 < stamp <= END_NS for stamp in stamps)
 
@@ -63,7 +63,7 @@ def test_stamps_of_equal_counts_are_in_order_though_events_are_not(times, cuts, 
 def test_equal_times_hold_their_events_in_order_of_arrival(times, cuts, k):
     slices, batch = TimeSlices(0, END_NS, k), batch_of(times)
     for part in in_parts(batch, cuts):
-        slices.add(part)
+        slices.add(part, *span(part))
     drawn = list(slices.images(END_NS + REORDER_NS))
     edges = [i * END_NS // k for i in range(k + 1)]
     assert [stamp for stamp, _ in drawn] == (edges[1:] if times else [])
@@ -75,7 +75,7 @@ def test_equal_times_hold_their_events_in_order_of_arrival(times, cuts, k):
 @given(TIMES.filter(len), st.lists(st.integers(-5, END_NS + 5), min_size=2, unique=True).map(sorted))
 def test_splitting_keeps_every_event_once_and_in_order(times, edges):
     batch = batch_of(times)
-    parts = dict(split(batch, edges))
+    parts = dict(split(batch, edges, *span(batch)))
     for i, (start, end) in enumerate(itertools.pairwise(edges)):
         inside = [t for t in times if start <= t < end]
         assert (parts[i].t.tolist() if i in parts else []) == inside
@@ -89,7 +89,7 @@ def test_a_window_takes_no_room_or_four_bytes_an_event(kind, limit_mb):
     for i in range(parts):
         t = np.sort(rng.integers(i * 10**4, (i + 1) * 10**4, count)) * 1000
         x, y = rng.integers(0, 64, (2, count), np.uint16)
-        slices.add(EventBatch(t, x, y, rng.integers(0, 2, count, np.uint8), 64, 64))
+        slices.add(EventBatch(t, x, y, rng.integers(0, 2, count, np.uint8), 64, 64), t[0], t[-1])
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # Two million events; they would be 26 MB as they come.
