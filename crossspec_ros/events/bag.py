@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -138,7 +137,7 @@ def _first(messages: Iterator[RecordedMessage]) -> list[RecordedMessage]:
 def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
     """Write a rosbag2 (mcap, chunks compressed with zstd) by calling what this yields with topic and message.
 
-    Raises InputError when `path` exists. Whatever ends the block early takes the half-written bag with it.
+    Raises InputError when `path` exists.
     """
     if path.exists():
         raise InputError(f"'{path}' exists already: remove it first or choose another name for the bag")
@@ -152,9 +151,5 @@ def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
             connections[topic] = writer.add_connection(topic, message.type, typestore=typestore())
         writer.write(connections[topic], message.stamp_ns, message.data)
 
-    try:
-        with writer:
-            yield write
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+    with writer:
+        yield write

@@ -1,39 +1,176 @@
-"""DSEC sequences to rosbag2."""
+"""`crossspec convert`: recordings of all formats, and live dv streams, to rosbag2."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
-from rich.progress import Progress
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.events.dsec_recording import DsecRecording
+from crossspec_ros.events.dv_stream import DvStream
+from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.npy import read_npy
+from crossspec_ros.events.recording import Recording, open_recording
 
 _GROUND_TRUTH = "ground_truth.json"
+_JPEG_QUALITY = 90
 
 
-def convert(sequence: Path, bag: Path, jpeg_quality: int = 90) -> None:
-    """Write a DSEC directory as a rosbag2 (mcap): evt3 packets and JPEG images, each at its stamp.
+def run(args: argparse.Namespace) -> None:
+    """The command. Ctrl-C and SIGTERM complete the bag of a live stream and leave nothing of another one."""
+    if "://" in args.source:
+        if args.aligned:
+            raise InputError(
+                f"'{args.source}' cannot be aligned: leave out --aligned, which is for DSEC sequences"
+            )
+        stream, stop = DvStream(args.source, args.frames), threading.Event()
+        with _on_signals(lambda *_: stop.set()):
+            record(stream, args.destination, stop, args.seconds)
+    else:
+        if args.frames or args.seconds is not None:
+            raise InputError(
+                f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
+            )
+        with _on_signals(signal.default_int_handler):
+            convert(Path(args.source), args.destination, args.aligned)
 
-    A `ground_truth.json` of the sequence comes along into the bag's directory. Raises InputError when
-    `sequence` is none or damaged or `bag` exists; then, and when interrupted, no half-written bag stays.
+
+def convert(source: Path, bag: Path, aligned: bool = False) -> None:
+    """Write a recording as a rosbag2 (mcap), each message at its stamp.
+
+    A bag's messages of events and of the played images stay as they are; other recordings become evt3
+    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. A
+    `ground_truth.json` of the source comes along into the bag's directory. Raises InputError when `source` is
+    no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
+    of it.
     """
-    if not is_dsec(sequence):
-        raise InputError(f"'{sequence}' is no DSEC sequence: give a directory with {EVENTS_FILE}")
-    recording = DsecRecording(sequence, jpeg_quality)
-    try:
-        with write_bag(bag) as write, Progress() as progress:
-            duration_ns = recording.end_ns - recording.start_ns
-            task = progress.add_task(f"{sequence.name} to {bag.name}", total=duration_ns)
+    with _whole(bag) as path, closing(_open(source, aligned)) as recording:
+        with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
+            span_ns = recording.end_ns - recording.start_ns
+            task = progress.add_task(bag.name, total=span_ns, counts="")
+            copy, counts = _copier(write, recording)
             for message in recording.messages():
-                topic = recording.event_topic if message.kind == "events" else recording.image_topic
-                assert topic is not None
-                write(topic, message)
-                progress.update(task, completed=message.stamp_ns - recording.start_ns)
-            if (sequence / _GROUND_TRUTH).exists():
-                shutil.copy(sequence / _GROUND_TRUTH, bag / _GROUND_TRUTH)
+                copy(message)
+                done_ns = message.stamp_ns - recording.start_ns
+                progress.update(task, completed=done_ns, counts=_say(counts))
+            # The last packet is stamped with its first event, and the end is the last one's.
+            progress.update(task, completed=span_ns)
+        if (source / _GROUND_TRUTH).exists():
+            shutil.copy(source / _GROUND_TRUTH, path / _GROUND_TRUTH)
+
+
+def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | None = None) -> None:
+    """Write a live stream as a rosbag2 (mcap) until it ends, `stop` is set, or `seconds` have passed.
+
+    Raises InputError when no events come or `bag` exists or cannot be written; nothing is left of it then.
+    When the stream breaks later, the bag holds what came until then, and InputError says so.
+    """
+    broken = None
+    with _whole(bag) as path, closing(stream.messages()) as messages:
+        with write_bag(path) as write, _progress(TimeElapsedColumn()) as progress:
+            task = progress.add_task(bag.name, total=None, counts="")
+            copy, counts = _copier(write, stream)
+            end_s = None
+            try:
+                for message in messages:
+                    now_s = time.monotonic()
+                    if end_s is None and seconds is not None:
+                        end_s = now_s + seconds
+                    if message is not None:
+                        copy(message)
+                        progress.update(task, counts=_say(counts))
+                    if stop.is_set() or (end_s is not None and now_s >= end_s):
+                        break
+            except InputError as error:
+                if not counts["events"]:
+                    raise
+                broken = error
+        if not counts["events"]:
+            raise InputError(f"no events came from {stream}: uncover the camera's lens and record for longer")
+    if broken:
+        raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
+
+
+def _open(source: Path, aligned: bool) -> Recording:
+    if is_dsec(source):
+        return DsecRecording(source, _JPEG_QUALITY, aligned)
+    if aligned:
+        raise InputError(
+            f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {EVENTS_FILE}"
+        )
+    if source.suffix == ".npy" and source.exists():
+        return read_npy(source)
+    return open_recording(source)
+
+
+@contextmanager
+def _whole(bag: Path) -> Iterator[Path]:
+    """Where to write a bag, which gets its name only once the block has ended well."""
+    if bag.exists():
+        raise InputError(f"'{bag}' exists already: remove it first or choose another name for the bag")
+    # A folder, because a bag's name is in those of its files; one may be left of a run that was killed.
+    partial = bag.parent / f".{bag.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield partial / bag.name
+        (partial / bag.name).rename(bag)
+    except OSError as error:
+        raise InputError(
+            f"'{bag}' cannot be written ({error}): give a folder where there is room and the right to write"
+        ) from error
     finally:
-        recording.close()
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _copier(
+    write: Callable[[str, RecordedMessage], None], source: Recording | DvStream
+) -> tuple[Callable[[RecordedMessage], None], Counter[str]]:
+    """A function that writes a message to its topic, and how many it has written of each kind."""
+    topics, counts = {"events": source.event_topic, "image": source.image_topic}, Counter[str]()
+
+    def copy(message: RecordedMessage) -> None:
+        topic = topics[message.kind]
+        assert topic is not None
+        write(topic, message)
+        counts[message.kind] += 1
+
+    return copy, counts
+
+
+def _say(counts: Counter[str]) -> str:
+    return f"{counts['events']} packets, {counts['image']} images"
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    counts = TextColumn("{task.fields[counts]}")
+    return Progress(TextColumn("{task.description}"), BarColumn(), *columns, counts)
+
+
+@contextmanager
+def _on_signals(handler: Callable[..., Any]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

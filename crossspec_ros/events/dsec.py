@@ -101,8 +101,13 @@ class DsecSequence:
         )
 
     def frame_bytes(self, i: int) -> bytes:
-        """The i-th frame as it lies on disk, a PNG."""
-        return self._frames[i].read_bytes()
+        """The i-th frame as it lies on disk, a PNG; raises InputError when it cannot be read."""
+        try:
+            return self._frames[i].read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"the frame '{self._frames[i]}' cannot be read ({error}): copy the sequence again"
+            ) from error
 
     def frame(self, i: int) -> np.ndarray:
         """The i-th frame (H, W, 3) uint8 RGB; raises InputError when it is damaged."""

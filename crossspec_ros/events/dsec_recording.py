@@ -7,36 +7,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
-import numpy as np
 
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.align import Alignment
 from crossspec_ros.events.dsec import DsecSequence
-from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
-from crossspec_ros.events.messages import (
-    COMPRESSED_IMAGE,
-    EVENT_PACKET,
-    RecordedMessage,
-    compressed_image,
-    event_packet,
-)
+from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
+from crossspec_ros.events.packets import PACKET_US, PacketCutter
 
-_PACKET_US = 10_000
 # Read at once, so that a chunk of the file is unpacked for many packets.
-_BLOCK_US = 20 * _PACKET_US
+_BLOCK_US = 20 * PACKET_US
 
 
 class DsecRecording:
     """A DSEC directory as a Recording: evt3 packets of 10 ms and compressed images, on ROS time = DSEC time.
 
     A packet is stamped with its first event's time. Frames stay the PNGs they are, which costs nothing, or
-    become JPEGs of `jpeg_quality` (0-100), which takes a tenth of the room. Raises InputError when the
-    sequence is damaged.
+    become JPEGs of `jpeg_quality` (0-100), which takes a tenth of the room. `aligned` brings events and
+    frames into one view, as align.py says. Raises InputError when the sequence or its calibration is damaged.
     """
 
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 
-    def __init__(self, path: Path, jpeg_quality: int | None = None) -> None:
+    def __init__(self, path: Path, jpeg_quality: int | None = None, aligned: bool = False) -> None:
+        self._path = path
         self._sequence = DsecSequence(path)
+        try:
+            size = (self._sequence.width, self._sequence.height)
+            self._alignment = Alignment(path, size) if aligned else None
+        except InputError:
+            self.close()
+            raise
         self._jpeg_quality = jpeg_quality
         stamps = self._sequence.frame_stamps_ns
         self.image_topic = "/camera/image_raw/compressed" if len(stamps) else None
@@ -51,25 +52,20 @@ class DsecRecording:
         return heapq.merge(self._packets(), self._images(), key=lambda message: message.stamp_ns)
 
     def _packets(self) -> Iterator[RecordedMessage]:
-        sequence, seq = self._sequence, 0
-        size = (sequence.width, sequence.height)
-        for block_us in range(sequence.t_start_us, sequence.t_end_us + 1, _BLOCK_US):
-            block = sequence.events(block_us, block_us + _BLOCK_US)
-            starts = np.arange(block_us, min(block_us + _BLOCK_US, sequence.t_end_us + 1), _PACKET_US)
-            cuts = [*np.searchsorted(block.t, starts).tolist(), len(block)]
-            for start_us, low, high in zip(starts.tolist(), cuts, cuts[1:], strict=False):
-                # Without events a packet still carries the time: a still sensor's clock goes on.
-                first_us = int(block.t[low]) if high > low else start_us
-                payload = encode_evt3(block[low:high]) if high > low else encode_time(start_us)
-                data = event_packet(first_us * 1000, payload, "evt3", size, seq)
-                yield RecordedMessage(first_us * 1000, "events", EVENT_PACKET, data)
-                seq += 1
+        sequence, cutter = self._sequence, PacketCutter(self._path)
+        for start_us in range(sequence.t_start_us, sequence.t_end_us + 1, _BLOCK_US):
+            events = sequence.events(start_us, start_us + _BLOCK_US)
+            yield from cutter.cut(self._alignment.events(events) if self._alignment else events)
 
     def _images(self) -> Iterator[RecordedMessage]:
+        suffix = "png" if self._jpeg_quality is None else "jpeg"
+        options = [] if self._jpeg_quality is None else [cv2.IMWRITE_JPEG_QUALITY, self._jpeg_quality]
         for i, stamp in enumerate(self._sequence.frame_stamps_ns.tolist()):
-            picture, name = self._sequence.frame_bytes(i), "png"
-            if self._jpeg_quality is not None:
-                bgr = cv2.cvtColor(self._sequence.frame(i), cv2.COLOR_RGB2BGR)
-                encoded = cv2.imencode(".jpg", bgr, (cv2.IMWRITE_JPEG_QUALITY, self._jpeg_quality))[1]
-                picture, name = encoded.tobytes(), "jpeg"
-            yield RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, picture, name))
+            if self._jpeg_quality is None and self._alignment is None:
+                picture = self._sequence.frame_bytes(i)
+            else:
+                frame = self._sequence.frame(i)
+                pixels = self._alignment.frame(frame) if self._alignment else frame
+                bgr = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+                picture = cv2.imencode(f".{suffix}", bgr, options)[1].tobytes()
+            yield RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, picture, suffix))

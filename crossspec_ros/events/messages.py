@@ -99,6 +99,21 @@ def compressed_image(stamp_ns: int, data: bytes, format: str) -> bytes:
     return _serialize(COMPRESSED_IMAGE, header=_header(stamp_ns, "camera"), format=format, data=pixels)
 
 
+def image(stamp_ns: int, pixels: np.ndarray, encoding: str) -> bytes:
+    """A serialized Image of pixels (H, W) or (H, W, channels) uint8; `encoding` as in "bgr8" or "mono8"."""
+    height, width = pixels.shape[:2]
+    return _serialize(
+        IMAGE,
+        header=_header(stamp_ns, "camera"),
+        height=height,
+        width=width,
+        encoding=encoding,
+        is_bigendian=0,
+        step=pixels.size // height,
+        data=pixels.reshape(-1),
+    )
+
+
 def _header(stamp_ns: int, frame_id: str) -> Any:
     types = typestore().types
     sec, nanosec = divmod(stamp_ns, 1_000_000_000)

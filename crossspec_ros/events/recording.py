@@ -29,27 +29,36 @@ class Recording(Protocol):
         """Let go of the files."""
 
 
+FORMATS = "a DSEC sequence, a rosbag2, or an .aedat4 or .npz file"
+
+
 def open_recording(path: Path) -> Recording:
-    """Open a DSEC sequence directory or a rosbag2 (directory or single file).
+    """Open a DSEC sequence directory, a rosbag2 (directory or single file), an `.aedat4` or an `.npz` file.
 
     Raises InputError when `path` is none of these, is damaged, or has no event stream.
     """
     from crossspec_ros.events.bag import BagRecording, is_bag
     from crossspec_ros.events.dsec import EVENTS_FILE, is_dsec
     from crossspec_ros.events.dsec_recording import DsecRecording
+    from crossspec_ros.events.dv import AedatRecording
+    from crossspec_ros.events.npz import read_npz
 
     if not path.exists():
-        raise InputError(f"the recording '{path}' does not exist: give a DSEC sequence or a rosbag2")
+        raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     if path.suffix == ".npy":
         raise InputError(
-            f"'{path}' is a pickle, which can run any code when it is opened: convert it to a DSEC sequence "
-            f"or a rosbag2 where you trust it"
+            f"'{path}' is a pickle, which can run any code when it is opened: make a bag of it with "
+            f"`crossspec convert {path} BAG`, which admits arrays only"
         )
     if is_bag(path):
         return BagRecording(path)
     if is_dsec(path):
         return DsecRecording(path)
+    if path.suffix == ".aedat4":
+        return AedatRecording(path)
+    if path.suffix == ".npz":
+        return read_npz(path)
     raise InputError(
-        f"'{path}' is no recording: give a DSEC sequence (a directory with {EVENTS_FILE}) or a rosbag2 (a "
-        f"directory with metadata.yaml, or an .mcap or .db3 file)"
+        f"'{path}' is no recording: give {FORMATS} (a sequence is a directory with {EVENTS_FILE}, a bag "
+        f"one with metadata.yaml, or an .mcap or .db3 file)"
     )

@@ -9,12 +9,11 @@ import cv2
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
-from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg
 from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events import convert as convert_module
 from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.convert import convert
@@ -206,21 +205,23 @@ def test_dvs_messages_and_raw_images_are_played(tmp_path):
 def test_what_is_no_recording_is_named(tmp_path):
     with pytest.raises(InputError, match=r"'.*nowhere' does not exist"):
         open_recording(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"is no recording: give a DSEC sequence .* or a rosbag2"):
+    formats = r"give a DSEC sequence, a rosbag2, or an \.aedat4 or \.npz file"
+    with pytest.raises(InputError, match=rf"is no recording: {formats}"):
         open_recording(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(InputError, match="is no recording"):
         open_recording(tmp_path / "notes.txt")
-    with pytest.raises(InputError, match="is no DSEC sequence"):
-        convert(tmp_path, tmp_path / "bag")
+    for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is damaged"), (".mcap", "is damaged")):
+        (tmp_path / f"notes{suffix}").write_text("hello")
+        with pytest.raises(InputError, match=rf"notes\{suffix}' {problem}"):
+            open_recording(tmp_path / f"notes{suffix}")
 
 
 def test_a_pickle_is_not_opened(tmp_path):
     np.save(tmp_path / "events.npy", np.array({"x": 1}, dtype=object))
-    with pytest.raises(
-        InputError, match=r"events\.npy' is a pickle, .* convert it to a DSEC sequence or a rosbag2"
-    ):
-        open_recording(tmp_path / "events.npy")
+    path = tmp_path / "events.npy"
+    with pytest.raises(InputError, match=rf"events\.npy' is a pickle, .* `crossspec convert {path} BAG`"):
+        open_recording(path)
 
 
 def test_a_bag_without_events_says_what_it_has(tmp_path):
@@ -269,6 +270,25 @@ def test_a_truncated_database_is_named(tmp_path, keep):
         read_to_the_end(bag)
 
 
+@pytest.mark.parametrize("plugin", list(StoragePlugin))
+@pytest.mark.parametrize("compression", [CompressionMode.FILE, CompressionMode.MESSAGE])
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.9])
+def test_a_truncated_compressed_bag_is_named(tmp_path, plugin, compression, keep):
+    bag = tmp_path / "bag"
+    writer = Writer(bag, version=8, storage_plugin=plugin)
+    writer.set_compression(compression, CompressionFormat.ZSTD)
+    with writer:
+        events = writer.add_connection(EVENTS_TOPIC, EVENT_PACKET, typestore=typestore())
+        for i in range(200):
+            writer.write(events, i, packet(i, payload=encode_evt3(random_batch(100, i))).data)
+    read_to_the_end(bag)
+    (file,) = (path for path in bag.iterdir() if path.name != "metadata.yaml")
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(InputError, match=r"the bag '.*bag' is damaged"):
+        read_to_the_end(bag)
+
+
 def test_torn_messages_and_broken_metadata_are_named(tmp_path):
     bag = bag_of(tmp_path / "bag", ("/events", RecordedMessage(0, "events", EVENT_PACKET, b"\0\1\0\0\1")))
     with pytest.raises(InputError, match="is damaged"):
@@ -276,30 +296,3 @@ def test_torn_messages_and_broken_metadata_are_named(tmp_path):
     (bag / "metadata.yaml").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
         open_recording(bag)
-
-
-def test_an_existing_bag_is_not_overwritten(sequence, bag):
-    before = (bag / "bag.mcap").read_bytes()
-    with pytest.raises(InputError, match="exists already"):
-        convert(sequence, bag)
-    assert (bag / "bag.mcap").read_bytes() == before
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
-def test_a_half_written_bag_does_not_stay(tmp_path, sequence, monkeypatch, error):
-    def fail(*_):
-        assert (tmp_path / "bag").exists()
-        raise error
-
-    (sequence / "ground_truth.json").write_text("[]")
-    monkeypatch.setattr(convert_module.shutil, "copy", fail)
-    with pytest.raises(type(error) if isinstance(error, OSError) else error):
-        convert(sequence, tmp_path / "bag")
-    assert not (tmp_path / "bag").exists()
-
-
-def test_a_damaged_frame_leaves_no_bag(tmp_path, sequence):
-    (sequence / "images/left/rectified/000002.png").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is no picture"):
-        convert(sequence, tmp_path / "bag")
-    assert not (tmp_path / "bag").exists()

@@ -1,0 +1,117 @@
+"""`.aedat4` files, through dv-processing."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.isolated import isolated
+from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
+from crossspec_ros.events.packets import PacketCutter
+
+if TYPE_CHECKING:
+    import dv_processing as dv
+
+IMAGE_TOPIC = "/camera/image_raw"
+TIMEOUT_S = 30.0
+_ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
+
+
+class AedatRecording:
+    """An `.aedat4` file as a Recording: evt3 packets and raw images, on ROS time = the camera's time.
+
+    Raises InputError when the file is damaged or has no events.
+    """
+
+    event_topic = "/event_camera/events"
+    event_type = EVENT_PACKET
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._name_damage(), closing(isolated(_describe, path, timeout_s=TIMEOUT_S)) as answer:
+            start_us, end_us, has_frames = next(answer)
+        self.start_ns, self.end_ns = start_us * 1000, end_us * 1000
+        self.image_topic = IMAGE_TOPIC if has_frames else None
+        self.image_type = IMAGE if has_frames else None
+
+    def close(self) -> None:
+        """Each pass over the messages opens and closes the file."""
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        with self._name_damage():
+            yield from isolated(_read, self._path, timeout_s=TIMEOUT_S)
+
+    @contextmanager
+    def _name_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except InputError:
+            raise
+        # dv-processing promises no exception for a damaged file; RuntimeError and IndexError were seen.
+        except (RuntimeError, IndexError, ValueError, OSError) as error:
+            raise InputError(
+                f"'{self._path}' is damaged or no .aedat4 file ({dv_message(error)}): copy or record it again"
+            ) from error
+
+
+def batch_of_store(store: dv.EventStore, size: tuple[int, int]) -> EventBatch:
+    """dv-processing's events of a sensor of `size` (width, height)."""
+    events = store.numpy()
+    return EventBatch(
+        events["timestamp"].astype(np.int64),
+        events["x"].astype(np.uint16),
+        events["y"].astype(np.uint16),
+        events["polarity"].astype(np.uint8),
+        *size,
+    )
+
+
+def frame_message(frame: dv.Frame) -> RecordedMessage:
+    """dv-processing's frame as an Image."""
+    stamp_ns = frame.timestamp * 1000
+    channels = 1 if frame.image.ndim == 2 else frame.image.shape[2]
+    return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, frame.image, _ENCODINGS[channels]))
+
+
+def dv_message(error: Exception) -> str:
+    """What dv-processing says of an error, without where in its code."""
+    text = str(error).partition("\nStacktrace")[0].partition(" [system:")[0].strip()
+    return (text.splitlines() or [type(error).__name__])[-1].rstrip(".")
+
+
+def _describe(path: Path) -> Iterator[tuple[int, int, bool]]:
+    """First and last time in us, and whether there are frames."""
+    recording = _open(path)
+    if not recording.isEventStreamAvailable() or recording.getNextEventBatch() is None:
+        raise InputError(f"'{path}' has no events: record it with the event stream switched on")
+    has_frames = recording.isFrameStreamAvailable() and recording.getNextFrame() is not None
+    yield (*recording.getTimeRange(), has_frames)
+
+
+def _read(path: Path) -> Iterator[RecordedMessage]:
+    recording = _open(path)
+    return heapq.merge(_packets(recording, path), _frames(recording), key=lambda message: message.stamp_ns)
+
+
+def _open(path: Path) -> dv.io.MonoCameraRecording:
+    import dv_processing as dv
+
+    return dv.io.MonoCameraRecording(str(path))
+
+
+def _packets(recording: dv.io.MonoCameraRecording, path: Path) -> Iterator[RecordedMessage]:
+    size, cutter = recording.getEventResolution(), PacketCutter(path)
+    while (store := recording.getNextEventBatch()) is not None:
+        yield from cutter.cut(batch_of_store(store, size))
+
+
+def _frames(recording: dv.io.MonoCameraRecording) -> Iterator[RecordedMessage]:
+    while recording.isFrameStreamAvailable() and (frame := recording.getNextFrame()) is not None:
+        yield frame_message(frame)

@@ -1,0 +1,137 @@
+"""The published event samples: `.npy` files that hold a pickled dict, opened without running what they say.
+
+A pickle names functions for its reader to call. Here the names of what numpy pickles its arrays with lead to
+harmless stand-ins, and every other name is refused. The stand-ins make views of bytes that are in the file,
+so that no file can ask for more memory than its own size.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.arrays import ArrayRecording, batch_of
+
+# A sample takes about 200; the limits bound the memory for them and for the memo.
+_MAX_OPCODES = 10_000
+_NUMBERS = re.compile("[iufb][1248]")
+
+
+def read_npy(path: Path) -> ArrayRecording:
+    """The events of a pickled dict with arrays as `batch_of` wants them.
+
+    Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
+    """
+    try:
+        with open(path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"version {version} is not that of a pickle")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            if shape != () or not dtype.hasobject:
+                raise ValueError(f"it is an array of shape {shape} and type {dtype}")
+            content = _load(file.read())
+    # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
+    except Exception as error:
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(
+            f"'{path}' holds no pickled dict of plain arrays ({detail}): store t (us), x, y and p with "
+            f"numpy.savez"
+        ) from error
+    return ArrayRecording(batch_of(content, path), path)
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        # The unpickler makes a table as long as the largest number in a PUT.
+        if count > _MAX_OPCODES or ("PUT" in opcode.name and int(argument or 0) > _MAX_OPCODES):
+            raise pickle.UnpicklingError("it has too many parts")
+    outer = _NumpyUnpickler(io.BytesIO(data)).load()
+    content = outer.items[0] if isinstance(outer, _Array) and len(outer.items) == 1 else None
+    if not isinstance(content, dict):
+        raise pickle.UnpicklingError("it is no dict")
+    return {name: value.array if isinstance(value, _Array) else value for name, value in content.items()}
+
+
+class _NumpyUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        try:
+            return _STAND_INS[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which is no part of an array"
+            ) from None
+
+
+class _StandIn:
+    """A function that a pickle can call and not change."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    def __call__(self, *args: object) -> object:
+        return self._function(*args)
+
+    def __setstate__(self, state: object) -> None:
+        raise pickle.UnpicklingError("it changes a function")
+
+
+class _Type:
+    """In place of a numpy.dtype: its kind and size as in "u2", and "O8" for the dict's own wrapper."""
+
+    __slots__ = ("name", "order")
+
+    def __init__(self, name: object, *_: object) -> None:
+        if name != "O8" and not (isinstance(name, str) and _NUMBERS.fullmatch(name)):
+            raise pickle.UnpicklingError(f"it has values of type {name!r}")
+        self.name, self.order = name, "|"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = state[1]
+
+    def numpy(self) -> np.dtype:
+        """Raises UnpicklingError for objects."""
+        if self.name == "O8" or self.order not in ("<", ">", "=", "|"):
+            raise pickle.UnpicklingError("it has an array of objects")
+        return np.dtype(self.order + self.name)
+
+
+class _Array:
+    """In place of a numpy.ndarray: `array` views bytes of the pickle; `items` are an object array's."""
+
+    __slots__ = ("array", "items")
+
+    def __init__(self, *_: object) -> None:
+        self.array: np.ndarray | None = None
+        self.items: list[Any] = []
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, is_fortran, content = state
+        if isinstance(content, list):
+            self.items = content
+        else:
+            self.array = np.frombuffer(content, kind.numpy()).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _scalar(kind: _Type, content: bytes) -> object:
+    return np.frombuffer(content, kind.numpy(), count=1)[0]
+
+
+_STAND_INS: dict[tuple[str, str], object] = {
+    ("numpy", "ndarray"): "numpy.ndarray",
+    ("numpy", "dtype"): _StandIn(_Type),
+}
+# The module has been renamed in numpy 2.
+for _core in ("numpy.core.multiarray", "numpy._core.multiarray"):
+    _STAND_INS[_core, "_reconstruct"] = _StandIn(_Array)
+    _STAND_INS[_core, "scalar"] = _StandIn(_scalar)

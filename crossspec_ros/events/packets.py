@@ -1,0 +1,76 @@
+"""Batches of events cut into the evt3 packets that a live camera would have published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
+from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+
+PACKET_US = 10_000
+# An event takes 6 bytes at most, so that packets stay below a megabyte, which DDS carries well.
+MAX_EVENTS = 150_000
+# Pixels in a row or column that evt3 can tell apart.
+MAX_SIZE = 1 << 11
+# A sensor that was still for longer than this had been stopped, or its clock was set.
+_LONGEST_STILL = 60_000_000 // PACKET_US
+
+
+class PacketCutter:
+    """Cuts one sensor's batches into EventPackets on ROS time = sensor time.
+
+    Each is stamped with its first event. Packets hold at most 10 ms, on a grid from the first event on, and
+    at most `MAX_EVENTS` events. While the sensor is still, packets without events carry the time on, so that
+    nobody waits for it. `source` is what errors name.
+    """
+
+    def __init__(self, source: object) -> None:
+        self._source = source
+        self._seq = 0
+        self._origin_us: int | None = None
+        self._reached = 0
+
+    def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
+        """Raises InputError for events outside the sensor and for a sensor that evt3 cannot express."""
+        if not len(batch):
+            return
+        self._check(batch)
+        if self._origin_us is None:
+            self._origin_us = int(batch.t[0])
+        cells = (batch.t - self._origin_us) // PACKET_US
+        cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(batch)]
+        for low, high in pairwise(cuts):
+            cell = int(cells[low])
+            if cell - self._reached <= _LONGEST_STILL:
+                for still in range(self._reached + 1, cell):
+                    t_us = self._origin_us + still * PACKET_US
+                    yield self._packet(t_us, encode_time(t_us), batch)
+            for first in range(low, high, MAX_EVENTS):
+                piece = batch[first : min(first + MAX_EVENTS, high)]
+                yield self._packet(int(piece.t[0]), encode_evt3(piece), batch)
+            self._reached = cell
+
+    def _packet(self, t_us: int, payload: bytes, batch: EventBatch) -> RecordedMessage:
+        stamp_ns = t_us * 1000
+        data = event_packet(stamp_ns, payload, "evt3", (batch.width, batch.height), self._seq)
+        self._seq += 1
+        return RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
+
+    def _check(self, batch: EventBatch) -> None:
+        size = f"{batch.width}x{batch.height}"
+        if max(batch.width, batch.height) > MAX_SIZE:
+            raise InputError(
+                f"'{self._source}' comes from a sensor of {size}, and packets end at {MAX_SIZE}x{MAX_SIZE}: "
+                f"choose a recording of a smaller sensor"
+            )
+        x, y = int(batch.x.max()), int(batch.y.max())
+        if x >= batch.width or y >= batch.height:
+            raise InputError(
+                f"'{self._source}' has events up to x = {x}, y = {y} outside its sensor of {size}: copy it "
+                f"again, or correct the size it states"
+            )

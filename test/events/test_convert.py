@@ -1,0 +1,307 @@
+"""Every source to a bag, by function and by command, and that nothing half-written ever stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import cv2
+import numpy as np
+import pytest
+from event_samples import assert_equal, random_batch
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
+from test_align import calibrate
+from test_dsec import START_US, write_sequence
+from test_dv import camera, in_process, write_aedat  # noqa: F401
+from test_npy import npy_of
+from test_npz import arrays_of, decode, saved
+from test_recording import bag_of, packet, picture, string
+
+from crossspec_ros.cli import main
+from crossspec_ros.errors import InputError
+from crossspec_ros.events import convert as convert_module
+from crossspec_ros.events.convert import convert, record
+from crossspec_ros.events.dv_stream import DvStream
+from crossspec_ros.events.messages import (
+    COMPRESSED_IMAGE,
+    EVENT_PACKET,
+    LEGACY_EVENT_PACKET,
+    stamp_ns,
+    typestore,
+)
+from crossspec_ros.events.recording import open_recording
+
+
+@pytest.fixture(scope="module")
+def events():
+    return random_batch(3000, t_start=START_US, duration_us=95_000, width=320, height=240)
+
+
+@pytest.fixture
+def sequence(tmp_path, events):
+    return write_sequence(tmp_path / "drive", events)
+
+
+def nothing_stays(folder):
+    return not [path.name for path in folder.iterdir() if "bag" in path.name]
+
+
+def test_a_sequence_aligned(tmp_path, sequence):
+    calibrate(sequence, np.dstack(np.meshgrid(np.arange(320.0), np.arange(240.0))))
+    convert(sequence, tmp_path / "bag", aligned=True)
+    images = [m for m in open_recording(tmp_path / "bag").messages() if m.kind == "image"]
+    data = typestore().deserialize_cdr(images[0].data, COMPRESSED_IMAGE).data
+    assert cv2.imdecode(data, cv2.IMREAD_COLOR).shape == (240, 320, 3)
+    bag = bag_of(tmp_path / "other", ("/events", packet(0)))
+    with pytest.raises(InputError, match="other' cannot be aligned: give a DSEC sequence"):
+        convert(bag, tmp_path / "aligned", aligned=True)
+
+
+COMPRESSIONS = [
+    (StoragePlugin.SQLITE3, None),
+    (StoragePlugin.SQLITE3, CompressionMode.FILE),
+    (StoragePlugin.SQLITE3, CompressionMode.MESSAGE),
+    (StoragePlugin.MCAP, None),
+    (StoragePlugin.MCAP, CompressionMode.FILE),
+    (StoragePlugin.MCAP, CompressionMode.MESSAGE),
+    (StoragePlugin.MCAP, CompressionMode.STORAGE),
+]
+
+
+@pytest.mark.parametrize(("plugin", "compression"), COMPRESSIONS)
+def test_a_bag_of_any_storage_keeps_its_messages(tmp_path, plugin, compression):
+    source = tmp_path / "source"
+    writer = Writer(source, version=8, storage_plugin=plugin)
+    if compression:
+        writer.set_compression(compression, CompressionFormat.ZSTD)
+    sent = []
+    with writer:
+        topics = {
+            name: writer.add_connection(name, kind, typestore=typestore())
+            for name, kind in (
+                ("/events", EVENT_PACKET), ("/picture", COMPRESSED_IMAGE), ("/text", string().type),
+            )
+        }  # fmt: skip
+        for i in range(20):
+            # Recorded later than stamped.
+            sent += [packet(i * 100, payload=bytes(200)), picture(i * 100 + 50)]
+            writer.write(topics["/events"], i * 100 + 7, sent[-2].data)
+            writer.write(topics["/picture"], i * 100 + 70, sent[-1].data)
+            writer.write(topics["/text"], i * 100 + 71, string().data)
+    (source / "ground_truth.json").write_text("[]")
+    convert(source, tmp_path / "bag")
+    recording = open_recording(tmp_path / "bag")
+    assert (recording.event_topic, recording.image_topic) == ("/events", "/picture")
+    assert list(recording.messages()) == sent == list(open_recording(source).messages())
+    names = {path.name for path in (tmp_path / "bag").iterdir()}
+    assert names == {"bag.mcap", "metadata.yaml", "ground_truth.json"}
+    with Reader(tmp_path / "bag") as reader:
+        assert reader.message_count == 40
+        assert all(stored == stamp_ns(data) for _, stored, data in reader.messages())
+
+
+def test_a_bag_of_the_old_type_gets_the_new_one(tmp_path, shared):
+    source = shared / "data" / "events_real" / "mono_bag"
+    with Reader(source) as reader:
+        assert LEGACY_EVENT_PACKET in {connection.msgtype for connection in reader.connections}
+    convert(source, tmp_path / "bag")
+    with Reader(tmp_path / "bag") as reader:
+        assert {connection.msgtype for connection in reader.connections} == {EVENT_PACKET}
+    assert list(open_recording(tmp_path / "bag").messages()) == list(open_recording(source).messages())
+
+
+def test_arrays_and_samples(tmp_path):
+    batch = random_batch(3000, t_start=5 << 24, duration_us=50_000, width=240, height=180)
+    for source in (saved(tmp_path, **arrays_of(batch)), npy_of(tmp_path, arrays_of(batch))):
+        bag = tmp_path / f"bag_{source.suffix[1:]}"
+        convert(source, bag)
+        assert_equal(decode(open_recording(bag).messages(), 5 << 24), batch)
+
+
+@pytest.mark.parametrize("name", ["eventgpt_sample1", "dsec_interlaken_00_d_000099"])
+def test_the_published_samples_by_command(tmp_path, shared, name):
+    source = shared / "data" / "events_real" / f"{name}.npy"
+    assert main(["convert", str(source), str(tmp_path / "bag")]) == 0
+    expected = np.load(source, allow_pickle=True).item()
+    decoded = decode(open_recording(tmp_path / "bag").messages(), int(expected["t"][0]) >> 24 << 24)
+    for field in "txyp":
+        np.testing.assert_array_equal(getattr(decoded, field), expected[field])
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_aedat4_file(tmp_path):
+    batch = random_batch(3000, t_start=1_700_000_000_000_000, duration_us=50_000, width=346, height=260)
+    frames = [(int(batch.t[0]), np.zeros((260, 346), np.uint8))]
+    source = write_aedat(tmp_path / "ride.aedat4", batch, frames)
+    convert(source, tmp_path / "bag")
+    played = list(open_recording(tmp_path / "bag").messages())
+    assert played == list(open_recording(source).messages()) and len(played) > 5
+
+
+def sentence(capsys, *arguments):
+    assert main(["convert", *(str(argument) for argument in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("crossspec: error: ") and error.count("\n") == 1
+    return error
+
+
+def test_options_that_do_not_fit_are_named(capsys, tmp_path, sequence):
+    bag = tmp_path / "bag"
+    assert "is not live" in sentence(capsys, sequence, bag, "--seconds", "0")
+    assert "is not live" in sentence(capsys, sequence, bag, "--frames", "h:1")
+    assert "cannot be aligned" in sentence(capsys, "tcp://h:1", bag, "--aligned")
+    assert "is no address" in sentence(capsys, "udp://h:1", bag)
+    assert "rectify_map.h5' cannot be used" in sentence(capsys, sequence, bag, "--aligned")
+    assert "does not exist" in sentence(capsys, tmp_path / "none.npy", bag)
+    assert nothing_stays(tmp_path)
+
+
+def test_an_existing_destination_is_not_touched(tmp_path, sequence):
+    (tmp_path / "bag").mkdir()
+    with pytest.raises(InputError, match="bag' exists already: remove it first"):
+        convert(sequence, tmp_path / "bag")
+    assert list((tmp_path / "bag").iterdir()) == []
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [(KeyboardInterrupt(), KeyboardInterrupt), (FULL, InputError), (ValueError(), ValueError)],
+)
+@pytest.mark.parametrize("function", ["copy", "_say"])
+def test_a_half_written_bag_does_not_stay(tmp_path, sequence, monkeypatch, function, error, seen):
+    """Interrupted among the messages, and behind them."""
+
+    def fail(*_):
+        assert (tmp_path / ".bag.partial" / "bag").exists()
+        raise error
+
+    (sequence / "ground_truth.json").write_text("[]")
+    where = convert_module.shutil if function == "copy" else convert_module
+    monkeypatch.setattr(where, function, fail)
+    with pytest.raises(seen, match=r"bag' cannot be written .*No space left" if error is FULL else None):
+        convert(sequence, tmp_path / "bag")
+    assert nothing_stays(tmp_path)
+
+
+def test_a_disk_that_is_really_full(tmp_path, sequence):
+    """By the limit on a file's size, which the kernel keeps."""
+    code = (
+        "import resource, signal, sys\nfrom crossspec_ros.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "sys.exit(main(['convert', *sys.argv[1:]]))"
+    )
+    command = [sys.executable, "-c", code, str(sequence), str(tmp_path / "bag")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2 and "bag' cannot be written" in result.stderr
+    assert nothing_stays(tmp_path)
+
+
+def test_a_damaged_source_leaves_no_bag(tmp_path, sequence):
+    (sequence / "images/left/rectified/000002.png").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="is no picture"):
+        convert(sequence, tmp_path / "bag")
+    assert nothing_stays(tmp_path)
+
+
+def command(*arguments):
+    line = [sys.executable, "-m", "crossspec_ros.cli", "convert", *(str(argument) for argument in arguments)]
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for(condition, process, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def written(bag):
+    return sum(path.stat().st_size for path in bag.parent.glob(f".{bag.name}.partial/*/*.mcap"))
+
+
+@pytest.fixture
+def long_recording(tmp_path):
+    """Ten minutes of sparse events: half a minute of work."""
+    t = np.arange(60_000) * 10_000
+    return saved(tmp_path, t=t, x=t % 640, y=t % 480, p=t % 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_command_leaves_no_bag(tmp_path, long_recording, sequence, number):
+    bag = tmp_path / "bag"
+    process = command(long_recording, bag)
+    wait_for(lambda: written(bag), process)
+    os.killpg(process.pid, number)
+    process.communicate(timeout=30)
+    assert process.returncode == (130 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert not bag.exists()
+    if number == signal.SIGKILL:
+        assert (tmp_path / ".bag.partial").exists()
+        convert(sequence, bag)
+        assert not (tmp_path / ".bag.partial").exists() and len(list(open_recording(bag).messages())) > 10
+    else:
+        assert nothing_stays(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_live_recording_is_a_whole_bag(tmp_path, number):
+    bag = tmp_path / "bag"
+    with camera(3000, "both") as (_, events_at, frames_at):
+        process = command(f"tcp://{events_at}", bag, "--frames", frames_at)
+        wait_for(lambda: written(bag), process)
+        # As a terminal does.
+        os.killpg(process.pid, number)
+        output = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+    recording = open_recording(bag)
+    kinds = [message.kind for message in recording.messages()]
+    assert 0 < kinds.count("events") < 3000 and 0 < kinds.count("image") < 3000
+    assert not (tmp_path / ".bag.partial").exists()
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_live_recording_ends_with_its_camera_or_after_some_seconds(tmp_path):
+    with camera(30, "both") as (_, events_at, frames_at):
+        record(DvStream(f"tcp://{events_at}", frames_at), tmp_path / "bag", threading.Event())
+    messages = list(open_recording(tmp_path / "bag").messages())
+    assert [m.kind for m in messages].count("events") == 30 == [m.kind for m in messages].count("image")
+    with camera(3, "silent") as (_, events_at, _):
+        assert main(["convert", f"tcp://{events_at}", str(tmp_path / "brief"), "--seconds", "1"]) == 0
+        assert len(list(open_recording(tmp_path / "brief").messages())) == 3
+        with pytest.raises(InputError, match=f"no events came from tcp://{events_at}: uncover"):
+            record(DvStream(f"tcp://{events_at}"), tmp_path / "empty", threading.Event(), 0.5)
+    assert not (tmp_path / "empty").exists()
+
+
+class BreakingStream:
+    event_topic, image_topic = "/events", None
+
+    def __init__(self, *messages):
+        self._messages = messages
+
+    def messages(self):
+        yield from self._messages
+        raise InputError("the wire is cut")
+
+
+def test_a_live_stream_that_breaks_keeps_what_came(tmp_path):
+    with pytest.raises(
+        InputError, match=r"bag' holds only what came until the stream broke: the wire is cut"
+    ):
+        record(BreakingStream(None, packet(5), packet(6)), tmp_path / "bag", threading.Event())
+    assert [m.stamp_ns for m in open_recording(tmp_path / "bag").messages()] == [5, 6]
+    with pytest.raises(InputError, match=r"^the wire is cut"):
+        record(BreakingStream(None), tmp_path / "none", threading.Event())
+    assert not (tmp_path / "none").exists()

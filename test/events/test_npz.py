@@ -1,0 +1,177 @@
+"""Arrays of events in .npz files: what plays, and what is said about the rest."""
+
+from __future__ import annotations
+
+import zipfile
+
+import numpy as np
+import pytest
+from event_samples import assert_equal, random_batch
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.decoder import make_decoder
+from crossspec_ros.events.messages import EVENT_PACKET, typestore
+from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
+from crossspec_ros.events.recording import open_recording
+
+START_US = 3 << 24
+
+
+def arrays_of(batch, **others):
+    return {"t": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
+
+
+def saved(folder, **arrays):
+    np.savez_compressed(folder / "events.npz", **arrays)
+    return folder / "events.npz"
+
+
+def packets_of(messages):
+    return [typestore().deserialize_cdr(message.data, EVENT_PACKET) for message in messages]
+
+
+def decode(messages, start_us=START_US):
+    """All events of packets that start at a multiple of 2**24 us."""
+    packets = packets_of(messages)
+    decoder = make_decoder("evt3", packets[0].width, packets[0].height)
+    batch = EventBatch.concat([decoder.decode(packet.events.tobytes()) for packet in packets])
+    return EventBatch(batch.t + start_us, batch.x, batch.y, batch.p, batch.width, batch.height)
+
+
+@pytest.fixture(scope="module")
+def events():
+    return random_batch(5000, t_start=START_US, duration_us=95_000, width=346, height=260)
+
+
+@pytest.mark.parametrize(
+    "polarity",
+    [
+        lambda p: p,
+        lambda p: p.astype(bool),
+        lambda p: p.astype(np.int8) * 2 - 1,
+        lambda p: p.astype(np.int64),
+    ],
+)
+def test_events_play_whatever_their_types(tmp_path, events, polarity):
+    arrays = {"t": events.t.astype(np.uint64), "x": events.x.astype(np.int32), "y": events.y.astype(np.int16)}
+    recording = open_recording(saved(tmp_path, **arrays, p=polarity(events.p)))
+    assert (recording.event_type, recording.image_topic, recording.image_type) == (EVENT_PACKET, None, None)
+    assert (recording.start_ns, recording.end_ns) == (events.t[0] * 1000, events.t[-1] * 1000)
+    messages = list(recording.messages())
+    assert_equal(decode(messages), events)
+    assert len(messages) == 10 and list(recording.messages()) == messages
+
+
+@pytest.mark.parametrize(
+    ("largest", "stated", "size"),
+    [
+        ((127, 127), {}, (128, 128)),
+        ((239, 100), {}, (240, 180)),
+        ((300, 259), {}, (346, 260)),
+        ((319, 319), {}, (320, 320)),
+        ((639, 479), {}, (640, 480)),
+        ((640, 479), {}, (1280, 720)),
+        ((1280, 719), {}, (1281, 720)),
+        ((127, 127), {"width": 1000, "height": np.uint16(500)}, (1000, 500)),
+    ],
+)
+def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, stated, size):
+    x, y = ([value] for value in largest)
+    recording = open_recording(saved(tmp_path, t=[5], x=x, y=y, p=[1], **stated))
+    (packet,) = packets_of(recording.messages())
+    assert (packet.width, packet.height) == size
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"t": None}, "has no array t: store t"),
+        ({"x": np.ones(3)}, r"has x of shape \(3,\) and type float64: store a list of integers"),
+        ({"t": np.ones((3, 1), int)}, r"has t of shape \(3, 1\)"),
+        ({"y": [1, 2]}, "has 3 t, 3 x, 2 y and 3 p: store as many of each"),
+        ({"t": [1, 3, 2]}, "go back, first behind event 1: sort"),
+        ({"t": [-1, 0, 1]}, "times from -1 to 1: store microseconds"),
+        ({"t": np.full(3, 1 << 63, np.uint64)}, "times from 9223372036854775808 .* the year 2038"),
+        ({"x": [0, -1, 0]}, "x from -1 to 0 and y from 1 to 3: store pixels from 0 to 2047"),
+        ({"y": np.array([0, 1, 1 << 40])}, "y from 0 to 1099511627776"),
+        ({"p": [0, 1, 2]}, "polarities from 0 to 2: store 0 and 1"),
+        ({"p": [0, 1, -1]}, "polarities from -1 to 1"),
+        ({"width": 4}, "width = 4 and height = None .* up to x = 3, y = 3: store two integers"),
+        ({"width": 3, "height": 9}, "width = 3 and height = 9"),
+        ({"width": [4], "height": [4]}, r"width = \[4\]"),
+        ({"width": 4, "height": 4000}, "height = 4000"),
+        ({name: np.empty(0, int) for name in "txyp"}, "has no events"),
+        ({"t": np.array([{}, {}, {}])}, "is damaged or no .npz of plain arrays .*allow_pickle"),
+    ],
+)
+def test_what_is_wrong_with_the_arrays_is_said(tmp_path, wrong, sentence):
+    arrays = {name: [1, 2, 3] for name in "txy"} | {"p": [0, 1, 1]} | wrong
+    path = saved(tmp_path, **{name: values for name, values in arrays.items() if values is not None})
+    with pytest.raises(InputError, match=rf"events\.npz' .*{sentence}"):
+        open_recording(path)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_named(tmp_path, events, keep):
+    path = saved(tmp_path, **arrays_of(events))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(InputError, match=r"events\.npz' is damaged or no \.npz"):
+        open_recording(path)
+
+
+def test_a_damaged_or_renamed_file_is_named(tmp_path, events):
+    path = saved(tmp_path, **arrays_of(events))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="is damaged"):
+        open_recording(path)
+    with open(path, "wb") as file:
+        np.save(file, events.t)
+    with pytest.raises(InputError, match=r"is damaged or no \.npz"):
+        open_recording(path)
+
+
+def test_a_small_file_cannot_ask_for_much_memory(tmp_path):
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }"
+    header = header.ljust(117) + b"\n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with zipfile.ZipFile(tmp_path / "events.npz", "w") as archive:
+        for name in "txyp":
+            archive.writestr(f"{name}.npy", array)
+    with pytest.raises(InputError, match="is damaged"):
+        open_recording(tmp_path / "events.npz")
+
+
+def test_a_burst_is_cut_into_packets_that_dds_carries(events):
+    burst = random_batch(1_000_000, 3, t_start=START_US, duration_us=10_000, width=1280, height=720)
+    messages = list(PacketCutter("burst").cut(burst))
+    assert len(messages) == -(-len(burst) // MAX_EVENTS)
+    assert max(len(message.data) for message in messages) < 1_000_000
+    assert_equal(decode(messages), burst)
+
+
+def test_stillness_is_filled_but_not_a_jump(events):
+    t = np.array([0, 1_000_000, 4_000_000_000]) + START_US
+    batch = EventBatch(t, *(np.zeros(3, kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
+    cutter = PacketCutter("clock")
+    whole = list(cutter.cut(batch))
+    assert [message.stamp_ns for message in whole[:2]] == [START_US * 1000, START_US * 1000 + 10_000_000]
+    assert len(whole) == 102 and [packet.seq for packet in packets_of(whole)] == list(range(102))
+    # However the batches are cut, and also when the clock goes back.
+    again = PacketCutter("clock")
+    assert [message for i in range(3) for message in again.cut(batch[i : i + 1])] == whole
+    assert [message.stamp_ns for message in cutter.cut(batch[:1])] == [START_US * 1000]
+
+
+def test_events_outside_their_sensor_are_refused():
+    batch = random_batch(10, width=640, height=480)
+    small = EventBatch(batch.t, batch.x, batch.y, batch.p, 100, 100)
+    with pytest.raises(
+        InputError, match=r"'cam' has events up to x = \d+, y = \d+ outside its sensor of 100x100"
+    ):
+        list(PacketCutter("cam").cut(small))
+    with pytest.raises(InputError, match="'cam' comes from a sensor of 4000x480"):
+        list(PacketCutter("cam").cut(EventBatch(batch.t, batch.x, batch.y, batch.p, 4000, 480)))
