@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _synth, _convert, _train, _bench):
+    for register in (_replay, _info, _synth, _convert, _train, _bench, _fuzz):
         register(subparsers)
     return parser
 
@@ -58,11 +58,22 @@ def _replay(subparsers: Subparsers) -> None:
 
 
 def _convert(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("convert", help="turn a DSEC sequence into a rosbag2 (mcap)")
-    parser.add_argument("source", type=Path, help="a DSEC sequence directory")
+    parser = subparsers.add_parser(
+        "convert",
+        help="turn a recording or a live dv stream into a rosbag2 (mcap)",
+        description="Writes a rosbag2 (mcap). Ctrl-C completes that of a live stream and discards any other.",
+    )
+    parser.add_argument(
+        "source",
+        help="a DSEC sequence, a rosbag2, an .aedat4, .npz or .npy file, or tcp://HOST:PORT of dv events",
+    )
     parser.add_argument("destination", type=Path, help="the bag directory to write")
-    convert = _lazily("crossspec_ros.events.convert:convert")
-    parser.set_defaults(handler=lambda args: convert(args.source, args.destination))
+    parser.add_argument(
+        "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
+    )
+    parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
+    parser.add_argument("--seconds", type=float, help="how long to record a live stream [until it ends]")
+    parser.set_defaults(handler=_lazily("crossspec_ros.events.convert:run"))
 
 
 def _synth(subparsers: Subparsers) -> None:
@@ -116,9 +127,17 @@ def _bench(subparsers: Subparsers) -> None:
     trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
     trace.add_argument("--nodes", type=int, default=64, help="largest draft tree [64]")
-    for bench in (latency, trace):
+    events = add("events", "events per second from packets to event images, against other ways")
+    events.add_argument(
+        "recordings", type=Path, nargs="*", help="recordings to measure beside synthetic streams"
+    )
+    events.add_argument("--repeats", type=int, default=7, help="interleaved runs of each [7]")
+    events.add_argument(
+        "--no-ros", dest="ros", action="store_false", help="leave out the rate between two ROS processes"
+    )
+    for bench in (latency, trace, events):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace):
+    for bench in (captions, latency, lossless, trace, events):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw one window: images, captions, and the timeline of its stages")
     figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
@@ -126,6 +145,30 @@ def _bench(subparsers: Subparsers) -> None:
     figure.add_argument("--second", type=int, default=0, help="which second of it [0]")
     for bench in (captions, latency, lossless, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+
+
+def _info(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "info",
+        help="tell what a recording holds and what is wrong with it",
+        description="Topics, encodings, rates, gaps and damage of a recording, a fingerprint of its events, "
+        "and what is wrong with it.",
+    )
+    parser.add_argument("path", type=Path, help="a DSEC sequence, a rosbag2, an .aedat4 or an .npz file")
+    parser.add_argument("--json", type=Path, help="write the same here as well")
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.events.info:run")))
+
+
+def _fuzz(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("fuzz", help="look for inputs that break the program")
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    purpose = "damaged packets of every encoding, from decoder to synchronizer; exit code 1 if one breaks it"
+    events = what.add_parser("events", help=purpose, description=purpose)
+    events.add_argument("--seconds", type=float, default=60.0, help="how long [60]")
+    events.add_argument("--packets", type=int, help="end after so many packets [no limit]")
+    events.add_argument("--seed", type=int, default=0, help="which packets [0]")
+    events.add_argument("--json", type=Path, help="write the figures here as well")
+    events.set_defaults(handler=_checked(_lazily("crossspec_ros.bench.fuzz_events:run")))
 
 
 def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
