@@ -12,7 +12,8 @@ MOST_PIXELS = 4096
 """Largest width and height that is believed: what is drawn of the events takes room by them."""
 
 
-@dataclass(frozen=True)
+# Not frozen, which would take longer than the rest of what is done with a small packet.
+@dataclass(slots=True, eq=False)
 class EventBatch:
     """Events of one sensor in the order in which they came.
 

@@ -64,35 +64,44 @@ def _decode(
     base, polarity = state[_BASE], state[_POLARITY]
     start = now
     # Unsigned, so that no index is checked for being negative.
+    i, size, one = np.uint64(0), np.uint64(words.size), np.uint64(1)
     count: Any = np.uint64(0)
     edge_count: Any = np.uint64(0)
     outside = unknown = monitoring = 0
-    place = row << ROW_SHIFT
-    is_row = row < height
-    for i in range(words.size):
+    while i < size:
+        # Most events come as time, row, pixel: looked for in that order, most words are asked for once.
         word: Any = np.int64(words[i])
+        if word >> 12 == TIME_HIGH:
+            high = now = _next_high(high, word)
+            i += one
+            if i == size:
+                break
+            word = np.int64(words[i])
+        if word >> 12 == TIME_LOW:
+            now = high | word & 0xFFF
+            i += one
+            if i == size:
+                break
+            word = np.int64(words[i])
+        if word >> 12 == ADDR_Y:
+            row = word & X_MASK
+            i += one
+            if i == size:
+                break
+            word = np.int64(words[i])
         kind = word >> 12
+        place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
         if kind == ADDR_X:
-            inside = ((word & X_MASK) < width) & is_row
+            inside = ((word & X_MASK) < width) & (row < height)
             events[count] = place | word & 0xFFF
             count += np.uint64(inside)
             outside += 1 - inside
-        elif kind == ADDR_Y:
-            row = word & X_MASK
-            is_row = row < height
-            place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
-        elif kind == TIME_LOW:
-            now = high | word & 0xFFF
-            place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
-        elif kind == TIME_HIGH:
-            high = now = _next_high(high, word)
-            place = (now - start) << TIME_SHIFT | row << ROW_SHIFT
         elif kind == VECT_BASE_X:
             base = word & X_MASK
             polarity = word & POLARITY_BIT
         elif kind in (VECT_12, VECT_8):
             mask = word & (0xFFF if kind == VECT_12 else 0xFF)
-            room = min(max(width - base, 0), 12) if is_row else 0
+            room = min(max(width - base, 0), 12) if row < height else 0
             for bit in range(room, 12):
                 outside += mask >> bit & 1
             mask &= (1 << room) - 1
@@ -102,14 +111,17 @@ def _decode(
                 events[count] = first + bit
                 count += np.uint64(mask >> bit & 1)
             base = (base + (12 if kind == VECT_12 else 8)) & 0xFFFF
+        elif kind in (TIME_HIGH, TIME_LOW, ADDR_Y):
+            continue
         elif kind == EXT_TRIGGER:
             edges[edge_count] = (now - start) << TIME_SHIFT | word & 0xFFF
-            edge_count += np.uint64(1)
+            edge_count += one
         elif kind == 0x7 or kind >= 0xE:
             # What a sensor tells about itself.
             monitoring += 1
         else:
             unknown += 1
+        i += one
     state[_NOW], state[_HIGH], state[_ROW] = now, high, row
     state[_BASE], state[_POLARITY] = base, polarity
     return int(count), int(edge_count), outside, unknown, monitoring

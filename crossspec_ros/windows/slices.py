@@ -62,10 +62,18 @@ class TimeSlices:
 
     def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         self._size = batch.width, batch.height
+        index = bisect_right(self._edges, since_ns) - 1
+        if until_ns < self._edges[index + 1]:
+            self._canvas(index).draw(batch)
+            return
         for index, part in split(batch, self._edges, since_ns, until_ns):
-            if index not in self._canvases:
-                self._canvases[index] = Canvas(*self._size)
-            self._canvases[index].draw(cells(part))
+            self._canvas(index).draw(part)
+
+    def _canvas(self, index: int) -> Canvas:
+        if index not in self._canvases:
+            assert self._size is not None
+            self._canvases[index] = Canvas(*self._size)
+        return self._canvases[index]
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
         while self._size and self.rendered < len(self._edges) - 1:
@@ -114,10 +122,10 @@ class CountSlices:
         for start, stop in pairwise([0, *stops]):
             canvas = Canvas(*self._size)
             while begin + len(drawn) < stop:
-                canvas.draw(drawn[max(start - begin, 0) :])
+                canvas.draw_cells(drawn[max(start - begin, 0) :])
                 begin += len(drawn)
                 drawn, changes, times = next(parts)
-            canvas.draw(drawn[max(start - begin, 0) : stop - begin])
+            canvas.draw_cells(drawn[max(start - begin, 0) : stop - begin])
             last = max(stop, 1) - 1 - begin
             latest_ns = int(times[np.searchsorted(changes, last, "right") - 1])
             yield min(latest_ns + 1, self._end_ns), canvas.image()

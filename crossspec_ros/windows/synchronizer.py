@@ -113,7 +113,8 @@ class Synchronizer:
         if self._is_straggler(EVENTS, first_ns):
             self.counts["late_events"] += len(batch)
             return
-        yield from self._check_jump(EVENTS, first_ns)
+        if self._is_jump(EVENTS, first_ns):
+            yield from self._jump(EVENTS, first_ns)
         if error := self._check_size(EVENTS, (batch.width, batch.height)):
             yield from self.advance(EVENTS, latest_ns)
             raise error
@@ -150,7 +151,8 @@ class Synchronizer:
 
     def _attribute(self, lost_packets: int, until_ns: int) -> None:
         """Share the packets that are missing up to a time among the windows since the one that came last."""
-        since_ns = min(self._passed.get(EVENTS, until_ns), until_ns)
+        reached_ns = self._passed.get(EVENTS, until_ns)
+        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
         shared = 0
         for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
             stop_ns = min(self.grid.end(index), until_ns + 1)
@@ -168,7 +170,8 @@ class Synchronizer:
         if self._is_straggler(FRAMES, stamp_ns):
             self.counts["late_frames"] += 1
             return
-        yield from self._check_jump(FRAMES, stamp_ns)
+        if self._is_jump(FRAMES, stamp_ns):
+            yield from self._jump(FRAMES, stamp_ns)
         slot = self.grid.slot(stamp_ns)
         window = self._window(self.grid.index(stamp_ns))
         if window is None:
@@ -186,7 +189,8 @@ class Synchronizer:
         """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
         if self._is_straggler(stream, stamp_ns):
             return
-        yield from self._check_jump(stream, stamp_ns)
+        if self._is_jump(stream, stamp_ns):
+            yield from self._jump(stream, stamp_ns)
         self._window(self.grid.index(stamp_ns))
         yield from self._pass(stream, stamp_ns)
 
@@ -221,36 +225,32 @@ class Synchronizer:
             yield from self._close()
         # The event images need not wait for the frames.
         for _, window in sorted(self._open.items()):
-            yield from self._render(window, self._passed.get(EVENTS, 0))
+            for stamp, image in window.slices.images(self._passed.get(EVENTS, 0)):
+                yield EventImageReady(stamp, image)
 
     def _close(self) -> Iterator[Update]:
         assert self._next is not None
         index, self._next = self._next, self._next + 1
         window = self._open.pop(index, None) or self._empty(index)
         end_ns = self.grid.end(index)
-        yield from self._render(window, end_ns + REORDER_NS)
+        for stamp_ns, image in window.slices.images(end_ns + REORDER_NS):
+            yield EventImageReady(stamp_ns, image)
         yield WindowClosed(
             end_ns, len(window.slots), window.slices.rendered, window.events, window.lost_packets
         )
 
-    @staticmethod
-    def _render(window: _Open, passed_ns: int) -> Iterator[Update]:
-        for stamp_ns, image in window.slices.images(passed_ns):
-            yield EventImageReady(stamp_ns, image)
-
-    def _check_jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+    def _is_jump(self, stream: str, stamp_ns: int) -> bool:
         if not self._passed:
-            return
-        before: dict[str, int] = {}
-        if stamp_ns < self._passed.get(stream, stamp_ns) - BACKWARD_JUMP_NS:
-            self.counts["backward_jumps"] += 1
-            before = {other: passed for other, passed in self._passed.items() if other != stream}
-        elif stamp_ns > max(self._passed.values()) + FORWARD_JUMP_NS:
-            self.counts["forward_jumps"] += 1
-        else:
-            return
+            return False
+        is_back = stamp_ns < self._passed.get(stream, stamp_ns) - BACKWARD_JUMP_NS
+        return is_back or stamp_ns > max(self._passed.values()) + FORWARD_JUMP_NS
+
+    def _jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        is_back = stamp_ns < self._passed.get(stream, stamp_ns)
+        self.counts["backward_jumps" if is_back else "forward_jumps"] += 1
+        others = {other: passed for other, passed in self._passed.items() if other != stream}
         yield from self.restart()
-        self._before_jump = before
+        self._before_jump = others if is_back else {}
 
     def _is_straggler(self, stream: str, stamp_ns: int) -> bool:
         """Whether this is from before a jump back that only the other stream has made so far."""

@@ -317,3 +317,14 @@ def test_packets_lost_before_the_first_or_in_a_jump_belong_to_the_window_that_fo
         (1, 3),
         (51, 5),
     ]
+
+
+def test_losses_since_another_era_do_not_hang():
+    synchronizer = Synchronizer(GRID)
+    era = 1_700_000_000_000
+    items = [(FRAMES, (era * MS, frame())), (EVENTS, batch(1000))]
+    updates = feed(synchronizer, items)
+    updates += synchronizer.add_events(batch(era + 500), lost_packets=11)
+    updates += feed(synchronizer, heartbeats(era + 500))
+    # The packets may have been lost at any time; those of windows long closed are nobody's.
+    assert [u.lost_packets for u in updates if isinstance(u, WindowClosed)] == [1, 1]

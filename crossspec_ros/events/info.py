@@ -1,0 +1,233 @@
+"""`crossspec info`: what a recording holds and what is wrong with it, whoever made it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+from rosbags.rosbag2 import Reader
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import COMPRESSED_IMAGE, DVS_EVENTS, EVENT_PACKET, IMAGE
+from crossspec_ros.events.recording import open_recording
+from crossspec_ros.events.salvage import StoredMessage, salvage, storage_files
+from crossspec_ros.events.topic_survey import EventSurvey, ImageSurvey, TopicSurvey, make_survey
+
+_SECOND = 1_000_000_000
+# Where the output goes into a file, topic names stay whole.
+_FILE_WIDTH = 160
+_TOLD = 5
+"""Losses of a damaged bag that are told one by one."""
+_IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
+
+Tick = Callable[[float], None]
+"""Told from time to time which share of the recording has been read, 0 to 1."""
+
+
+class _Damaged(Exception):
+    """The ordinary reader of bags gave up."""
+
+
+def run(args: argparse.Namespace) -> None:
+    """Survey `args.path`, print the report, and write it as JSON if asked."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(escape(args.path.name), total=1.0)
+        report = survey(args.path, lambda share: progress.update(task, completed=share))
+    _print(report)
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def survey(path: Path, tick: Tick = lambda share: None) -> dict[str, Any]:
+    """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
+
+    Raises InputError when `path` is no recording, or when no message of it can be read.
+    """
+    if not storage_files(path):
+        return _survey_recording(path, tick)
+    try:
+        return _survey_bag(path, tick)
+    except _Damaged as error:
+        return _survey_damaged_bag(path, str(error))
+
+
+def _survey_recording(path: Path, tick: Tick) -> dict[str, Any]:
+    surveys: dict[str, TopicSurvey] = {}
+    found = []
+    with closing(open_recording(path)) as recording:
+        span_ns = max(1, recording.end_ns - recording.start_ns)
+        topics = {"events": recording.event_topic, "image": recording.image_topic}
+        try:
+            for message in recording.messages():
+                topic = topics[message.kind]
+                assert topic is not None
+                if topic not in surveys:
+                    surveys[topic] = make_survey(topic, message.type, absolute_stamps=True)
+                surveys[topic].add(message.stamp_ns, message.data)
+                tick((message.stamp_ns - recording.start_ns) / span_ns)
+        except InputError as error:
+            found.append(f"only a part of the recording could be read: {error}")
+    return _report(
+        path, "DSEC sequence" if path.is_dir() else path.suffix.lstrip("."), surveys.values(), found
+    )
+
+
+def _survey_bag(path: Path, tick: Tick) -> dict[str, Any]:
+    with ExitStack() as stack:
+        with _naming_damage():
+            reader = stack.enter_context(Reader(path))
+        topics = [(topic.topic, topic.msgtype) for topic in reader.connections]
+        promised, packed = reader.message_count, reader.compression_mode
+        surveys = {topic: make_survey(*topic) for topic in topics}
+        for count, message in enumerate(_bag_messages(reader)):
+            surveys[message.topic, message.type].add(message.recorded_ns, message.data)
+            tick(count / max(1, promised))
+    read = sum(topic.messages for topic in surveys.values())
+    found = []
+    if read != promised:
+        found.append(f"its index promises {promised} messages, but {read} are there: run `ros2 bag reindex`")
+    return _report(
+        path,
+        f"{_bag_format(path)}, {packed} compressed" if packed else _bag_format(path),
+        surveys.values(),
+        found,
+    )
+
+
+def _bag_messages(reader: Reader) -> Iterator[StoredMessage]:
+    with _naming_damage():
+        for topic, recorded_ns, data in reader.messages():
+            yield StoredMessage(topic.topic, topic.msgtype, recorded_ns, data)
+
+
+def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
+    surveys: dict[tuple[str, str], TopicSurvey] = {}
+    losses: list[str] = []
+    for message in salvage(path, losses):
+        key = (message.topic, message.type)
+        if key not in surveys:
+            surveys[key] = make_survey(*key)
+        surveys[key].add(message.recorded_ns, message.data)
+    if not surveys:
+        raise InputError(
+            f"the bag '{path}' is damaged ({reason}) and no message of it can be read: copy it again"
+        )
+    read = sum(topic.messages for topic in surveys.values())
+    reasons = [reason, *losses[:_TOLD]]
+    if len(losses) > _TOLD:
+        reasons.append(f"and {len(losses) - _TOLD} more")
+    found = [
+        f"the bag cannot be played as it is ({'; '.join(reasons)}), but {read} messages could be read: copy "
+        f"it again, or repair it with `ros2 bag reindex`, `mcap recover` or `sqlite3 .recover`"
+    ]
+    return _report(path, _bag_format(path), surveys.values(), found)
+
+
+def _bag_format(path: Path) -> str:
+    first = storage_files(path)[0].name.removesuffix(".zstd")
+    return "rosbag2, " + ("sqlite3" if first.endswith(".db3") else "mcap")
+
+
+@contextmanager
+def _naming_damage() -> Iterator[None]:
+    """Storage libraries promise no exception for a damaged file, so any error of theirs means damage."""
+    try:
+        yield
+    except Exception as error:
+        raise _Damaged(" ".join(str(error).split()).rstrip(".") or type(error).__name__) from error
+
+
+def _report(path: Path, format: str, surveys: Iterable[TopicSurvey], found: list[str]) -> dict[str, Any]:
+    topics = sorted(surveys, key=lambda topic: topic.topic)
+    recorded = [
+        time for topic in topics for time in (topic.recorded.first, topic.recorded.last) if time is not None
+    ]
+    findings = (
+        found + _findings(topics) + [f"{t.topic}: {finding}" for t in topics for finding in t.findings()]
+    )
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {
+        "path": str(path),
+        "format": format,
+        "bytes": sum(file.stat().st_size for file in files),
+        "messages": sum(topic.messages for topic in topics),
+        "duration_s": (max(recorded) - min(recorded)) / _SECOND if recorded else 0.0,
+        "topics": [topic.figures() for topic in topics],
+        "findings": findings,
+    }
+
+
+def _findings(topics: list[TopicSurvey]) -> list[str]:
+    """What is wrong with the recording as a whole."""
+    events = [topic for topic in topics if isinstance(topic, EventSurvey) and topic.events]
+    images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]
+    found = []
+    if not events:
+        found.append(
+            f"there are no events: record a topic of type {EVENT_PACKET} or {DVS_EVENTS}, and check that the "
+            f"camera's lens is open"
+        )
+    if not images:
+        found.append(
+            f"there are no images, so captions come from events alone: record a topic of type {IMAGE} or "
+            f"{COMPRESSED_IMAGE} as well"
+        )
+    for event_topic in events:
+        for image_topic in images:
+            if not event_topic.stamps.overlaps(image_topic.stamps):
+                found.append(
+                    f"the stamps of {event_topic.topic} and {image_topic.topic} have no time in common, so "
+                    f"no window has both: bring both cameras to one clock"
+                )
+    return found
+
+
+def _print(report: dict[str, Any]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    console.print(
+        f"{report['path']}: {report['format']}, {report['bytes'] / 1e6:.1f} MB, {report['messages']} "
+        f"messages in "
+        f"{report['duration_s']:.2f} s",
+        markup=False,
+    )
+    table = Table(*_IN_TOPIC_TABLE)
+    for topic in report["topics"]:
+        table.add_row(*(escape(_shown(topic[name])) for name in _IN_TOPIC_TABLE))
+    console.print(table)
+    for topic in report["topics"]:
+        if topic["kind"] != "other":
+            details = Table(topic["topic"], "", show_edge=False)
+            for name, value in topic.items():
+                if name not in _IN_TOPIC_TABLE:
+                    details.add_row(name, escape(_shown(value)))
+            console.print(details)
+    console.print("findings:" if report["findings"] else "findings: nothing wrong was found")
+    for finding in report["findings"]:
+        console.print(f"- {finding}", markup=False)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == {}:
+        return "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} ({count})" for key, count in value.items())
+    if isinstance(value, list):
+        return ", ".join(value)
+    return (
+        f"{value:,.2f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )

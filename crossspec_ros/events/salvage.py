@@ -1,0 +1,176 @@
+"""What a damaged rosbag2 still has, where the ordinary reader gives up.
+
+A bag whose recorder was killed has no index and ends in the middle of a message; one from a bad disk has
+holes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, NamedTuple
+from zlib import crc32
+
+from backports import zstd
+from lz4.frame import LZ4FrameDecompressor
+
+_STORAGE_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_MCAP_MAGIC = b"\x89MCAP0\r\n"
+_SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
+_LARGEST_ID = 1 << 40
+
+
+class StoredMessage(NamedTuple):
+    """One message of a bag: `type` as in `sensor_msgs/msg/Image`, the time it was recorded, its CDR bytes."""
+
+    topic: str
+    type: str
+    recorded_ns: int
+    data: bytes
+
+
+def storage_files(path: Path) -> list[Path]:
+    """The files of a bag that hold messages, in the order of recording; empty when `path` is no bag."""
+    files = [path] if path.is_file() else path.iterdir() if path.is_dir() else []
+    found = [file for file in files if file.name.endswith(_STORAGE_SUFFIXES)]
+    # bag_10 comes after bag_9.
+    return sorted(found, key=lambda file: (len(file.name), file.name))
+
+
+def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
+    """All messages that can still be read; what cannot is told in `losses`, a phrase each. Raises nothing."""
+    for file in storage_files(path):
+        with TemporaryDirectory() as folder:
+            storage = file
+            if file.suffix == ".zstd":
+                storage = Path(folder) / file.stem
+                _unpack(file, storage, losses)
+            read = _read_sqlite if storage.suffix == ".db3" else _read_mcap
+            for message in read(storage, losses):
+                yield _unpacked(message)
+
+
+def _unpack(source: Path, target: Path, losses: list[str]) -> None:
+    try:
+        with source.open("rb") as raw, zstd.open(raw) as unpacked, target.open("wb") as out:
+            shutil.copyfileobj(unpacked, out)
+    except (OSError, EOFError, zstd.ZstdError) as error:
+        losses.append(f"{source.name} cannot be unpacked to its end ({error})")
+
+
+def _unpacked(message: StoredMessage) -> StoredMessage:
+    # No CDR message starts like this; in a bag that compresses its messages one by one, each does.
+    if not message.data.startswith(_ZSTD_MAGIC):
+        return message
+    try:
+        return message._replace(data=zstd.decompress(message.data))
+    except zstd.ZstdError:
+        return message
+
+
+def _read_sqlite(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        try:
+            # Else a file that is shorter than its header says is not even opened.
+            database.execute("PRAGMA writable_schema = ON")
+            rows = database.execute("SELECT id, name, type FROM topics")
+            topics = {id_: (name, type_name) for id_, name, type_name in rows}
+        except sqlite3.Error as error:
+            losses.append(f"{file.name} has no readable list of topics ({error})")
+            return
+        last = skipped = 0
+        while last + skipped < _LARGEST_ID:
+            try:
+                for id_, topic, recorded_ns, data in database.execute(
+                    "SELECT id, topic_id, timestamp, data FROM messages NOT INDEXED WHERE id > ? ORDER BY id",
+                    (last + skipped,),
+                ):
+                    if id_ <= last:  # A damaged tree may lead back to what was read.
+                        continue
+                    last, skipped = id_, 0
+                    if topic in topics and isinstance(data, bytes):
+                        name, type_name = topics[topic]
+                        yield StoredMessage(name, type_name, recorded_ns, data)
+            except sqlite3.Error as error:
+                if not skipped:
+                    losses.append(f"{file.name} has no readable messages after number {last} ({error})")
+                skipped = max(1, 2 * skipped)
+            else:
+                return
+
+
+def _read_mcap(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
+    types: dict[int, str] = {}
+    channels: dict[int, tuple[str, str]] = {}
+    whole = False
+    with file.open("rb") as stream:
+        if stream.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
+            losses.append(f"{file.name} does not start as an MCAP file")
+            return
+        for opcode, body in _records(stream, file.stat().st_size):
+            try:
+                inner = _chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
+                for kind, record in inner:
+                    if kind == _SCHEMA:
+                        types[_u16(record, 0)] = _text(record, 2)[0]
+                    elif kind == _CHANNEL:
+                        topic, _ = _text(record, 4)
+                        channels[_u16(record, 0)] = (topic, types.get(_u16(record, 2), ""))
+                    elif kind == _MESSAGE and _u16(record, 0) in channels:
+                        (recorded_ns,) = struct.unpack_from("<q", record, 6)
+                        yield StoredMessage(*channels[_u16(record, 0)], recorded_ns, record[22:])
+            except (struct.error, UnicodeDecodeError) as error:
+                losses.append(f"a record of {len(body)} bytes is damaged ({error})")
+            whole = opcode == _DATA_END
+            if whole:
+                break
+    if not whole:
+        losses.append(f"{file.name} is cut or damaged, so nothing is readable after some place in it")
+
+
+def _records(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+    """Opcode and body of one record after the other; the last body may be cut."""
+    while len(head := stream.read(9)) == 9:
+        opcode, length = struct.unpack("<BQ", head)
+        yield opcode, stream.read(min(length, size))
+
+
+def _chunk_records(body: bytes, losses: list[str]) -> Iterator[tuple[int, bytes]]:
+    size, crc = struct.unpack_from("<QI", body, 16)
+    compression, start = _text(body, 28)
+    packed = body[start + 8 :]
+    try:
+        # Unlike the one-shot functions these give what there is of a cut chunk.
+        if compression == "zstd":
+            packed = zstd.ZstdDecompressor().decompress(packed)
+        elif compression == "lz4":
+            packed = LZ4FrameDecompressor().decompress(packed)
+    except (zstd.ZstdError, RuntimeError, EOFError) as error:
+        losses.append(f"a chunk of {size} bytes cannot be unpacked ({error})")
+        return
+    if len(packed) == size and crc and crc32(packed) != crc:
+        losses.append(f"a chunk of {size} bytes has another checksum than when it was written")
+    start = 0
+    while start + 9 <= len(packed):
+        opcode, length = struct.unpack_from("<BQ", packed, start)
+        start += 9 + length
+        # The end of a cut record would pass for a whole message.
+        if start <= len(packed):
+            yield opcode, packed[start - length : start]
+
+
+def _u16(record: bytes, offset: int) -> int:
+    return int.from_bytes(record[offset : offset + 2], "little")
+
+
+def _text(record: bytes, offset: int) -> tuple[str, int]:
+    """A length-prefixed string and where it ends."""
+    (length,) = struct.unpack_from("<I", record, offset)
+    end = offset + 4 + length
+    return record[offset + 4 : end].decode(), end
