@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from crossspec_ros.bench.event_streams import encode_libcaer, encode_mono
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3 import EXT_TRIGGER
@@ -67,21 +68,11 @@ def _libcaer_cmp(rng: np.random.Generator, start_us: int) -> bytes:
 
 
 def _mono(rng: np.random.Generator, start_us: int) -> bytes:
-    batch = _batch(rng, start_us, "x")
-    words = np.zeros(len(batch), _SIXTY_FOUR_BITS)
-    words["dt"] = (batch.t - start_us) * 1000
-    words["low"], words["high"] = batch.x, batch.y | batch.p.astype(np.uint16) << 15
-    return words.tobytes()
+    return encode_mono(_batch(rng, start_us, "x"), start_us * 1000)
 
 
 def _libcaer(rng: np.random.Generator, start_us: int) -> bytes:
-    batch = _batch(rng, start_us, "y")
-    words = np.zeros((len(batch), 2), "<u4")
-    x, y, p = (values.astype(np.uint32) for values in (batch.x, batch.y, batch.p))
-    # Bit 0 says that the event is valid.
-    words[:, 0] = x << 17 | y << 2 | p << 1 | 1
-    words[:, 1] = batch.t - start_us
-    return words.tobytes()
+    return encode_libcaer(_batch(rng, start_us, "y"), start_us * 1000)
 
 
 def _trigger(rng: np.random.Generator, start_us: int) -> bytes:

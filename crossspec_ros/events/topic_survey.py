@@ -13,7 +13,6 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.decoder import EventDecoder, make_decoder
 from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.messages import (
     COMPRESSED_IMAGE,
@@ -24,6 +23,7 @@ from crossspec_ros.events.messages import (
     stamp_ns,
     typestore,
 )
+from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.events.stream_digest import StreamDigest
 
 PEAK_US = 10_000
@@ -187,14 +187,10 @@ class EventSurvey(StampedSurvey):
         self._sizes: Counter[str] = Counter()
         self._edges: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
-        self._damage: Counter[str] = Counter()
-        self._missing = self._restarts = 0
-        self._seq: int | None = None
         self._bins: dict[int, int] = {}
         self._peak = 0
         self._dvs = DvsDecoder()
-        self._decoder: EventDecoder | None = None
-        self._made_for: tuple[str, int, int] | None = None
+        self._decoder = PacketDecoder()
 
     def _parse(self, data: bytes) -> Any:
         return data if self.type == DVS_EVENTS else super()._parse(data)
@@ -207,35 +203,15 @@ class EventSurvey(StampedSurvey):
         else:
             self._encodings[message.encoding] += 1
             self._sizes[f"{message.width}x{message.height}"] += 1
-            self._count_gap(message.seq)
             try:
-                decoder = self._decoder_for(message)
+                batch, triggers = self._decoder.decode(message), self._decoder.triggers
             except InputError as error:
                 self._refused[str(error)] += 1
                 return
-            batch = decoder.decode(message.events.tobytes(), message.time_base)
-            triggers = decoder.triggers
             self._clock.to_ros_ns(batch.t, stamp)
         self._count(batch, stamp)
         rising = int(triggers.p.sum())
         self._edges.update(rising=rising, falling=len(triggers) - rising)
-
-    def _decoder_for(self, message: Any) -> EventDecoder:
-        if message.is_bigendian:
-            raise InputError("the packets are big-endian: configure the camera driver for little-endian")
-        kind = (message.encoding, message.width, message.height)
-        if self._decoder is None or kind != self._made_for:
-            fresh = make_decoder(*kind)
-            if self._decoder is not None:
-                self._damage += self._decoder.damage
-            self._decoder, self._made_for = fresh, kind
-        return self._decoder
-
-    def _count_gap(self, seq: int) -> None:
-        if self._seq is not None:
-            self._missing += max(0, seq - self._seq - 1)
-            self._restarts += seq <= self._seq
-        self._seq = seq
 
     def _count(self, batch: EventBatch, stamp: int) -> None:
         if not len(batch):
@@ -257,7 +233,7 @@ class EventSurvey(StampedSurvey):
 
     def damage(self) -> Counter[str]:
         """What could not be decoded, by kind."""
-        damage = self._damage + self._dvs.damage + (self._decoder.damage if self._decoder else Counter())
+        damage = self._dvs.damage + self._decoder.damage
         # What a sensor tells about itself is no damage.
         del damage["monitoring_words"]
         return damage
@@ -279,8 +255,8 @@ class EventSurvey(StampedSurvey):
             "events_per_s": self.events / span_us * 1e6 if span_us > 0 else None,
             "peak_events_per_10_ms": self._peak,
             "sha256": self._digest.finish(),
-            "missing_packets": self._missing,
-            "seq_restarts": self._restarts,
+            "missing_packets": self._decoder.missing,
+            "seq_restarts": self._decoder.restarts,
             "event_times_back": self._times.back,
             "furthest_event_back_us": self._times.furthest_back,
             "clock_jumps": self._clock.counts["clock_jumps"],
@@ -298,15 +274,15 @@ class EventSurvey(StampedSurvey):
                 f"the stream changes its encoding or size ({kinds}): only events of the first size are "
                 f"drawn, so record one camera a topic"
             )
-        if self._missing:
+        if self._decoder.missing:
             found.append(
-                f"{self._missing} packets are missing, by the gaps in `seq`: record with a larger cache, on "
-                f"a faster disk, or with a reliable subscription"
+                f"{self._decoder.missing} packets are missing, by the gaps in `seq`: record with a larger "
+                f"cache, on a faster disk, or with a reliable subscription"
             )
-        if self._restarts:
+        if self._decoder.restarts:
             found.append(
-                f"`seq` starts over {self._restarts} times: the driver was restarted, or two of them publish "
-                f"here"
+                f"`seq` starts over {self._decoder.restarts} times: the driver was restarted, or two of them "
+                f"publish here"
             )
         damage = self.damage()
         if outside := damage.pop("events_outside_sensor", 0):

@@ -9,9 +9,9 @@ from typing import Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.decoder import EventDecoder, make_decoder
 from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
+from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.nodes.messages import to_ns
 
 
@@ -24,18 +24,15 @@ class PacketStream:
         self.events = 0
         self.packets = 0
         self.frame_id = ""
-        self._lost = 0
-        self._counts: Counter[str] = Counter()
         self._clock = SensorClock()
-        self._decoder: EventDecoder | None = None
-        self._made_for: tuple[str, int, int] | None = None
-        self._seq: int | None = None
+        self._decoder = PacketDecoder()
+        self._told_missing = 0
 
     @property
     def problems(self) -> Counter[str]:
         """Totals of everything that was wrong with the stream."""
-        damage = self._decoder.damage if self._decoder else Counter[str]()
-        return self._counts + self._clock.counts + damage
+        missing = Counter(missing_packets=self._decoder.missing)
+        return missing + self._clock.counts + self._decoder.damage
 
     def decode(self, message: Any) -> tuple[int, EventBatch]:
         """The header's stamp in ns and the events with `t` in ns of ROS time; InputError for a bad packet.
@@ -45,38 +42,16 @@ class PacketStream:
         stamp_ns = to_ns(message.header.stamp)
         self.packets += 1
         self.frame_id = message.header.frame_id
-        self._count_gap(message)
-        if not len(message.events):
-            return stamp_ns, EventBatch.empty(message.width, message.height)
-        if message.is_bigendian:
-            self._counts["big_endian_packets"] += 1
-            raise InputError("an event packet is big-endian: configure the camera driver for little-endian")
-        batch = self._decoder_for(message).decode(memoryview(message.events).cast("B"), message.time_base)
+        # A player's sign that the stream is over has no size and stands outside the driver's count.
+        batch = self._decoder.decode(message) if message.width else EventBatch.empty(0, 0)
         self.events += len(batch)
         return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
 
     def take_lost_packets(self) -> int:
         """How many packets were missing since this was last asked."""
-        lost, self._lost = self._lost, 0
+        lost = self._decoder.missing - self._told_missing
+        self._told_missing = self._decoder.missing
         return lost
-
-    def _count_gap(self, message: Any) -> None:
-        if not message.width:
-            return  # A player's sign that the stream is over stands outside the driver's count.
-        if self._seq is not None and message.seq > self._seq + 1:
-            missing = message.seq - self._seq - 1
-            self._counts["missing_packets"] += missing
-            self._lost += missing
-        self._seq = message.seq
-
-    def _decoder_for(self, message: Any) -> EventDecoder:
-        kind = (message.encoding, message.width, message.height)
-        if self._decoder is None or kind != self._made_for:
-            fresh = make_decoder(*kind)
-            if self._decoder is not None:
-                self._counts += self._decoder.damage
-            self._decoder, self._made_for = fresh, kind
-        return self._decoder
 
 
 class DvsStream:

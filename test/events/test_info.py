@@ -267,7 +267,7 @@ def test_big_endian_packets_are_told(tmp_path) -> None:
     message: object = typestore().deserialize_cdr(packet(0)[3], EVENT_PACKET)
     data = typestore().serialize_cdr(replace(message, is_bigendian=True), EVENT_PACKET)
     _, findings = events_of([(EVENTS, EVENT_PACKET, SECOND, bytes(data))], tmp_path)
-    assert "the packets are big-endian" in findings
+    assert "an event packet is big-endian" in findings
 
 
 def storage_file(bag: Path) -> Path:

@@ -1,0 +1,72 @@
+"""The packets of one topic, decoded, whatever encoding and size they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.decoder import EventDecoder, make_decoder
+from crossspec_ros.events.splice import Payload
+
+
+class EventPacket(Protocol):
+    """`event_camera_msgs/EventPacket`, as rclpy or rosbags gives it."""
+
+    height: int
+    width: int
+    seq: int
+    time_base: int
+    encoding: str
+    is_bigendian: bool
+
+    @property
+    def events(self) -> Payload:
+        """The payload, or anything else that has its bytes."""
+
+
+class PacketDecoder:
+    """Decodes packets with a fresh decoder whenever their encoding or their sensor's size changes.
+
+    `missing` counts the packets that were lost by the gaps in `seq`, `restarts` how often it started over.
+    """
+
+    def __init__(self) -> None:
+        self.missing = self.restarts = 0
+        self._damage: Counter[str] = Counter()
+        self._decoder: EventDecoder | None = None
+        self._made_for: tuple[str, int, int] | None = None
+        self._seq: int | None = None
+
+    @property
+    def damage(self) -> Counter[str]:
+        """What could not be used so far, by kind."""
+        return self._damage + (self._decoder.damage if self._decoder else Counter())
+
+    @property
+    def triggers(self) -> Triggers:
+        """Those of the packet decoded last."""
+        return self._decoder.triggers if self._decoder else NO_TRIGGERS
+
+    def decode(self, packet: EventPacket) -> EventBatch:
+        """The packet's events, `t` in us of the sensor; raises InputError for a packet that none can read."""
+        self._count_gap(packet.seq)
+        if packet.is_bigendian:
+            raise InputError("an event packet is big-endian: configure the camera driver for little-endian")
+        decoder = self._decoder_for(packet)
+        return decoder.decode(memoryview(packet.events), packet.time_base)
+
+    def _count_gap(self, seq: int) -> None:
+        if self._seq is not None:
+            self.missing += max(0, seq - self._seq - 1)
+            self.restarts += seq <= self._seq
+        self._seq = seq
+
+    def _decoder_for(self, packet: EventPacket) -> EventDecoder:
+        kind = (packet.encoding, packet.width, packet.height)
+        if self._decoder is None or kind != self._made_for:
+            fresh = make_decoder(*kind)
+            self._damage = self.damage
+            self._decoder, self._made_for = fresh, kind
+        return self._decoder
