@@ -18,6 +18,8 @@ BY_COUNT, BY_TIME = CountSlices, TimeSlices
 LATENESS_NS = SECOND // 5
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
+SETTLED_NS = SECOND
+"""A new size that lasts for so long is that of the camera; until then it may be a damaged message's."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,13 @@ class Synchronizer:
         self._passed: dict[str, int] = {}
         self._next: int | None = None
         self._sizes: dict[str, tuple[int, int]] = {}
+        self._odd_sizes: dict[str, tuple[tuple[int, int], int]] = {}
         self._before_jump: dict[str, int] = {}
 
     def add_events(self, batch: EventBatch, lost_packets: int = 0) -> Iterator[Update]:
         """Take a batch whose `t` is ROS time in ns, not us, and before which so many packets are missing.
 
-        Raises InputError when the size changed; of such a batch only the time counts.
+        Raises InputError when the size changed, until that has settled; of such a batch only the time counts.
         """
         if not len(batch):
             return
@@ -115,7 +118,10 @@ class Synchronizer:
             return
         if self._is_jump(EVENTS, first_ns):
             yield from self._jump(EVENTS, first_ns)
-        if error := self._check_size(EVENTS, (batch.width, batch.height)):
+        size = (batch.width, batch.height)
+        if self._has_settled(EVENTS, size, first_ns):
+            yield from self.restart()
+        if error := self._check_size(EVENTS, size):
             yield from self.advance(EVENTS, latest_ns)
             raise error
         if lost_packets:
@@ -164,7 +170,8 @@ class Synchronizer:
     def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
 
-        Raises InputError when the frame's size changed; of such a frame only the time counts. Raises
+        Raises InputError when the frame's size changed, until that has settled; of such a frame only the time
+        counts. Raises
         whatever the function raises; the frame then counts as not received.
         """
         if self._is_straggler(FRAMES, stamp_ns):
@@ -178,7 +185,12 @@ class Synchronizer:
             self.counts["late_frames"] += 1
         elif slot not in window.slots:
             pixels = image() if callable(image) else image
-            if error := self._check_size(FRAMES, (pixels.shape[1], pixels.shape[0])):
+            size = (pixels.shape[1], pixels.shape[0])
+            if self._has_settled(FRAMES, size, stamp_ns):
+                yield from self.restart()
+                yield from self.add_frame(stamp_ns, pixels)
+                return
+            if error := self._check_size(FRAMES, size):
                 yield from self._pass(FRAMES, stamp_ns)
                 raise error
             window.slots.add(slot)
@@ -263,12 +275,23 @@ class Synchronizer:
         del self._before_jump[stream]
         return False
 
+    def _has_settled(self, stream: str, size: tuple[int, int], stamp_ns: int) -> bool:
+        """Whether a stream has had a new size, and no other, for so long that it is no damage."""
+        if size == self._sizes.get(stream, size):
+            self._odd_sizes.pop(stream, None)
+            return False
+        odd, since_ns = self._odd_sizes.get(stream, (None, 0))
+        if odd != size:
+            self._odd_sizes[stream] = (size, stamp_ns)
+            return False
+        return stamp_ns - since_ns >= SETTLED_NS
+
     def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
         known = self._sizes.setdefault(stream, size)
         if size == known:
             return None
         self.counts[f"{stream}_of_another_size"] += 1
         return InputError(
-            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}, so "
-            f"those of the new size are dropped: restart the synchronizer if the camera has it now"
+            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
+            f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
         )

@@ -328,3 +328,25 @@ def test_losses_since_another_era_do_not_hang():
     updates += feed(synchronizer, heartbeats(era + 500))
     # The packets may have been lost at any time; those of windows long closed are nobody's.
     assert [u.lost_packets for u in updates if isinstance(u, WindowClosed)] == [1, 1]
+
+
+@pytest.mark.parametrize("stream", [EVENTS, FRAMES])
+def test_a_new_size_that_lasts_is_taken_over(stream):
+    synchronizer, refused, updates = Synchronizer(GRID, slicing=BY_TIME), 0, []
+    for ms in range(0, 5000, 100):
+        is_new = ms >= 1500 or ms == 300
+        new = {stream: 16 if is_new else 8}
+        items = [(EVENTS, batch(ms, width=new.get(EVENTS, 8)))]
+        items.append((FRAMES, (ms * MS, frame(width=new.get(FRAMES, 8)))))
+        for item in items:
+            try:
+                updates += feed(synchronizer, [item])
+            except InputError:
+                refused += 1
+    kind = EventImageReady if stream == EVENTS else FrameReady
+    widths = [u.image.shape[1] for u in updates if isinstance(u, kind)]
+    assert widths == sorted(widths) and set(widths) == {8, 16}
+    # One damaged message, and a second of the new size.
+    assert refused == 11
+    ends = [u.end_ns // SECOND for u in updates if isinstance(u, WindowClosed)]
+    assert sorted(set(ends)) == [1, 2, 3, 4]
