@@ -4,58 +4,62 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-_STAGES = {"decode": "decode", "window": "+ window", "render": "+ render"}
-_SHADES = {"decode": "tab:blue", "window": "tab:orange", "render": "tab:green"}
+from crossspec_ros.bench.event_ways import OURS, STAGES
+
+_MARKERS = dict(zip(STAGES, "os^", strict=True))
+_LABELS = {"decode": "decode", "window": "+ window", "render": "+ render"}
 
 
 def draw(figures: dict[str, Any]) -> Figure:
-    """Events per second of each encoding and way, and what the node bears on topics."""
-    has_ros = bool(figures["ros"])
-    figure = Figure(figsize=(14 if has_ros else 9, 7), layout="constrained")
-    panels = figure.subplots(1, 2 if has_ros else 1, width_ratios=(3, 2) if has_ros else None, squeeze=False)
-    _draw_rates(panels[0, 0], figures)
-    if has_ros:
-        _draw_ros(panels[0, 1], figures)
+    """Events per second of each encoding, stream and way; and what the node bears on topics."""
+    figure = Figure(figsize=(14, 8), layout="constrained")
+    panels = figure.subplots(2, 3).flat
+    for axes, (encoding, found) in zip(panels, figures["encodings"].items(), strict=False):
+        _draw_encoding(axes, encoding, found["streams"])
+    last = list(figure.axes)[-1]
+    if figures["ros"]:
+        _draw_ros(last, figures)
+    else:
+        last.set_axis_off()
     return figure
 
 
-def _draw_rates(axes: Any, figures: dict[str, Any]) -> None:
-    rows = [
-        (f"{encoding}, {stream}: {name}", values)
-        for encoding, found in figures["encodings"].items()
-        for stream, row in found["streams"].items()
-        for name, values in row.items()
-    ]
-    places = np.arange(len(rows))
-    for i, (stage, label) in enumerate(_STAGES.items()):
-        rates = np.array([values[f"{stage}_mev_s"] for _, values in rows])
-        spread = np.array([values[f"{stage}_spread"] for _, values in rows])
-        errors = np.abs(spread.T - rates)
-        axes.barh(places + 0.27 * (i - 1), rates, 0.27, xerr=errors, color=_SHADES[stage], label=label)
-    axes.set_yticks(places, [name for name, _ in rows], fontsize=6)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.axvline(60, color="grey", linewidth=0.8)
-    axes.set_xlabel("million events per second on one core (line: 60)")
-    axes.legend(fontsize=8)
+def _draw_encoding(axes: Axes, encoding: str, streams: dict[str, Any]) -> None:
+    ways = list(dict.fromkeys(way for row in streams.values() for way in row))
+    places = range(len(streams))
+    for color, way in enumerate(ways):
+        for stage, marker in _MARKERS.items():
+            axes.plot(
+                places,
+                [row[way][f"{stage}_mev_s"] for row in streams.values()],
+                f"{marker}-" if way == OURS else f"{marker}:",
+                color=f"C{color}",
+                label=f"{way}: {_LABELS[stage]}",
+                markersize=4,
+            )
+    axes.set_yscale("log")
+    axes.set_xticks(places, list(streams), fontsize=7)
+    axes.set_title(encoding, fontsize=10)
+    axes.set_ylabel("million events per second, one core", fontsize=8)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=6)
 
 
-def _draw_ros(axes: Any, figures: dict[str, Any]) -> None:
-    rates = [row["rate_mev_s"] for row in figures["ros"]]
-    axes.plot(rates, [row["cpu_share"] for row in figures["ros"]], "o-", label="CPU share of the node")
-    axes.plot(
-        rates,
-        [row["events_counted"] / row["events_sent"] for row in figures["ros"]],
-        "s--",
-        label="share of events that arrive",
-    )
-    axes.set_ylim(0, 2)
-    axes.set_xlabel("million events per second between two processes")
-    axes.set_title(f"without loss up to {figures['ros_highest_mev_s']:g} Mev/s", fontsize=9)
+def _draw_ros(axes: Axes, figures: dict[str, Any]) -> None:
+    rows = figures["ros"]
+    rates = [row["rate_mev_s"] for row in rows]
+    axes.plot(rates, [row["cpu_share"] for row in rows], "o-", label="CPU share of the synchronizer")
+    counted = [row["events_counted"] / row["events_sent"] for row in rows]
+    axes.plot(rates, counted, "s--", label="share of events that arrive")
+    axes.set_ylim(0, 1.3)
+    axes.set_xlabel("million events per second between two processes", fontsize=8)
+    axes.set_title(f"on ROS topics: no loss up to {figures['ros_highest_mev_s']:g} Mev/s", fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7, loc="upper left", ncols=2)
     late = axes.twinx()
-    late.plot(rates, [row["event_image_ms"]["median"] for row in figures["ros"]], "^:", color="tab:red")
-    late.set_ylabel("event image after the end of its slice, ms (median)", color="tab:red")
-    axes.legend(fontsize=8, loc="upper left")
+    late.plot(rates, [row["event_image_ms"]["median"] for row in rows], "^:", color="C3")
+    late.set_ylim(bottom=0)
+    late.set_ylabel("event image after the end of its slice, ms (median)", color="C3", fontsize=8)

@@ -13,7 +13,7 @@ from typing import Any
 
 from crossspec_ros.environment import ros_environment
 
-RATES = (1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
 """Million events per second; DSEC's cameras give 10.6 on average."""
 _MOST_LATE_MS = 100.0
 """A driver that is further behind than this does not give the rate it should."""

@@ -334,13 +334,14 @@ def test_losses_since_another_era_do_not_hang():
 def test_a_new_size_that_lasts_is_taken_over(stream):
     synchronizer, refused, updates = Synchronizer(GRID, slicing=BY_TIME), 0, []
     for ms in range(0, 5000, 100):
-        is_new = ms >= 1500 or ms == 300
-        new = {stream: 16 if is_new else 8}
-        items = [(EVENTS, batch(ms, width=new.get(EVENTS, 8)))]
-        items.append((FRAMES, (ms * MS, frame(width=new.get(FRAMES, 8)))))
-        for item in items:
+        width = {stream: 16 if ms >= 1500 or ms == 300 else 8}
+        for taken in (
+            synchronizer.add_events(batch(ms, width=width.get(EVENTS, 8))),
+            synchronizer.add_frame(ms * MS, frame(width=width.get(FRAMES, 8))),
+        ):
             try:
-                updates += feed(synchronizer, [item])
+                for update in taken:
+                    updates.append(update)
             except InputError:
                 refused += 1
     kind = EventImageReady if stream == EVENTS else FrameReady
