@@ -45,7 +45,7 @@ def _replay(subparsers: Subparsers) -> None:
         help="caption a recording through the ROS 2 nodes",
         description="Plays a recording on ROS 2 topics and captions each of its seconds.",
     )
-    parser.add_argument("path", type=Path, help="a DSEC sequence directory or a rosbag2 (sqlite3 or mcap)")
+    parser.add_argument("path", type=Path, help="a DSEC sequence, a rosbag2, or an .aedat4 or .npz file")
     parser.add_argument(
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
     )

@@ -48,6 +48,8 @@ def test_files_that_are_named_exist() -> None:
         "docs/figures/window.png",
         "docs/architecture.md",
         "docs/decoding.md",
+        "docs/events.md",
+        "docs/benchmarks/events.json",
         "docs/benchmarks/latency.json",
         "docs/benchmarks/lossless.json",
         "models/tiny/README.md",

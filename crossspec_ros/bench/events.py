@@ -96,9 +96,9 @@ def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
     rates: dict[tuple[str, str], list[float]] = {}
     peaks: dict[str, float] = {}
     for turn in range(repeats + 1):
+        gc.collect()
         for each in compared:
             for stage in STAGES:
-                gc.collect()
                 start = time.perf_counter()
                 events = each.run(cuts[each.name], stage)
                 rate = events / (time.perf_counter() - start) / 1e6
