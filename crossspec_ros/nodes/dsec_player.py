@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
@@ -197,27 +196,9 @@ class PlayerNode(Node):
             self._news.notify_all()
 
 
-def play(node: PlayerNode) -> None:
-    """Play in this thread, spin in another."""
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    spinning = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
-    spinning.start()
-    try:
-        node.play()
-    finally:
-        executor.shutdown()
-        spinning.join(timeout=1.0)
-
-
-def _spin(executor: SingleThreadedExecutor) -> None:
-    with contextlib.suppress(KeyboardInterrupt, ExternalShutdownException):
-        executor.spin()
-
-
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the executable `dsec_player`."""
-    run(PlayerNode, args, work=play)
+    run(PlayerNode, args, work=PlayerNode.play)
 
 
 if __name__ == "__main__":

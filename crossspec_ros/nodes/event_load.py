@@ -7,17 +7,15 @@ the load begins, and the figures as JSON.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import struct
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from event_camera_msgs.msg import EventPacket
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -170,31 +168,17 @@ def _spread(values: np.ndarray) -> dict[str, float]:
     return {"median": float(np.median(values)), "max": float(values.max())}
 
 
-def measure(node: LoadNode) -> None:
-    """Measure in this thread, spin in another, print the figures."""
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    spinning = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
-    spinning.start()
-    try:
-        print(json.dumps(node.measure()), flush=True)
-    finally:
-        executor.shutdown()
-        spinning.join(timeout=1.0)
-
-
-def _spin(executor: SingleThreadedExecutor) -> None:
-    with contextlib.suppress(KeyboardInterrupt, ExternalShutdownException):
-        executor.spin()
-
-
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point; what it does not know is for ROS."""
     parser = argparse.ArgumentParser(prog="event_load", description="load a synchronizer and measure it")
     parser.add_argument("rate", type=float, help="million events per second")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long [5]")
     own, ros = parser.parse_known_args(args)
-    run(lambda: LoadNode(own.rate, own.seconds), ros, work=measure)
+    run(
+        lambda: LoadNode(own.rate, own.seconds),
+        ros,
+        work=lambda node: print(json.dumps(node.measure()), flush=True),
+    )
 
 
 if __name__ == "__main__":

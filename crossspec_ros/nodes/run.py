@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar, cast
 
 import rclpy
-from rclpy.executors import ExternalShutdownException
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
 from crossspec_ros.errors import InputError
@@ -34,7 +36,7 @@ N = TypeVar("N", bound=Runnable)
 def run(
     make: Callable[[], N], args: Sequence[str] | None = None, work: Callable[[N], None] | None = None
 ) -> None:
-    """Make a node and `work` with it; spin it where no work is given.
+    """Make a node and spin it, in another thread while there is `work` to do with it in this one.
 
     Returns when the work is done, after Ctrl-C and after SIGTERM. Exits with one sentence and code 2 on bad
     input, code 1 after a NodeError and when something due did not come in time.
@@ -44,7 +46,8 @@ def run(
         _init(args)
         node = make()
         if work:
-            work(node)
+            with _spinning(node):
+                work(node)
         else:
             rclpy.spin(cast(Node, node))
     except (InputError, NodeError, TimeoutError) as error:
@@ -66,6 +69,24 @@ def run(
         gc.collect()
         # The models would take a second more to collect, and the process ends anyhow.
         gc.freeze()
+
+
+@contextmanager
+def _spinning(node: Runnable) -> Iterator[None]:
+    executor = SingleThreadedExecutor()
+    executor.add_node(cast(Node, node))
+    thread = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        executor.shutdown()
+        thread.join(timeout=1.0)
+
+
+def _spin(executor: SingleThreadedExecutor) -> None:
+    with suppress(KeyboardInterrupt, ExternalShutdownException):
+        executor.spin()
 
 
 def _init(args: Sequence[str] | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.images import render
+from crossspec_ros.events.images import event_images, render
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
+from crossspec_ros.events.npy import read_npy
 from crossspec_ros.events.recording import open_recording
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
@@ -116,12 +118,40 @@ def test_the_clock_keeps_a_recording_in_order(shared):
     assert np.abs([times[0] - stamp for times, stamp in zip(mapped, stamps, strict=True)]).max() < 50_000_000
 
 
-def test_rendering_a_recording_equals_the_reference_loop(shared):
-    batch = decode([packet.events.tobytes() for packet in packets_of(shared, "evt3_bag")[0]])
-    expected = np.full((480, 640, 3), 255, np.uint8)
+def reference_image(batch):
+    """EventGPT's own loop."""
+    image = np.full((batch.height, batch.width, 3), 255, np.uint8)
     for x, y, p in zip(batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True):
-        expected[y, x] = (255, 0, 0) if p else (0, 0, 255)
-    np.testing.assert_array_equal(render(batch), expected)
+        image[y, x] = (255, 0, 0) if p else (0, 0, 255)
+    return image
+
+
+def all_events(shared, name):
+    if name.endswith(".npy"):
+        return read_npy(shared / "data/events_real" / name).events
+    packets, _ = packets_of(shared, name)
+    decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
+    return EventBatch.concat([decoder.decode(p.events.tobytes(), p.time_base) for p in packets])
+
+
+@pytest.mark.parametrize("name", [*KNOWN, "eventgpt_sample1.npy", "dsec_interlaken_00_d_000099.npy"])
+def test_rendering_a_recording_equals_the_reference_loop(shared, name):
+    batch = all_events(shared, name)
+    np.testing.assert_array_equal(render(batch), reference_image(batch))
+    size = len(batch) // 5
+    stops = [0, *(size * i for i in range(1, 5)), len(batch)]
+    for (image, _), (start, stop) in zip(event_images(batch, 5), pairwise(stops), strict=True):
+        np.testing.assert_array_equal(image, reference_image(batch[start:stop]))
+
+
+@pytest.mark.parametrize("name", ["libcaer_bag", "mono_bag"])
+def test_a_recording_in_one_piece_has_the_same_pixels(shared, name):
+    """Their times count from each packet's own time base, so only the pixels can be compared."""
+    packets, _ = packets_of(shared, name)
+    decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
+    batch = decoder.decode(b"".join(p.events.tobytes() for p in packets), packets[0].time_base)
+    digest = hashlib.sha256(batch.x.tobytes() + batch.y.tobytes() + batch.p.tobytes()).hexdigest()[:16]
+    assert digest == KNOWN[name][-1]
 
 
 def test_the_published_pickles_are_refused(shared):
