@@ -41,8 +41,10 @@ class PacketDecoder:
 
     @property
     def damage(self) -> Counter[str]:
-        """What could not be used so far, by kind."""
-        return self._damage + (self._decoder.damage if self._decoder else Counter())
+        """What could not be used so far, by kind; what a sensor tells about itself is no damage."""
+        damage = self._damage + (self._decoder.damage if self._decoder else Counter())
+        del damage["monitoring_words"]
+        return damage
 
     @property
     def triggers(self) -> Triggers:

@@ -233,10 +233,7 @@ class EventSurvey(StampedSurvey):
 
     def damage(self) -> Counter[str]:
         """What could not be decoded, by kind."""
-        damage = self._dvs.damage + self._decoder.damage
-        # What a sensor tells about itself is no damage.
-        del damage["monitoring_words"]
-        return damage
+        return self._dvs.damage + self._decoder.damage
 
     def figures(self) -> dict[str, Any]:
         """All that is known; ends the digest, so only to be asked once."""
