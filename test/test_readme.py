@@ -20,7 +20,8 @@ def row(param: Param) -> str:
     shown = '""' if default == "" else default
     bounds = f" ({param.low:g} to {param.high:g})" if param.low is not None else ""
     choices = f" ({', '.join(param.choices)})" if param.choices else ""
-    return f"| `{param.name}` | `{shown}` | {param.description}{bounds}{choices} |"
+    live = " [live]" if param.live else ""
+    return f"| `{param.name}` | `{shown}` | {param.description}{bounds}{choices}{live} |"
 
 
 @pytest.mark.parametrize("node", list(PARAMS))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.window import Window
@@ -23,10 +24,16 @@ _LOG = logging.getLogger(__name__)
 
 _MOST_FRAMES = 64
 """Frames that may wait to be read ahead; without them the window is read when it closes."""
+_MOST_QUESTIONS = 16
+"""Questions that may wait: at more, whoever asks is faster than the target."""
+
+OnAnswer = Callable[["Caption | Exception"], None]
 
 
 class Decoder(Protocol):
     """What the worker needs of `speculation.decoder.PrefillHiddenDecoder`."""
+
+    max_new_tokens: int
 
     def stream_frame(self, index: int, frame: np.ndarray) -> None: ...
 
@@ -43,6 +50,10 @@ class Decoder(Protocol):
         between: Callable[[], object],
         cancel: threading.Event,
         deadline_ns: int | None,
+    ) -> Caption: ...
+
+    def ask(
+        self, question: str, trace: Trace, between: Callable[[], object], cancel: threading.Event
     ) -> Caption: ...
 
     def close(self) -> None: ...
@@ -69,11 +80,12 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Frames of open windows are read ahead whenever no closed window waits, and one between two passes while a
-    caption is being verified. A caption that is not done `deadline_s` after its window closed is cut short; 0
-    sets no deadline. `on_draft` gets the event draft's text, `on_words` the verified text so far,
-    `on_outcome` each window's end; they are called from threads of the worker and the decoder, and none is
-    called after `stop`.
+    Questions about the window captioned last are answered when no closed window waits. Frames of open windows
+    are read ahead when there is nothing else to do, and one between two passes of a caption or an answer. A
+    caption that is not done `deadline_s` after its window closed is cut short; 0 sets no deadline. `question`
+    and `deadline_s` may be changed at any time. `on_draft` gets the event draft's text, `on_words` the
+    verified text so far, `on_outcome` each window's end; they are called from threads of the worker and the
+    decoder, and none is called after `stop`.
     """
 
     def __init__(
@@ -86,11 +98,12 @@ class CaptionWorker:
         deadline_s: float = 0.0,
     ) -> None:
         self._decoder = decoder
-        self._question = question
+        self.question = question
+        self.deadline_s = deadline_s
         self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
-        self._deadline_ns = round(deadline_s * 1e9)
         self._waiting: list[_Waiting] = []
         self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=_MOST_FRAMES)
+        self._questions: deque[tuple[str, OnAnswer]] = deque()
         self._captioned: int | None = None
         self._changed = threading.Condition()
         self._cancel = threading.Event()
@@ -109,7 +122,7 @@ class CaptionWorker:
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
         try:
-            self._decoder.stream_event_image(index, image, self._question, self._tell(self._on_draft))
+            self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
         except Exception as error:
             _LOG.warning("an event image could not be drafted from: %r", error)
 
@@ -119,6 +132,20 @@ class CaptionWorker:
             # A window that will be skipped needs no pixels.
             self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
             self._waiting.append(_Waiting(window, closed_ns, time.perf_counter_ns()))
+            self._changed.notify()
+
+    def ask(self, question: str, on_answer: OnAnswer) -> None:
+        """Answer this about the window captioned last, or the first one there will be.
+
+        `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
+        questions. Raises InputError when too many wait.
+        """
+        with self._changed:
+            if len(self._questions) >= _MOST_QUESTIONS:
+                raise InputError(
+                    f"{_MOST_QUESTIONS} questions wait already: ask again when some are answered"
+                )
+            self._questions.append((question, on_answer))
             self._changed.notify()
 
     def stop(self, timeout_s: float = 1.0) -> None:
@@ -131,14 +158,36 @@ class CaptionWorker:
     def _work(self) -> None:
         while not self._cancel.is_set():
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._frames or self._cancel.is_set())
+                self._changed.wait_for(self._has_work)
                 waiting, self._waiting = self._waiting, []
             for item in waiting[:-1]:
                 self._finish(Outcome(item.window, Trace(), skipped=True))
             for item in waiting[-1:]:
                 self._finish(self._caption(item))
-            if not waiting:
+            if not waiting and not self._answer():
                 self._read_ahead()
+
+    def _has_work(self) -> bool:
+        asked = self._questions and self._captioned is not None
+        return bool(self._waiting or self._frames or asked or self._cancel.is_set())
+
+    def _answer(self) -> bool:
+        """Answer one question; False when there is none, or no window to ask about."""
+        with self._changed:
+            if not self._questions or self._captioned is None:
+                return False
+            question, on_answer = self._questions.popleft()
+        answer: Caption | Exception
+        try:
+            answer = self._decoder.ask(question, Trace(), self._read_ahead, self._cancel)
+        except Exception as error:
+            answer = error
+        if not self._cancel.is_set():
+            try:
+                on_answer(answer)
+            except Exception:
+                _LOG.exception("an answer could not be told")
+        return True
 
     def _read_ahead(self) -> None:
         """Read one frame of a window that is still open, if there is any."""
@@ -163,12 +212,12 @@ class CaptionWorker:
         try:
             caption = self._decoder.caption(
                 item.window,
-                self._question,
+                self.question,
                 trace,
                 self._tell(self._on_words),
                 self._read_ahead,
                 self._cancel,
-                item.closed_ns + self._deadline_ns if self._deadline_ns else None,
+                item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
             )
         except Exception as error:
             return Outcome(item.window, trace, error=error)

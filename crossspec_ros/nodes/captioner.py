@@ -7,10 +7,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, Header, String
 
@@ -27,6 +28,9 @@ from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from crossspec_ros.speculation.decoder import Caption
 
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
@@ -57,7 +61,7 @@ class CaptionerNode(LifecycleNode):
 
     def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load, **options: Any) -> None:
         super().__init__("captioner", automatically_declare_parameters_from_overrides=True, **options)
-        self._params = declare(self, "captioner")
+        self._params = declare(self, "captioner", self._adjust)
         self._load = load
         self._inputs: list = []
         self._outputs: dict = {}
@@ -66,7 +70,8 @@ class CaptionerNode(LifecycleNode):
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid())
         self._summary = Summary()
-        self._unusable = 0
+        self._unusable = self._answers = 0
+        self._asking: Subscription | None = None
         self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, self._inputs))
         self._failure: Exception | None = None
@@ -104,7 +109,7 @@ class CaptionerNode(LifecycleNode):
         return super().on_activate(state)
 
     def _activate(self) -> None:
-        topics = {"caption": String, "caption_partial": String, "caption_draft": String}
+        topics = {"caption": String, "caption_partial": String, "caption_draft": String, "answer": String}
         topics |= {"acceptance_length": Float64}
         topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
         for topic, kind in topics.items():
@@ -118,6 +123,7 @@ class CaptionerNode(LifecycleNode):
             on_outcome=self._finish,
             deadline_s=self._params.deadline_s,
         )
+        self._asking = self.create_subscription(String, "~/question", self._ask, RELIABLE)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
@@ -163,6 +169,9 @@ class CaptionerNode(LifecycleNode):
 
     def _end(self) -> None:
         self._end_worker()
+        if self._asking is not None:
+            self.destroy_subscription(self._asking)
+            self._asking = None
         for publisher in self._outputs.values():
             self.destroy_publisher(publisher)
         self._outputs.clear()
@@ -218,6 +227,35 @@ class CaptionerNode(LifecycleNode):
             closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
             if self._worker is not None:
                 self._worker.submit(window, closed_ns)
+
+    def _adjust(self, params: SimpleNamespace) -> None:
+        """Take over what was set while the node runs."""
+        if self._decoder is not None:
+            self._decoder.max_new_tokens = params.max_new_tokens
+        if self._worker is not None:
+            self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
+
+    def _ask(self, message: String) -> None:
+        """Every question gets one answer, in order, if only why it has none."""
+        question, worker = message.data.strip(), self._worker
+        if worker is None:
+            return  # shut down
+        try:
+            if not question:
+                raise InputError("the question is empty: publish a sentence")
+            worker.ask(question, lambda answer: self._answer(question, answer))
+        except InputError as error:
+            self._answer(question, error)
+
+    def _answer(self, question: str, answer: Caption | Exception) -> None:
+        self._answers += 1
+        if isinstance(answer, Exception):
+            reason = str(answer) if isinstance(answer, InputError) else f"failed: {answer}"
+            self.get_logger().warning(f"no answer to '{question}': {reason}")
+            self._publish_text("answer", f"(no answer: {reason})")
+        else:
+            self.get_logger().info(f"{question} {answer.text}")
+            self._publish_text("answer", answer.text)
 
     def _publish_text(self, topic: str, text: str) -> None:
         self._outputs[topic].publish(String(data=text))
@@ -276,7 +314,8 @@ class CaptionerNode(LifecycleNode):
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
-        return {"captions": ({"windows": counts["windows"]}, wrong)}
+        flow = {"windows": counts["windows"], "answers": self._answers}
+        return {"captions": (flow, wrong)}
 
 
 def main(args: Sequence[str] | None = None) -> None:

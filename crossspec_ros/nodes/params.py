@@ -7,7 +7,7 @@ it starts a process.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,17 @@ from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
     from rclpy.node import Node
+    from rclpy.parameter import Parameter
 
 Value = bool | int | float | str
 
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter; its type is the default's. `low` and `high` bound numbers, `choices` lists strings."""
+    """One parameter; its type is the default's. `low` and `high` bound numbers, `choices` lists strings.
+
+    `live` ones may be changed while the node runs.
+    """
 
     name: str
     default: Value
@@ -30,6 +34,7 @@ class Param:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    live: bool = False
 
     def check(self, value: object) -> Value:
         """The value in the parameter's type; raises InputError for another type or out of range."""
@@ -100,11 +105,21 @@ PARAMS: dict[str, tuple[Param, ...]] = {
     ),
     "captioner": (
         Param("models", "", "folder with the target and draft checkpoints, empty for the tiny pair"),
-        Param("question", "What are the key elements in this scene?", "what is asked about every window"),
-        Param("mode", MODES[0], "how the target decodes", choices=MODES),
-        Param("max_new_tokens", 64, "length at which a caption is cut, in tokens", 1, 2048),
         Param(
-            "deadline_s", 0.0, "time after its window at which a caption is cut short, 0 for none", 0.0, 60.0
+            "question",
+            "What are the key elements in this scene?",
+            "what is asked about every window",
+            live=True,
+        ),
+        Param("mode", MODES[0], "how the target decodes", choices=MODES),
+        Param("max_new_tokens", 64, "length at which a caption is cut, in tokens", 1, 2048, live=True),
+        Param(
+            "deadline_s",
+            0.0,
+            "time after its window at which a caption is cut short, 0 for none",
+            0.0,
+            60.0,
+            live=True,
         ),
         Param("temperature", 0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0),
         Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0),
@@ -168,13 +183,21 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(known)}"
 
 
-def declare(node: Node, kind: str) -> SimpleNamespace:
+def declare(
+    node: Node, kind: str, on_change: Callable[[SimpleNamespace], None] = lambda params: None
+) -> SimpleNamespace:
     """Declare the parameters of a node that was made with `automatically_declare_parameters_from_overrides`.
 
-    Returns their values as attributes. They are read-only from then on. Raises InputError for an override
-    that is of the wrong type, out of range or unknown.
+    Returns their values as attributes. All but the live ones are read-only from then on; when live ones are
+    set, the attributes follow and `on_change` is told. Raises InputError for an override that is of the wrong
+    type, out of range or unknown.
     """
-    from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+    from rcl_interfaces.msg import (
+        FloatingPointRange,
+        IntegerRange,
+        ParameterDescriptor,
+        SetParametersResult,
+    )
 
     given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix("").items()}
     # What ROS itself declares is none of ours.
@@ -183,7 +206,7 @@ def declare(node: Node, kind: str) -> SimpleNamespace:
     }
     values = check_values(kind, own)
     for param in PARAMS[kind]:
-        descriptor = ParameterDescriptor(description=param.description, read_only=True)
+        descriptor = ParameterDescriptor(description=param.description, read_only=not param.live)
         if param.choices:
             descriptor.additional_constraints = f"one of {', '.join(param.choices)}"
         if param.low is not None and param.high is not None:
@@ -195,7 +218,21 @@ def declare(node: Node, kind: str) -> SimpleNamespace:
         if param.name in own:
             node.undeclare_parameter(param.name)
         node.declare_parameter(param.name, values[param.name], descriptor, ignore_override=True)
-    return SimpleNamespace(**values)
+    params = SimpleNamespace(**values)
+    live = {param.name: param for param in PARAMS[kind] if param.live}
+
+    def set_live(parameters: Sequence[Parameter]) -> SetParametersResult:
+        try:
+            news = {p.name: live[p.name].check(p.value) for p in parameters if p.name in live}
+        except InputError as error:
+            return SetParametersResult(successful=False, reason=f"{kind}: {error}")
+        vars(params).update(news)
+        if news:
+            on_change(params)
+        return SetParametersResult(successful=True)
+
+    node.add_on_set_parameters_callback(set_live)
+    return params
 
 
 ROS_PARAMS = ("use_sim_time", "start_type_description_service")

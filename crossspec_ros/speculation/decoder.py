@@ -84,7 +84,8 @@ class PrefillHiddenDecoder:
     """Reads windows while they are open and captions them once they close; owns the draft's thread.
 
     `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
-    `stream_event_image` never waits. With an empty policy it is the target alone.
+    `stream_event_image` never waits. With an empty policy it is the target alone. `max_new_tokens` may be
+    changed at any time.
     """
 
     def __init__(
@@ -94,7 +95,8 @@ class PrefillHiddenDecoder:
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
     ) -> None:
-        self.pair, self.policy, self._limit, self._sampling = pair, policy, max_new_tokens, sampling
+        self.pair, self.policy, self._sampling = pair, policy, sampling
+        self.max_new_tokens = max_new_tokens
         self._event_images = pair.event_images
         self._turn = threading.RLock()
         self._generator = sampling.generator() if sampling else torch.Generator()
@@ -121,7 +123,9 @@ class PrefillHiddenDecoder:
             stream.session = session
             if stream.draft is not None and stream.running is not None and stream.running.done():
                 # What the proposers look up now they know when the window closes.
-                self.policy.propose(_context(stream.draft.question, session, stream.draft), 1, self._limit)
+                self.policy.propose(
+                    _context(stream.draft.question, session, stream.draft), 1, self.max_new_tokens
+                )
 
     def stream_event_image(
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
@@ -137,7 +141,7 @@ class PrefillHiddenDecoder:
         stream.event_images.append(image)
         if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
             self._stop_drafts()
-            stream.draft = EventDraft(self.pair, np.stack(stream.event_images), question, self._limit)
+            stream.draft = EventDraft(self.pair, np.stack(stream.event_images), question, self.max_new_tokens)
             stream.running = self._draft_thread.submit(
                 _run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
@@ -179,8 +183,16 @@ class PrefillHiddenDecoder:
             finally:
                 trace.extend(stream.trace)
 
-    def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
+    def ask(
+        self,
+        question: str,
+        trace: Trace,
+        between: Callable[[], object] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Caption:
         """Answer a further question about the window captioned last, whose frames stay prefilled.
+
+        `between` and `cancel` are those of `caption`.
 
         Raises:
             InputError: no window with frames was captioned yet.
@@ -189,7 +201,7 @@ class PrefillHiddenDecoder:
             stream, self._last = self._last, None
             if stream is None:
                 raise InputError("there is no window to ask about yet: ask once one has been captioned")
-            caption = self._answer(stream, question, trace, None, None, cancel, None)
+            caption = self._answer(stream, question, trace, None, between, cancel, None)
             self._last = stream
             return caption
 
@@ -266,7 +278,7 @@ class PrefillHiddenDecoder:
             context = _context(question, session, draft, tuple(tokens))
             unread = session.unread
             with trace.span("propose"):
-                tree = self.policy.propose(context, unread, self._limit - len(tokens))
+                tree = self.policy.propose(context, unread, self.max_new_tokens - len(tokens))
             started = time.perf_counter()
             with trace.span(_pass_name(session, session.passes - passes, tree)):
                 path, following = self._choose(tree, session.verify(tree))
@@ -277,7 +289,7 @@ class PrefillHiddenDecoder:
             tokens += new
             drafted.update(source for sources in tree.sources for source in sources)
             accepted.update(source for node in path[: len(new)] for source in tree.sources[node])
-            ended = new[-1] == self.pair.eos_id or len(tokens) >= self._limit
+            ended = new[-1] == self.pair.eos_id or len(tokens) >= self.max_new_tokens
             late = not ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
             # As far as a late caption goes it is right, and the memory must not stay empty for being late.
             self._lesson = Outcome(context, tree, path, tuple(new), ended or late)
@@ -327,7 +339,7 @@ class PrefillHiddenDecoder:
             return Caption("", (), "none")
         draft, finished = stream.draft, True
         if draft is None or not draft.ended:
-            draft = EventDraft(self.pair, window.event_images, question, self._limit)
+            draft = EventDraft(self.pair, window.event_images, question, self.max_new_tokens)
             finished = draft.run(stream.trace, stopped)
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 

@@ -17,9 +17,18 @@ class FakeDecoder:
         self.cancelled = []
         self.streamed = []
         self.closed = False
+        self.max_new_tokens = 64
 
     def close(self):
         self.closed = True
+
+    def ask(self, question, trace, between, cancel):
+        if self.fail:
+            raise RuntimeError("out of memory")
+        if self.gate:
+            self.gate(question, cancel)
+        between()
+        return SimpleNamespace(text=f"answer to {question}", token_ids=[1], target_passes=1)
 
     def stream_frame(self, index, frame):
         if self.fail:

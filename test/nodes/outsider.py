@@ -24,6 +24,7 @@ TOPICS = {
     "/captioner/caption": String,
     "/captioner/caption_draft": String,
     "/captioner/caption_partial": String,
+    "/captioner/answer": String,
     "/captioner/report": DiagnosticArray,
     "/captioner/acceptance_length": Float64,
     **{f"/captioner/latency/{stage}": Float64 for stage in STAGES},

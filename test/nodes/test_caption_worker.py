@@ -6,8 +6,10 @@ import threading
 import time
 
 import numpy as np
+import pytest
 from fakes import FakeDecoder
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.caption_worker import CaptionWorker
 from crossspec_ros.windows.window import Window
 
@@ -169,3 +171,55 @@ def test_a_caption_is_late_by_the_time_since_its_window_closed():
         outcomes.wait(index + 1)
     worker.stop()
     assert [outcome.caption.late for outcome in outcomes.all] == [True, False]
+
+
+def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_waits():
+    started, released = threading.Event(), threading.Event()
+
+    def gate(what, cancel):
+        started.set()
+        assert released.wait(WAIT_S)
+
+    outcomes, answers = Outcomes(), Outcomes()
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.ask("early?", answers)
+    worker.submit(window(0), 0)
+    assert started.wait(WAIT_S)
+    worker.ask("late?", answers)
+    worker.submit(window(1), 0)
+    assert answers.all == []
+    released.set()
+    answers.wait(2)
+    # Both windows came before the first answer.
+    assert len(outcomes.all) == 2
+    assert [answer.text for answer in answers.all] == ["answer to early?", "answer to late?"]
+    worker.stop()
+
+
+def test_a_question_that_fails_is_told_and_too_many_are_refused():
+    outcomes, answers = Outcomes(), Outcomes()
+    decoder = FakeDecoder()
+    worker = CaptionWorker(decoder, "what?", ignore, ignore, outcomes)
+    for i in range(16):
+        worker.ask(f"{i}?", answers)
+    with pytest.raises(InputError, match="16 questions wait"):
+        worker.ask("one more?", answers)
+    worker.submit(window(0), 0)
+    answers.wait(16)
+    decoder.fail = True
+    worker.ask("and now?", answers)
+    assert str(answers.wait(17)[16]) == "out of memory"
+    worker.stop()
+
+
+def test_a_changed_question_and_deadline_hold_for_the_next_window():
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(), "what?", ignore, ignore, outcomes)
+    worker.submit(window(0), time.perf_counter_ns() - 10**9)
+    outcomes.wait(1)
+    worker.question, worker.deadline_s = "where?", 0.5
+    worker.submit(window(1), time.perf_counter_ns() - 10**9)
+    outcomes.wait(2)
+    worker.stop()
+    said = [(outcome.caption.text.split(": ")[1], outcome.caption.late) for outcome in outcomes.all]
+    assert said == [("what?", False), ("where?", True)]

@@ -13,7 +13,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
-from std_msgs.msg import Header
+from std_msgs.msg import Header, String
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
@@ -167,6 +167,41 @@ def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):
             for value in status.values
         )
     )
+
+
+def test_questions_are_answered_one_by_one_if_only_with_why_not(stage):
+    observer, send, decoder, _ = stage
+    questions = observer.node.create_publisher(String, "/captioner/question", RELIABLE)
+    observer.wait(questions.get_subscription_count)
+    send(0, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+
+    def ask(text):
+        questions.publish(String(data=text))
+        asked = len(observer["/captioner/answer"]) + 1
+        observer.wait(lambda: len(observer["/captioner/answer"]) == asked)
+        return observer["/captioner/answer"][-1].data
+
+    assert ask("who?") == "answer to who?"
+    assert ask(" ") == "(no answer: the question is empty: publish a sentence)"
+    decoder.fail = True
+    assert ask("why?") == "(no answer: failed: out of memory)"
+
+
+def test_live_parameters_are_followed_and_bad_values_refused(stage):
+    observer, send, decoder, node = stage
+
+    def change(name, value):
+        return node.set_parameters([Parameter(name, value=value)])[0]
+
+    assert change("question", "where?").successful and change("max_new_tokens", 7).successful
+    send(0, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    assert observer.reports()[0][2] == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
+    for name, value in (("max_new_tokens", 0), ("deadline_s", -1.0), ("mode", "autoregressive")):
+        result = change(name, value)
+        assert (not result.successful and name in result.reason) or "read-only" in result.reason
+    assert decoder.max_new_tokens == 7
 
 
 def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):
