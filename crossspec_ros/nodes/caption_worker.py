@@ -15,6 +15,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
+from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -61,11 +62,15 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one window: a caption, or the reason why there is none."""
+    """What became of one window: a caption, or the reason why there is none.
+
+    `flags` say what was wrong with its inputs (windows/quality.py).
+    """
 
     window: Window
     trace: Trace
     caption: Caption | None = None
+    flags: tuple[str, ...] = ()
     skipped: bool = False
     error: Exception | None = None
 
@@ -209,9 +214,12 @@ class CaptionWorker:
             self._captioned = item.window.index
             later = [frame for frame in self._frames if frame[0] > self._captioned]
             self._frames = deque(later, _MOST_FRAMES)
+        with trace.span("check"):
+            faults = flags(item.window)
+            seen = trustworthy(item.window, faults)
         try:
             caption = self._decoder.caption(
-                item.window,
+                seen,
                 self.question,
                 trace,
                 self._tell(self._on_words),
@@ -220,11 +228,11 @@ class CaptionWorker:
                 item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
             )
         except Exception as error:
-            return Outcome(item.window, trace, error=error)
+            return Outcome(item.window, trace, error=error, flags=faults)
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
-        return Outcome(item.window, trace, caption)
+        return Outcome(item.window, trace, caption, faults)
 
     def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
         return lambda text: None if self._cancel.is_set() else listener(text)

@@ -20,13 +20,14 @@ from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
 from crossspec_ros.nodes.diagnostics import Diagnostics
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
 from crossspec_ros.nodes.params import declare
-from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, report
+from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ class CaptionerNode(LifecycleNode):
                 self.get_logger().error("".join(traceback.format_exception(outcome.error)))
         else:
             level, message, values = self._publish_caption(outcome)
+        values["degraded"] = ",".join(outcome.flags)
         values |= {"dropped_windows": self._summary.counts["skipped"], "missing_images": window.missing}
         self._outputs["report"].publish(report(window, level, message, values))
 
@@ -287,11 +289,13 @@ class CaptionerNode(LifecycleNode):
         assert caption is not None
         if caption.source == "target":
             level, message = DiagnosticStatus.OK, caption.text
+            if set(outcome.flags) - HARMLESS:
+                level = DiagnosticStatus.WARN
             self._outputs["caption"].publish(String(data=caption.text))
             self._outputs["acceptance_length"].publish(Float64(data=float(caption.mean_acceptance_length)))
         else:
             level = DiagnosticStatus.WARN
-            message = caption.text or "nothing seen: the window has neither frames nor events"
+            message = caption.text or f"nothing to be seen: {plain(outcome.flags)}"
             if caption.text:
                 self._publish_text("caption_draft", caption.text)
         for stage in LATENCIES:
@@ -306,7 +310,9 @@ class CaptionerNode(LifecycleNode):
         )
         self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
-        self.get_logger().info(log_lines(outcome.window, self._origin_ns or 0, caption, stages))
+        self.get_logger().info(
+            log_lines(outcome.window, self._origin_ns or 0, caption, stages, outcome.flags)
+        )
         return level, message, caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
 
     def _read_counters(self) -> dict:

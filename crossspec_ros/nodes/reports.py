@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -35,10 +35,15 @@ def report(window: Window, level: bytes, message: str, values: Mapping[str, obje
     return array
 
 
+RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing"}
+"""What was looked at for a caption, by its source."""
+
+
 def caption_values(caption: Caption) -> dict[str, object]:
     """What a caption is made of."""
     return {
         "caption_source": caption.source,
+        "rests_on": RESTS_ON[caption.source],
         "cut_by_deadline": caption.late,
         "tokens": len(caption.token_ids),
         "target_passes": caption.target_passes,
@@ -48,12 +53,21 @@ def caption_values(caption: Caption) -> dict[str, object]:
     }
 
 
-def log_lines(window: Window, origin_ns: int, caption: Caption, stages: Mapping[str, float]) -> str:
+def plain(faults: Sequence[str]) -> str:
+    """What is wrong with a window's inputs, for people."""
+    return ", ".join(faults).replace("_", " ")
+
+
+def log_lines(
+    window: Window, origin_ns: int, caption: Caption, stages: Mapping[str, float], faults: Sequence[str]
+) -> str:
     """The caption and where its time went, for people; they count the seconds from `origin_ns`."""
     start_s, end_s = (window.start_ns - origin_ns) / 1e9, (window.end_ns - origin_ns) / 1e9
     head = f"{start_s:g}-{end_s:g} s: {caption.text or '(nothing seen)'}"
     if caption.source == "event_draft":
         head += " [from events only]"
+    if faults:
+        head += f" [{plain(faults)}]"
     parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in ("total", "hidden")]
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:

@@ -22,7 +22,7 @@ def ignore(text):
 
 
 def window(index, frames=1):
-    pixels = np.zeros((frames, 2, 2, 3), np.uint8)
+    pixels = np.full((frames, 2, 2, 3), 100, np.uint8)
     return Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels)
 
 

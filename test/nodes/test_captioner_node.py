@@ -22,7 +22,9 @@ from crossspec_ros.nodes.run import run
 from crossspec_ros.windows.window import Counts
 
 SECOND = 10**9
-PIXELS = np.zeros((4, 4, 3), np.uint8)
+PIXELS = np.full((4, 4, 3), 100, np.uint8)
+REACHED = np.full((4, 4, 3), 255, np.uint8)
+REACHED[0, 0] = 255, 0, 0
 
 
 @pytest.fixture
@@ -40,13 +42,13 @@ def stage():
             report = "/captioner/report"
             observer.wait(lambda: node.count_subscribers(report) and observer.node.count_publishers(report))
 
-            def send(index, frames, images):
+            def send(index, frames, images, seen=True):
                 for i in range(frames):
                     stamp = index * SECOND + i * SECOND // 8
-                    topics["frame"].publish(image_message(PIXELS, stamp, ""))
+                    topics["frame"].publish(image_message(PIXELS + i if seen else 0 * PIXELS, stamp, ""))
                 for i in range(images):
                     stamp = index * SECOND + (i + 1) * SECOND // 5
-                    topics["event_image"].publish(image_message(PIXELS, stamp, ""))
+                    topics["event_image"].publish(image_message(REACHED, stamp, ""))
                 counts = Counts(frames, images, events=1000 * index, lost_packets=index)
                 topics["window_closed"].publish(closed_message((index + 1) * SECOND, counts))
                 return topics
@@ -96,7 +98,10 @@ def test_windows_without_frames_or_without_anything_say_so(stage):
     draft, nothing = observer.reports()
     assert draft[1] == nothing[1] == DiagnosticStatus.WARN
     assert draft[3]["caption_source"] == "event_draft" and draft[2].startswith("0 frames, 5 event images")
-    assert nothing[3]["caption_source"] == "none" and "neither frames nor events" in nothing[2]
+    assert (
+        nothing[3]["caption_source"] == "none"
+        and nothing[2] == "nothing to be seen: events missing, rgb missing"
+    )
     assert observer["/captioner/caption"] == []
     # The draft of all event images takes the place of the one that was told before the window closed.
     drafts = [message.data for message in observer["/captioner/caption_draft"]]
@@ -124,6 +129,26 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
     assert observer.reports()[4][3]["dropped_windows"] == "3"
     counts = [(values["events"], values["lost_packets"]) for *_, values in observer.reports()]
     assert counts == [("0", "0"), ("1000", "1"), ("2000", "2"), ("3000", "3"), ("4000", "4")]
+
+
+def test_a_caption_never_rests_on_blind_frames(stage):
+    observer, send, _, _ = stage
+    send(0, 8, 5, seen=False)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    send(1, 8, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    send(2, 8, 0, seen=False)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 3)
+    blind, seeing, nothing = observer.reports()
+    assert blind[1] == DiagnosticStatus.WARN and blind[2].startswith("0 frames, 5 event images")
+    assert (blind[3]["rests_on"], blind[3]["degraded"]) == ("events", "rgb_frozen,rgb_dark")
+    assert seeing[1] == DiagnosticStatus.OK and seeing[2].startswith("8 frames, 5 event images")
+    assert (seeing[3]["rests_on"], seeing[3]["degraded"]) == ("frames", "")
+    assert nothing[1:3] == (
+        DiagnosticStatus.WARN,
+        "nothing to be seen: events missing, rgb dark",
+    )
+    assert nothing[3]["rests_on"] == "nothing"
 
 
 def test_a_failed_window_is_an_error_with_its_counts(stage):

@@ -1,0 +1,75 @@
+"""What a window's inputs are worth: which sensor has seen something, and which is blind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from crossspec_ros.windows.window import Window
+
+_BLIND_FRAMES = frozenset(("rgb_frozen", "rgb_dark", "rgb_saturated"))
+_BLIND_EVENTS = frozenset(("events_silent", "events_saturated"))
+HARMLESS = frozenset(("events_silent",))
+"""What a caption that rests on frames may well lack."""
+
+_DARK, _BRIGHT, _MOST = 20, 235, 0.99
+"""Of 255. Frames are blind when 99 % of their pixels are darker, or brighter, than that."""
+_SILENT, _SATURATED = 0.002, 0.9
+"""Share of an event image's pixels that events have reached."""
+_EVERY = 3
+"""Pixels looked at, of each row and column: a caption waits for this."""
+
+
+def flags(window: Window) -> tuple[str, ...]:
+    """What is wrong with the window's inputs, from these names:
+
+    - `rgb_missing`: no frame came; `rgb_frozen`: all frames are the same, though events say that something
+      moves; `rgb_dark`, `rgb_saturated`: there is nothing to be seen in them;
+    - `events_missing`: no event came; `events_silent`: hardly any, as when a robot stands still;
+      `events_saturated`: nearly every pixel has some, as under flicker or with wrong biases.
+    """
+    return (*_of_events(window), *_of_frames(window))
+
+
+def trustworthy(window: Window, faults: Sequence[str]) -> Window:
+    """The window without what a caption must not rest on: frames that show nothing of its time, and, where
+    there are no others, event images that show nothing either.
+    """
+    if _BLIND_FRAMES & set(faults):
+        window = replace(window, frames=window.frames[:0], frame_stamps_ns=())
+    if not len(window.frames) and _BLIND_EVENTS & set(faults):
+        window = replace(window, event_images=window.event_images[:0])
+    return window
+
+
+def _of_events(window: Window) -> list[str]:
+    if not len(window.event_images):
+        return ["events_missing"]
+    reached = _reached(window)
+    if reached < _SILENT:
+        return ["events_silent"]
+    return ["events_saturated"] if reached > _SATURATED else []
+
+
+def _of_frames(window: Window) -> list[str]:
+    frames = window.frames
+    if not len(frames):
+        return ["rgb_missing"]
+    found = []
+    moves = len(window.event_images) > 0 and _reached(window) >= _SILENT
+    # A camera's noise differs from frame to frame; a simulated one of a still scene may not.
+    if moves and len(frames) > 2 and all(np.array_equal(frame, frames[0]) for frame in frames[1:]):
+        found.append("rgb_frozen")
+    pixels = frames[:, ::_EVERY, ::_EVERY]
+    if np.mean((pixels < _DARK).all(axis=-1)) > _MOST:
+        found.append("rgb_dark")
+    elif np.mean((pixels > _BRIGHT).all(axis=-1)) > _MOST:
+        found.append("rgb_saturated")
+    return found
+
+
+def _reached(window: Window) -> float:
+    """Share of the pixels that events have reached, in the fullest image; those are without green."""
+    return 1 - float(window.event_images[:, ::_EVERY, ::_EVERY, 1].mean((1, 2)).min()) / 255
