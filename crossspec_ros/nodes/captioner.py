@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,14 @@ from std_msgs.msg import Float64, Header, String
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
 from crossspec_ros.nodes.diagnostics import Diagnostics
-from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
+from crossspec_ros.nodes.messages import RELIABLE, closed_counts, image_message, rgb8_array, to_ns
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
+from crossspec_ros.windows.annotation import annotated
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.quality import HARMLESS
@@ -111,7 +112,7 @@ class CaptionerNode(LifecycleNode):
 
     def _activate(self) -> None:
         topics = {"caption": String, "caption_partial": String, "caption_draft": String, "answer": String}
-        topics |= {"acceptance_length": Float64}
+        topics |= {"acceptance_length": Float64, "annotated_image": Image}
         topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
         for topic, kind in topics.items():
             self._outputs[topic] = self.create_publisher(kind, f"~/{topic}", RELIABLE)
@@ -301,6 +302,7 @@ class CaptionerNode(LifecycleNode):
         for stage in LATENCIES:
             if stage in stages:
                 self._outputs[f"latency/{stage}"].publish(Float64(data=stages[stage]))
+        self._publish_picture(outcome.window, message, stages)
         self._summary.add(stages)
         self._summary.count(
             windows=1,
@@ -314,6 +316,13 @@ class CaptionerNode(LifecycleNode):
             log_lines(outcome.window, self._origin_ns or 0, caption, stages, outcome.flags)
         )
         return level, message, caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
+
+    def _publish_picture(self, window: Window, message: str, stages: Mapping[str, float]) -> None:
+        """For people, who are not always there."""
+        publisher = self._outputs["annotated_image"]
+        if publisher.get_subscription_count():
+            picture = annotated(window, [message, f"{stages['total']:.0f} ms after the window closed"])
+            publisher.publish(image_message(picture, window.end_ns, ""))
 
     def _read_counters(self) -> dict:
         counts = self._summary.counts

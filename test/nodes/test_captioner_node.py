@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from std_msgs.msg import Header, String
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
-from crossspec_ros.nodes.messages import closed_message, image_message
+from crossspec_ros.nodes.messages import closed_message, image_message, rgb8_array
 from crossspec_ros.nodes.run import run
 from crossspec_ros.windows.window import Counts
 
@@ -149,6 +150,21 @@ def test_a_caption_never_rests_on_blind_frames(stage):
         "nothing to be seen: events missing, rgb dark",
     )
     assert nothing[3]["rests_on"] == "nothing"
+
+
+def test_a_picture_of_the_window_is_drawn_while_somebody_looks(stage):
+    observer, send, *_ = stage
+    seen = []
+    send(0, 8, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    topic = "/captioner/annotated_image"
+    looking = observer.node.create_subscription(Image, topic, seen.append, RELIABLE)
+    observer.wait(lambda: observer.node.count_publishers(topic))
+    time.sleep(0.3)  # until the captioner has seen who looks
+    send(1, 8, 5)
+    observer.wait(lambda: len(seen) == 1)
+    assert rgb8_array(seen[0]).shape[1] == 2 * 240 + 18 and seen[0].header.stamp.sec == 2
+    observer.node.destroy_subscription(looking)
 
 
 def test_a_failed_window_is_an_error_with_its_counts(stage):

@@ -1,0 +1,40 @@
+"""One picture of a window for people: its last frame, its last event image, and what was said about them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from crossspec_ros.windows.window import Window
+
+_HEIGHT, _TEXT, _MARGIN = 240, 16, 6
+_BACKGROUND, _INK, _ABSENT = (24, 24, 24), (240, 240, 240), (70, 70, 70)
+
+
+def annotated(window: Window, lines: Sequence[str]) -> np.ndarray:
+    """(H, W, 3) uint8 RGB: frame and event image side by side, grey where there is none, over the lines."""
+    panels = [_panel(images) for images in (window.frames, window.event_images)]
+    width = sum(panel.width for panel in panels) + 3 * _MARGIN
+    font = ImageFont.load_default(_TEXT)
+    columns = int((width - 2 * _MARGIN) / font.getlength("n"))
+    text = [row for line in lines for row in textwrap.wrap(line, columns) or [""]]
+    step = _TEXT * 5 // 4
+    picture = Image.new("RGB", (width, _HEIGHT + 3 * _MARGIN + step * len(text)), _BACKGROUND)
+    left = _MARGIN
+    for panel in panels:
+        picture.paste(panel, (left, _MARGIN))
+        left += panel.width + _MARGIN
+    draw = ImageDraw.Draw(picture)
+    for i, row in enumerate(text):
+        draw.text((_MARGIN, _HEIGHT + 2 * _MARGIN + step * i), row, _INK, font)
+    return np.asarray(picture)
+
+
+def _panel(images: np.ndarray) -> Image.Image:
+    if not len(images):
+        return Image.new("RGB", (_HEIGHT * 4 // 3, _HEIGHT), _ABSENT)
+    height, width = images[-1].shape[:2]
+    return Image.fromarray(images[-1]).resize((max(1, width * _HEIGHT // height), _HEIGHT))
