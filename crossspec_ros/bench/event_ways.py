@@ -125,8 +125,9 @@ def _library(stream: Stream, stage: str) -> int:
 def _draw_kept(kept: list[Any], stream: Stream, stage: str) -> None:
     if stage == "render" and kept:
         x, y, p = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
-        image = np.full((stream.height, stream.width, 3), 255, np.uint8)
-        image[y, x] = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)[p]
+        last = np.full(stream.height * stream.width, 2, np.uint8)
+        last[y.astype(np.intp) * stream.width + x] = p
+        np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)[last]
     kept.clear()
 
 

@@ -137,7 +137,7 @@ def _first(messages: Iterator[RecordedMessage]) -> list[RecordedMessage]:
 def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
     """Write a rosbag2 (mcap, chunks compressed with zstd) by calling what this yields with topic and message.
 
-    Raises InputError when `path` exists.
+    Raises InputError when `path` exists, and for a message with a stamp before 1970.
     """
     if path.exists():
         raise InputError(f"'{path}' exists already: remove it first or choose another name for the bag")
@@ -147,6 +147,11 @@ def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
     connections: dict[str, Connection] = {}
 
     def write(topic: str, message: RecordedMessage) -> None:
+        if message.stamp_ns < 0:
+            raise InputError(
+                f"a message on {topic} is stamped {message.stamp_ns} ns, before 1970, which no bag can hold: "
+                f"check the clock of the recording's cameras"
+            )
         if topic not in connections:
             connections[topic] = writer.add_connection(topic, message.type, typestore=typestore())
         writer.write(connections[topic], message.stamp_ns, message.data)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from numba import njit
+
+from crossspec_ros.events.compiled import compiled
 
 ALPHA = 0.01
 JUMP_NS = 500_000_000
@@ -14,11 +15,13 @@ _STEADY_NS = 100_000_000
 _STEADY_US = 1_000_000
 # Sensors count 24 bits of us. A decoder that hears nothing for longer misses a wrap.
 _WRAP_NS = (1 << 24) * 1000
-# Tight, so that few resets pass for wraps.
-_WRAP_JITTER_NS = 50_000_000
+# Of wraps, so that few resets pass for them, and of what is not sure yet.
+_TIGHT_NS = 50_000_000
+# Packets after the first one, and after a jump, that may still correct it: it may have been damaged.
+_TRIALS = 3
 
 
-@njit("void(Array(int64, 1, 'C', readonly=True), int64, int64, int64[::1])", cache=True, nogil=True)
+@compiled("void(Array(int64, 1, 'C', readonly=True), int64, int64, int64[::1])")
 def _map(t_us: np.ndarray, first_us: int, first_ns: int, ros_ns: np.ndarray) -> None:
     for i in range(t_us.size):
         ros_ns[i] = (t_us[i] - first_us) * 1000 + first_ns
@@ -43,6 +46,7 @@ class SensorClock:
         self._drift_ns = 0.0
         self._last_us = 0
         self._odd_ns, self._odd_since_us = 0, 0
+        self._trials = _TRIALS
 
     def to_ros_ns(self, batch_t_us: np.ndarray, stamp_ns: int) -> np.ndarray:
         """Map one packet's event times (N,) in us, stamped `stamp_ns`, to (N,) int64 ns of ROS time."""
@@ -62,15 +66,20 @@ class SensorClock:
             return self._anchor_ns
         error_ns = offset_ns - self._anchor_ns - self._drift_ns
         wraps = round(error_ns / _WRAP_NS)
-        if abs(error_ns - wraps * _WRAP_NS) <= (_WRAP_JITTER_NS if wraps else JUMP_NS):
+        rest_ns = error_ns - wraps * _WRAP_NS
+        if abs(rest_ns) <= (_TIGHT_NS if wraps or self._trials else JUMP_NS):
             self.counts["missed_wraps"] += abs(wraps)
             self._anchor_ns += wraps * _WRAP_NS
-            self._drift_ns += ALPHA * (error_ns - wraps * _WRAP_NS)
+            self._drift_ns += ALPHA * rest_ns
+            self._trials = 0
+        elif self._trials:
+            self._trials -= 1
+            self._anchor_ns, self._drift_ns = offset_ns, 0.0
         elif self._is_only_late(first_us, offset_ns):
             self.counts["late_packets"] += 1
         else:
             self.counts["clock_jumps"] += 1
-            self._anchor_ns, self._drift_ns = offset_ns, 0.0
+            self._anchor_ns, self._drift_ns, self._trials = offset_ns, 0.0, _TRIALS
         return self._anchor_ns
 
     def _is_only_late(self, first_us: int, offset_ns: int) -> bool:

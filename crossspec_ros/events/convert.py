@@ -136,7 +136,8 @@ def _whole(bag: Path) -> Iterator[Path]:
         (partial / bag.name).rename(bag)
     except OSError as error:
         raise InputError(
-            f"'{bag}' cannot be written ({error}): give a folder where there is room and the right to write"
+            f"'{bag}' cannot be written ({error}): give a folder where there is room and the right to write, "
+            f"and a source that can be read"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -77,6 +77,8 @@ def frame_message(frame: dv.Frame) -> RecordedMessage:
     """dv-processing's frame as an Image."""
     stamp_ns = frame.timestamp * 1000
     channels = 1 if frame.image.ndim == 2 else frame.image.shape[2]
+    if channels not in _ENCODINGS:
+        raise ValueError(f"its frames have {channels} channels")
     return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, frame.image, _ENCODINGS[channels]))
 
 

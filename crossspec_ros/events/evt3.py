@@ -6,17 +6,16 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
-from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, WORDS, X_MASK, unpack
+from crossspec_ros.events.compiled import WORDS, compiled
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
 from crossspec_ros.events.splice import Payload, Splice
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8 = 0x0, 0x2, 0x3, 0x4, 0x5
 TIME_LOW, TIME_HIGH, EXT_TRIGGER = 0x6, 0x8, 0xA
 _UNKNOWN = (0x1, 0x9, 0xB, 0xC, 0xD)
 
-ROLLOVER_US = 1 << 24
 # TIME_HIGH goes back a little now and then; only a fall by more than this means that the 24 bits wrapped.
 ROLLOVER_FALL = 10
 
@@ -26,7 +25,7 @@ _MOST_WORDS = 1 << 15
 """Decoded at once, so that the room for what they may hold stays small."""
 
 
-@njit("int64(int64, int64)", cache=True, nogil=True)
+@compiled("int64(int64, int64)")
 def _next_high(high: int, word: int) -> int:
     """The time that a TIME_HIGH word sets: its 12 bits over the rollovers so far."""
     value = word & 0xFFF
@@ -34,7 +33,7 @@ def _next_high(high: int, word: int) -> int:
     return ((high >> 24) + wrapped) << 24 | value << 12
 
 
-@njit(f"UniTuple(int64, 2)({WORDS}, int64[::1])", cache=True, nogil=True)
+@compiled(f"UniTuple(int64, 2)({WORDS}, int64[::1])")
 def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
     """Where the first valid time ends, and how many words before it tell nothing."""
     useless = 0
@@ -53,9 +52,7 @@ def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
     return words.size, useless
 
 
-@njit(
-    f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64[::1], int64[::1])", cache=True, nogil=True
-)
+@compiled(f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64[::1], int64[::1])")
 def _decode(
     words: np.ndarray, state: np.ndarray, width: int, height: int, events: np.ndarray, edges: np.ndarray
 ) -> tuple[int, int, int, int, int]:

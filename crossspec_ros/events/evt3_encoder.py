@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.compiled import FIELDS, compiled
 from crossspec_ros.events.evt3 import (
     ADDR_X,
     ADDR_Y,
@@ -18,7 +18,6 @@ from crossspec_ros.events.evt3 import (
     VECT_12,
     VECT_BASE_X,
 )
-from crossspec_ros.events.packed import FIELDS
 
 _MAX_COORDINATE = (1 << 11) - 1
 
@@ -46,14 +45,14 @@ def encode_evt3(batch: EventBatch) -> bytes:
     return words[:count].tobytes()
 
 
-@njit("int64(int64, int64)", cache=True, nogil=True)
+@compiled("int64(int64, int64)")
 def _seen_step(before: int, high: int) -> int:
     """How far a decoder thinks the upper bits of time went."""
     step = (high & 0xFFF) - (before & 0xFFF)
     return step + 4096 if step < -ROLLOVER_FALL else step
 
 
-@njit(f"int64({FIELDS}, uint16[::1])", cache=True, nogil=True)
+@compiled(f"int64({FIELDS}, uint16[::1])")
 def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: np.ndarray) -> int:
     """Fill `words`, of which an event takes four at most; returns how many, -1 for a time out of reach."""
     count: Any = 0

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packed import FIELDS
+from crossspec_ros.events.compiled import FIELDS, compiled
 
 # Indexed by polarity; 2 stands for a pixel that no event reached.
 _PALETTE = np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)
 _CELLS = "Array(uint32, 1, 'C', readonly=True)"
 
 
-@njit(f"void({FIELDS}, int64, uint32[::1])", cache=True, nogil=True)
+@compiled(f"void({FIELDS}, int64, uint32[::1])")
 def _cells(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, width: int, cells: np.ndarray) -> None:
     for i in range(cells.size):
         cells[i] = (y[i] * width + x[i]) << 1 | p[i]
@@ -26,7 +25,7 @@ def cells(batch: EventBatch) -> np.ndarray:
     return drawn
 
 
-@njit(f"void({FIELDS}, int64, uint8[::1])", cache=True, nogil=True)
+@compiled(f"void({FIELDS}, int64, uint8[::1])")
 def _draw(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, width: int, last: np.ndarray) -> None:
     for i in range(x.size):
         pixel = y[i] * width + x[i]
@@ -35,7 +34,7 @@ def _draw(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, width: int
             last[pixel] = p[i]
 
 
-@njit(f"void({_CELLS}, uint8[::1])", cache=True, nogil=True)
+@compiled(f"void({_CELLS}, uint8[::1])")
 def _draw_cells(cells: np.ndarray, last: np.ndarray) -> None:
     for cell in cells:
         if cell >> 1 < last.size:
@@ -49,7 +48,7 @@ _FOUR_PIXELS = np.array(
 _FOUR_WORDS = _FOUR_PIXELS.reshape(256, 12).view(np.uint32)
 
 
-@njit("void(uint32[::1], uint32[:, ::1], uint32[:, ::1])", cache=True, nogil=True)
+@compiled("void(uint32[::1], uint32[:, ::1], uint32[:, ::1])")
 def _paint(last: np.ndarray, four: np.ndarray, image: np.ndarray) -> None:
     for i in range(last.size):
         pixels = (last[i] | last[i] >> 6 | last[i] >> 12 | last[i] >> 18) & 0xFF

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
-from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, WORDS, X_MASK, unpack
+from crossspec_ros.events.compiled import WORDS, compiled
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
 from crossspec_ros.events.splice import Payload, Splice
 
 TIME_HIGH, TIME_LOW, ADDR_X, ADDR_Y, VECT_BASE_Y, VECT_8 = range(6)
@@ -20,11 +20,7 @@ _MOST_WORDS = 1 << 15
 """Decoded at once, so that the room for what they may hold stays small."""
 
 
-@njit(
-    f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64, int64, int64[::1])",
-    cache=True,
-    nogil=True,
-)
+@compiled(f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64, int64, int64[::1])")
 def _decode(
     words: np.ndarray, state: np.ndarray, high: int, low: int, width: int, height: int, events: np.ndarray
 ) -> tuple[int, int, int, int, int]:

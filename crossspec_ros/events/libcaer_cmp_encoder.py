@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.compiled import FIELDS, compiled
 from crossspec_ros.events.libcaer_cmp import ADDR_X, ADDR_Y, TIME_HIGH, TIME_LOW, VECT_8, VECT_BASE_Y
-from crossspec_ros.events.packed import FIELDS
 
 _MAX_COORDINATE = (1 << 11) - 1
 
@@ -32,7 +31,7 @@ def encode_libcaer_cmp(batch: EventBatch, time_base: int) -> bytes:
     return words[: _encode(t, x, y, p, words)].tobytes()
 
 
-@njit(f"int64({FIELDS}, uint16[::1])", cache=True, nogil=True)
+@compiled(f"int64({FIELDS}, uint16[::1])")
 def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: np.ndarray) -> int:
     """Fill `words`, of which an event takes four at most; returns how many."""
     count: Any = 0

@@ -1,25 +1,21 @@
 """Events as one 64-bit word each, between a decoding loop and an `EventBatch`.
 
 One store an event instead of four keeps the loops that follow a stream word by word short; unpacking is
-vectorised. Everything is compiled when the module is imported, not when the first packet comes.
+vectorised.
 Bits from the top: 40 of signed us since the block's start, 12 of y, 1 of polarity, 11 of x.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.compiled import compiled
 
 TIME_SHIFT, ROW_SHIFT, POLARITY_BIT, X_MASK = 24, 12, 1 << 11, (1 << 11) - 1
 
-WORDS = "Array(uint16, 1, 'C', readonly=True)"
-FIELDS = ", ".join(f"Array({kind}, 1, 'C', readonly=True)" for kind in ("int64", "uint16", "uint16", "uint8"))
-"""Types of what compiled functions read: a packet's words; t, x, y and p of a batch."""
 
-
-@njit("void(int64[::1], int64, int64[::1], uint16[::1], uint16[::1], uint8[::1])", cache=True, nogil=True)
+@compiled("void(int64[::1], int64, int64[::1], uint16[::1], uint16[::1], uint8[::1])")
 def _unpack(
     packed: np.ndarray, start_us: int, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray
 ) -> None:

@@ -10,6 +10,9 @@ from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
 from crossspec_ros.events.decoder import EventDecoder, make_decoder
 from crossspec_ros.events.splice import Payload
 
+MOST_MISSING = 1_000_000
+"""A step in `seq` by more than this is another count, or damage."""
+
 
 class EventPacket(Protocol):
     """`event_camera_msgs/EventPacket`, as rclpy or rosbags gives it."""
@@ -42,7 +45,7 @@ class PacketDecoder:
     @property
     def damage(self) -> Counter[str]:
         """What could not be used so far, by kind; what a sensor tells about itself is no damage."""
-        damage = self._damage + (self._decoder.damage if self._decoder else Counter())
+        damage = self._damage + Counter(dict(self._decoder.damage) if self._decoder else {})
         del damage["monitoring_words"]
         return damage
 
@@ -61,8 +64,10 @@ class PacketDecoder:
 
     def _count_gap(self, seq: int) -> None:
         if self._seq is not None:
-            self.missing += max(0, seq - self._seq - 1)
-            self.restarts += seq <= self._seq
+            step = seq - self._seq
+            is_restart = not 0 < step <= MOST_MISSING
+            self.missing += 0 if is_restart else step - 1
+            self.restarts += is_restart
         self._seq = seq
 
     def _decoder_for(self, packet: EventPacket) -> EventDecoder:

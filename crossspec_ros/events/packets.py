@@ -53,7 +53,8 @@ class PacketCutter:
             for first in range(low, high, MAX_EVENTS):
                 piece = batch[first : min(first + MAX_EVENTS, high)]
                 yield self._packet(int(piece.t[0]), encode_evt3(piece), batch)
-            self._reached = cell
+            is_set_back = cell < self._reached - _LONGEST_STILL
+            self._reached = cell if is_set_back else max(self._reached, cell)
 
     def _packet(self, t_us: int, payload: bytes, batch: EventBatch) -> RecordedMessage:
         stamp_ns = t_us * 1000

@@ -32,7 +32,8 @@ class PacketStream:
     def problems(self) -> Counter[str]:
         """Totals of everything that was wrong with the stream."""
         missing = Counter(missing_packets=self._decoder.missing)
-        return missing + self._clock.counts + self._decoder.damage
+        # Copied at once, for the stream is decoded in another thread.
+        return missing + Counter(dict(self._clock.counts)) + self._decoder.damage
 
     def decode(self, message: Any) -> tuple[int, EventBatch]:
         """The header's stamp in ns and the events with `t` in ns of ROS time; InputError for a bad packet.
@@ -43,7 +44,8 @@ class PacketStream:
         self.packets += 1
         self.frame_id = message.header.frame_id
         # A player's sign that the stream is over has no size and stands outside the driver's count.
-        batch = self._decoder.decode(message) if message.width else EventBatch.empty(0, 0)
+        is_sign = not message.width and not len(message.events)
+        batch = EventBatch.empty(0, 0) if is_sign else self._decoder.decode(message)
         self.events += len(batch)
         return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
 
@@ -68,7 +70,7 @@ class DvsStream:
     @property
     def problems(self) -> Counter[str]:
         """Totals of everything that was wrong with the stream."""
-        return self._decoder.damage
+        return Counter(dict(self._decoder.damage))
 
     def decode(self, message: bytes) -> tuple[int, EventBatch]:
         """The header's stamp in ns and the events with `t` in ns of ROS time; InputError when torn."""

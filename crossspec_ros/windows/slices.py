@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.compiled import compiled
 from crossspec_ros.events.images import Canvas, cells, slice_stops
 
 REORDER_NS = 5_000_000
@@ -113,7 +113,7 @@ class CountSlices:
         self._parts.append((cells(batch), changes.astype(np.uint32), latest[changes]))
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
-        if not self._size or self.rendered or passed_ns < self._end_ns:
+        if not self._size or self.rendered or passed_ns < self._end_ns + REORDER_NS:
             return
         self.rendered = self._images
         stops = slice_stops(sum(len(drawn) for drawn, _, _ in self._parts), self._images)
@@ -132,7 +132,7 @@ class CountSlices:
         self._parts.clear()
 
 
-@njit("UniTuple(int64, 2)(Array(int64, 1, 'C', readonly=True))", cache=True, nogil=True)
+@compiled("UniTuple(int64, 2)(Array(int64, 1, 'C', readonly=True))")
 def _span(t: np.ndarray) -> tuple[int, int]:
     first = last = t[0]
     for time in t:

@@ -18,6 +18,8 @@ BY_COUNT, BY_TIME = CountSlices, TimeSlices
 LATENESS_NS = SECOND // 5
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
+LONGEST_PACKET_NS = 2 * SECOND
+"""Events of one packet that are farther apart have times that cannot be."""
 SETTLED_NS = SECOND
 """A new size that lasts for so long is that of the camera; until then it may be a damaged message's."""
 
@@ -109,7 +111,7 @@ class Synchronizer:
         if not len(batch):
             return
         earliest_ns, latest_ns = span(batch)
-        if latest_ns - earliest_ns > FORWARD_JUMP_NS:
+        if latest_ns - earliest_ns > LONGEST_PACKET_NS:
             batch = self._without_impossible_times(batch)
             earliest_ns, latest_ns = span(batch)
         first_ns = int(batch.t[0])
@@ -118,14 +120,14 @@ class Synchronizer:
             return
         if self._is_jump(EVENTS, first_ns):
             yield from self._jump(EVENTS, first_ns)
+        if lost_packets:
+            self._attribute(lost_packets, first_ns)
         size = (batch.width, batch.height)
         if self._has_settled(EVENTS, size, first_ns):
             yield from self.restart()
         if error := self._check_size(EVENTS, size):
             yield from self.advance(EVENTS, latest_ns)
             raise error
-        if lost_packets:
-            self._attribute(lost_packets, first_ns)
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
             self._fill(self._window(first), batch, earliest_ns, latest_ns)
@@ -137,8 +139,11 @@ class Synchronizer:
         yield from self._pass(EVENTS, latest_ns)
 
     def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
-        middle = len(batch) // 2
-        near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= FORWARD_JUMP_NS
+        """The events that are near what came before, or near each other where none is."""
+        near = np.abs(batch.t - self._passed.get(EVENTS, 0)) <= LONGEST_PACKET_NS
+        if not near.any():
+            middle = len(batch) // 2
+            near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= LONGEST_PACKET_NS
         self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
         return batch[near]
 

@@ -35,15 +35,19 @@ def test_drift_is_followed():
 
 def test_a_reset_of_the_sensor_starts_anew_at_once():
     clock = SensorClock()
-    assert clock.to_ros_ns(np.array([50_000_000]), EPOCH_NS)[0] == EPOCH_NS
+    for first_us in (49_990_000, 50_000_000):
+        stamp = EPOCH_NS + (first_us - 50_000_000) * 1000
+        assert clock.to_ros_ns(np.array([first_us]), stamp)[0] == stamp
     assert clock.to_ros_ns(np.array([3]), EPOCH_NS + 10_000_000)[0] == EPOCH_NS + 10_000_000
     assert clock.to_ros_ns(np.array([9_000_000]), EPOCH_NS + 20_000_000)[0] == EPOCH_NS + 20_000_000
-    assert clock.counts == {"clock_jumps": 2}
+    # The second is a correction of the first.
+    assert clock.counts == {"clock_jumps": 1, "missed_wraps": 0}
 
 
 def test_half_a_second_is_jitter():
     clock = SensorClock()
-    clock.to_ros_ns(np.array([10]), EPOCH_NS)
+    for first_us in (10, 15):
+        clock.to_ros_ns(np.array([first_us]), EPOCH_NS)
     assert clock.to_ros_ns(np.array([20]), EPOCH_NS + 500_000_000)[0] < EPOCH_NS + 10_000_000
     assert not +clock.counts
 

@@ -21,6 +21,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.nodes.event_stream import PacketStream
 from crossspec_ros.nodes.messages import closed_counts, image_message, rgb8_array, to_time
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
 
@@ -106,6 +107,21 @@ def test_both_streams_become_windows_with_exact_stamps_and_counts(stage, slicing
     ends = {"time": lambda i: 200_000_000 * i, "count": lambda i: (200 * i - 1) * 1_000_000 + 1}
     stamps = [to_ns(m.header.stamp) - 5 * SECOND for m in images[:5]]
     assert stamps == [ends[slicing](i) for i in range(1, 6)]
+
+
+def test_a_driver_that_sends_no_size_is_told_so():
+    stream = PacketStream()
+    with pytest.raises(InputError, match="gives its sensor 0x0 pixels"):
+        stream.decode(EventPacket(encoding="evt3", events=encode_evt3(events(0, 10))))
+    stamp_ns, batch = stream.decode(EventPacket())
+    assert (stamp_ns, len(batch), stream.take_lost_packets()) == (0, 0, 0)
+
+
+def test_a_damaged_number_is_no_gap():
+    stream = PacketStream()
+    for seq in (5, 1 << 63, 6, 9):
+        stream.decode(packet(0, seq))
+    assert stream.take_lost_packets() == 2
 
 
 def test_bad_packets_are_counted_and_the_windows_go_on(stage):

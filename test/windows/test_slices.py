@@ -41,13 +41,13 @@ def test_equal_counts_are_those_of_eventgpt(times, cuts, k):
     slices, batch = CountSlices(0, END_NS, k), batch_of(times)
     for part in in_parts(batch, cuts):
         slices.add(part, *span(part))
-        assert list(slices.images(END_NS - 1)) == []
-    drawn = list(slices.images(END_NS))
+        assert list(slices.images(END_NS + REORDER_NS - 1)) == []
+    drawn = list(slices.images(END_NS + REORDER_NS))
     expected = event_images(batch, k)
     assert [stamp for stamp, _ in drawn] == [stamp for _, stamp in expected]
     for (_, image), (reference, _) in zip(drawn, expected, strict=True):
         np.testing.assert_array_equal(image, reference)
-    assert slices.rendered == len(expected) and list(slices.images(END_NS)) == []
+    assert slices.rendered == len(expected) and list(slices.images(END_NS + REORDER_NS)) == []
 
 
 @given(TIMES, CUTS, st.integers(1, 7))
@@ -55,7 +55,7 @@ def test_stamps_of_equal_counts_are_in_order_though_events_are_not(times, cuts, 
     slices = CountSlices(0, END_NS, k)
     for part in in_parts(batch_of(times), cuts):
         slices.add(part, *span(part))
-    stamps = [stamp for stamp, _ in slices.images(END_NS)]
+    stamps = [stamp for stamp, _ in slices.images(END_NS + REORDER_NS)]
     assert stamps == sorted(stamps) and all(0 < stamp <= END_NS for stamp in stamps)
 
 

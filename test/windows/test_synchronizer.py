@@ -179,7 +179,7 @@ def test_one_stream_alone_closes_its_windows_a_little_later():
 
 
 def test_event_images_do_not_wait_for_the_frames():
-    updates = feed(Synchronizer(GRID), [(FRAMES, (10 * MS, frame())), (EVENTS, batch(*range(0, 1010, 10)))])
+    updates = feed(Synchronizer(GRID), [(FRAMES, (10 * MS, frame())), (EVENTS, batch(*range(0, 1020, 10)))])
     assert [type(u) for u in updates] == [FrameReady] + [EventImageReady] * 5
 
 
@@ -279,6 +279,17 @@ def test_a_frame_that_cannot_be_decoded_leaves_its_slot_to_the_next():
     assert feed(synchronizer, [(FRAMES, (50 * MS, frame()))]) != []
 
 
+def test_one_event_from_the_future_closes_no_window():
+    synchronizer = Synchronizer(GRID)
+    updates = feed(
+        synchronizer, [(EVENTS, batch(100)), (EVENTS, batch(110, 9_000, 111)), (EVENTS, batch(120))]
+    )
+    assert updates == []
+    # Though most of a packet may be there, when its first events are near those before it.
+    updates = feed(synchronizer, [(EVENTS, batch(130, 20_000, 20_001, 20_002)), (EVENTS, batch(140))])
+    assert updates == [] and synchronizer.counts == {"events_with_impossible_times": 4}
+
+
 @pytest.mark.parametrize("times", [(90_000, 100, 101, 102), (100, 101, 90_000, 102)])
 def test_events_of_an_impossible_time_are_dropped_and_the_others_are_taken(times):
     synchronizer = Synchronizer(GRID)
@@ -317,6 +328,15 @@ def test_packets_lost_before_the_first_or_in_a_jump_belong_to_the_window_that_fo
         (1, 3),
         (51, 5),
     ]
+
+
+def test_losses_before_a_batch_of_another_size_are_not_forgotten():
+    synchronizer = Synchronizer(GRID)
+    list(synchronizer.add_events(batch(100)))
+    with pytest.raises(InputError):
+        list(synchronizer.add_events(batch(110, width=16), lost_packets=9))
+    closed = feed(synchronizer, heartbeats(110))[-1]
+    assert closed.lost_packets == 9
 
 
 def test_losses_since_another_era_do_not_hang():
