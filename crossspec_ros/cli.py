@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _info, _synth, _convert, _train, _bench, _fuzz):
+    for register in (_replay, _regress, _info, _synth, _convert, _train, _bench, _fuzz):
         register(subparsers)
     return parser
 
@@ -57,6 +57,42 @@ def _replay(subparsers: Subparsers) -> None:
     parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
 
 
+def _regress(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "regress",
+        help="compare a recording's captions with goldens, and latencies with a baseline",
+        description="Replays a recording in code and compares captions, stamps, windows and counts with "
+        "goldens; exit code 1 if anything differs.",
+    )
+    parser.add_argument("bag", type=Path, help="a rosbag2, or any other recording that replay takes")
+    parser.add_argument("--golden", type=Path, help="folder of the goldens and the baseline [BAG.golden]")
+    parser.add_argument(
+        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+    )
+    parser.add_argument("--question", help="what is asked about every window")
+    parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+    parser.add_argument(
+        "--live", action="store_true", help="replay through the nodes too and compare with the baseline"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="write the goldens, with --live also the baseline"
+    )
+    parser.add_argument("--rate", type=float, default=1.0, help="speed of a new baseline's replays [1]")
+    parser.add_argument("--repeats", type=int, default=3, help="replays of a new baseline [3]")
+    parser.add_argument(
+        "--latency", type=float, default=1.2, help="most that latencies may be of the baseline's [1.2]"
+    )
+    parser.add_argument(
+        "--acceptance", type=float, default=0.85, help="least that acceptance may be of the baseline's [0.85]"
+    )
+    parser.add_argument(
+        "--dropped", type=float, default=0.0, help="share of windows that may be dropped in addition [0]"
+    )
+    parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
+    parser.add_argument("--html", type=Path, help="write the result here as a page with images and timelines")
+    parser.set_defaults(handler=_lazily("crossspec_ros.regress.command:run"))
+
+
 def _convert(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "convert",
@@ -72,7 +108,7 @@ def _convert(subparsers: Subparsers) -> None:
         "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
     )
     parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
-    parser.add_argument("--seconds", type=float, help="how long to record a live stream [until it ends]")
+    parser.add_argument("--seconds", type=_seconds, help="how long to record a live stream [until it ends]")
     parser.set_defaults(handler=_lazily("crossspec_ros.events.convert:run"))
 
 
@@ -122,16 +158,18 @@ def _bench(subparsers: Subparsers) -> None:
     lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
     for bench, windows in ((captions, 200), (latency, 200), (lossless, 500)):
         bench.add_argument("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
-    lossless.add_argument("--samples", type=int, default=100_000, help="sampled sequences a check [100000]")
+    lossless.add_argument(
+        "--samples", type=_at_least(1), default=100_000, help="sampled sequences a check [100000]"
+    )
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
-    trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
-    trace.add_argument("--nodes", type=int, default=64, help="largest draft tree [64]")
+    trace.add_argument("--stride", type=_at_least(1), default=1, help="take every n-th response [1]")
+    trace.add_argument("--nodes", type=_at_least(1), default=64, help="largest draft tree [64]")
     events = add("events", "events per second from packets to event images, against other ways")
     events.add_argument(
         "recordings", type=Path, nargs="*", help="recordings to measure beside synthetic streams"
     )
-    events.add_argument("--repeats", type=int, default=7, help="interleaved runs of each [7]")
+    events.add_argument("--repeats", type=_at_least(1), default=7, help="interleaved runs of each [7]")
     events.add_argument(
         "--no-ros", dest="ros", action="store_false", help="leave out the rate between two ROS processes"
     )
@@ -141,8 +179,10 @@ def _bench(subparsers: Subparsers) -> None:
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw one window: images, captions, and the timeline of its stages")
     figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
-    figure.add_argument("--seed", type=int, default=1_000_322, help="drive [1000322, the sample bag's]")
-    figure.add_argument("--second", type=int, default=0, help="which second of it [0]")
+    figure.add_argument(
+        "--seed", type=_at_least(0), default=1_000_322, help="drive [1000322, the sample bag's]"
+    )
+    figure.add_argument("--second", type=_at_least(0), default=0, help="which second of it [0]")
     for bench in (captions, latency, lossless, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
 
@@ -164,24 +204,61 @@ def _fuzz(subparsers: Subparsers) -> None:
     what = parser.add_subparsers(required=True, metavar="WHAT")
     purpose = "damaged packets of every encoding, from decoder to synchronizer; exit code 1 if one breaks it"
     events = what.add_parser("events", help=purpose, description=purpose)
-    events.add_argument("--seconds", type=float, default=60.0, help="how long [60]")
-    events.add_argument("--packets", type=int, help="end after so many packets [no limit]")
-    events.add_argument("--seed", type=int, default=0, help="which packets [0]")
+    events.add_argument("--seconds", type=_seconds, help="how long [60, no limit with --packets]")
+    events.add_argument("--packets", type=_at_least(1), help="end after so many packets [no limit]")
+    events.add_argument("--seed", type=_at_least(0), default=0, help="which packets [0]")
     events.add_argument("--json", type=Path, help="write the figures here as well")
     events.set_defaults(handler=_checked(_lazily("crossspec_ros.bench.fuzz_events:run")))
 
 
 def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
-    """Refuse an output in a folder that does not exist before the work, not after it."""
+    """Refuse an output that cannot be written before the work, not after it."""
 
     def call(args: argparse.Namespace) -> object:
         for name in ("json", "plot", "out"):
             path = getattr(args, name, None)
-            if path is not None and not path.parent.is_dir():
-                raise InputError(f"'{path}' cannot be written: name a file in a folder that exists")
+            if path is None:
+                continue
+            if name != "json" and path.suffix not in _PICTURES:
+                raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(_PICTURES)}")
+            is_new = not path.exists()
+            try:
+                path.open("ab").close()
+            except OSError as error:
+                raise InputError(
+                    f"'{path}' cannot be written ({error.strerror}): name a file in a folder that exists and "
+                    f"can be written to"
+                ) from None
+            if is_new:
+                path.unlink()
         return measure(args)
 
     return call
+
+
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `least` on."""
+
+    def whole(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is no whole number from {least} on")
+        return int(text)
+
+    return whole
+
+
+def _seconds(text: str) -> float:
+    """The type of an argument that is a time in seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0")
+    return seconds
 
 
 def _lazily(function: str) -> Callable[..., object]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from crossspec_ros.cli import main
 
 HEAVY = ("torch", "numpy", "rclpy", "cv2", "h5py", "transformers", "yaml")
@@ -25,6 +27,38 @@ def sentence(capsys, *arguments):
     error = capsys.readouterr().err
     assert error.startswith("crossspec: error: ") and error.count("\n") == 1
     return error
+
+
+@pytest.mark.parametrize("command", ["info", "bench events --no-ros --repeats 1"])
+def test_outputs_are_tried_before_the_work(capsys, tmp_path, command, monkeypatch):
+    bag = tmp_path / "no bag"
+    arguments = [*command.split(), bag]
+    for output in (tmp_path, tmp_path / "nowhere" / "x.json"):
+        assert "cannot be written" in sentence(capsys, *arguments, "--json", output)
+    told = sentence(capsys, *arguments, "--json", tmp_path / "x.json")
+    assert "does not exist" in told and not (tmp_path / "x.json").exists()
+
+
+def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):
+    assert "no picture's name" in sentence(capsys, "bench", "figure", tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "bench events --repeats 0",
+        "bench lossless --samples 0",
+        "bench figure x.png --second -1",
+        "fuzz events --seed -1",
+        "fuzz events --seconds nan",
+        "fuzz events --packets 0",
+        "convert tcp://localhost:1 bag --seconds -1",
+    ],
+)
+def test_numbers_out_of_range_are_refused(capsys, arguments):
+    with pytest.raises(SystemExit) as end:
+        main(arguments.split())
+    assert end.value.code == 2 and "is no" in capsys.readouterr().err
 
 
 def test_a_path_that_is_no_recording(capsys, tmp_path):

@@ -56,7 +56,7 @@ def _draw_ros(axes: Axes, figures: dict[str, Any]) -> None:
     axes.plot(rates, counted, "s--", label="share of events that arrive")
     axes.set_ylim(0, 1.3)
     axes.set_xlabel("million events per second between two processes", fontsize=8)
-    axes.set_title(f"on ROS topics: no loss up to {figures['ros_highest_mev_s']:g} Mev/s", fontsize=10)
+    axes.set_title(f"on ROS topics: holds up to {figures['ros_highest_mev_s']:g} Mev/s", fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="upper left", ncols=2)
     late = axes.twinx()

@@ -17,7 +17,7 @@ RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
 """Million events per second; DSEC's cameras give 10.6 on average."""
 _MOST_LATE_MS = 100.0
 """A driver that is further behind than this does not give the rate it should."""
-_MOST_BEHIND_MS = 1000.0
+MOST_BEHIND_MS = 1000.0
 """Queues hide for some seconds that a rate is too high; event images then come later and later."""
 _END_S = 5.0
 
@@ -61,7 +61,7 @@ def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dic
             _end(process)
     row["holds"] = (
         row["publishing_late_ms"]["max"] <= _MOST_LATE_MS
-        and row["event_image_ms"]["max"] <= _MOST_BEHIND_MS
+        and row["event_image_ms"]["max"] <= MOST_BEHIND_MS
         and row["events_counted"] == row["events_sent"]
     )
     return row

@@ -254,14 +254,13 @@ class Memory:
 
 def run(args: argparse.Namespace) -> int:
     """Fuzz, print a table, write figures if asked; 1 when a promise was broken."""
-    if not args.seconds > 0 or (args.packets is not None and args.packets < 1):
-        raise InputError("--seconds and --packets must be above 0")
+    seconds = args.seconds or (float("inf") if args.packets else 60.0)
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[told]}"))
     progress = Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
     with _limited_memory(), progress:
         task = progress.add_task("fuzzing", total=1.0, told="")
         figures = fuzz(
-            args.seconds,
+            seconds,
             args.seed,
             args.packets,
             lambda share, told: progress.update(task, completed=share, told=told),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import shutil
 import signal
 import threading
@@ -130,17 +132,36 @@ def _whole(bag: Path) -> Iterator[Path]:
         raise InputError(f"'{bag}' exists already: remove it first or choose another name for the bag")
     # A folder, because a bag's name is in those of its files; one may be left of a run that was killed.
     partial = bag.parent / f".{bag.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        yield partial / bag.name
-        (partial / bag.name).rename(bag)
+        partial.mkdir(exist_ok=True)
+        with _alone(partial):
+            shutil.rmtree(partial / bag.name, ignore_errors=True)
+            yield partial / bag.name
+            (partial / bag.name).rename(bag)
     except OSError as error:
         raise InputError(
             f"'{bag}' cannot be written ({error}): give a folder where there is room and the right to write, "
             f"and a source that can be read"
         ) from error
+
+
+@contextmanager
+def _alone(partial: Path) -> Iterator[None]:
+    """Hold the folder of what is not whole yet, and take it away in the end."""
+    folder = os.open(partial, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another conversion is writing in '{partial}': wait for its end, or choose another name"
+            ) from None
+        try:
+            yield
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        os.close(folder)
 
 
 def _copier(

@@ -171,15 +171,14 @@ def _findings(topics: list[TopicSurvey]) -> list[str]:
     events = [topic for topic in topics if isinstance(topic, EventSurvey) and topic.events]
     images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]
     found = []
-    if not events:
-        found.append(
-            f"there are no events: record a topic of type {EVENT_PACKET} or {DVS_EVENTS}, and check that the "
-            f"camera's lens is open"
-        )
+    if not events and not any(isinstance(topic, EventSurvey) and topic.messages for topic in topics):
+        found.append(f"there are no events: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as well")
+    elif not events:
+        found.append("no event could be read: see below why, or open the camera's lens")
     if not images:
         found.append(
-            f"there are no images, so captions come from events alone: record a topic of type {IMAGE} or "
-            f"{COMPRESSED_IMAGE} as well"
+            f"there are no images, so captions come from events alone: record images as well, in a bag as "
+            f"{IMAGE} or {COMPRESSED_IMAGE}"
         )
     for event_topic in events:
         for image_topic in images:

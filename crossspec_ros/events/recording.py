@@ -58,6 +58,11 @@ def open_recording(path: Path) -> Recording:
         return AedatRecording(path)
     if path.suffix == ".npz":
         return read_npz(path)
+    stored = sorted([*path.glob("*.db3"), *path.glob("*.mcap")]) if path.is_dir() else []
+    if stored:
+        raise InputError(
+            f"the bag '{path}' has no metadata.yaml, as when its recorder was killed: give '{stored[0]}'"
+        )
     raise InputError(
         f"'{path}' is no recording: give {FORMATS} (a sequence is a directory with {EVENTS_FILE}, a bag "
         f"one with metadata.yaml, or an .mcap or .db3 file)"

@@ -314,7 +314,9 @@ class EventSurvey(StampedSurvey):
 
 
 class ImageSurvey(StampedSurvey):
-    """A topic of raw or compressed images; of compressed ones only the first is unpacked, for its size."""
+    """A topic of raw or compressed images; of compressed ones only the first is unpacked, for its size, and
+    the others are looked at where they end.
+    """
 
     kind = "images"
 
@@ -335,7 +337,7 @@ class ImageSurvey(StampedSurvey):
                     self._short += 1
                 else:
                     self._sizes[f"{picture.shape[1]}x{picture.shape[0]}"] += 1
-            self._short += not len(message.data)
+            self._short += not _is_whole(message.data)
         else:
             self._encodings[message.encoding] += 1
             self._sizes[f"{message.width}x{message.height}"] += 1
@@ -377,6 +379,15 @@ class ImageSurvey(StampedSurvey):
             kinds = ", ".join([*self._encodings, *self._sizes])
             found.append(f"the images change ({kinds}): only those of the first size are used")
         return found
+
+
+def _is_whole(picture: np.ndarray) -> bool:
+    """Whether a PNG or JPEG, or whatever else it is, has its end."""
+    data = picture.tobytes()
+    if data.startswith(b"\x89PNG"):
+        return data.endswith(b"IEND\xaeB`\x82")
+    # Some cameras fill up what follows the end.
+    return data.rstrip(b"\0").endswith(b"\xff\xd9") if data.startswith(b"\xff\xd8") else bool(data)
 
 
 def make_survey(topic: str, type_name: str, absolute_stamps: bool = False) -> TopicSurvey:

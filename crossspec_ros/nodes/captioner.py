@@ -308,7 +308,7 @@ class CaptionerNode(LifecycleNode):
             windows=1,
             tokens=len(caption.token_ids),
             target_passes=caption.target_passes,
-            late=caption.late,
+            late=int(caption.late),
         )
         self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})

@@ -33,9 +33,13 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"'{out}' exists already: name a new directory or remove it")
     try:
         _write(out, args.seconds, args.seed)
-    except BaseException:
+    except BaseException as error:
         # An interrupted sequence would look whole.
         shutil.rmtree(out, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(
+                f"'{out}' cannot be written ({error}): give a folder where there is room and the right to write"
+            ) from None
         raise
     print(f"{out}: {args.seconds} s of drive {args.seed}")
     return 0
@@ -52,7 +56,8 @@ def _write(out: Path, seconds: int, seed: int) -> None:
         for tick in range(round(1 / FRAME_PERIOD_S)):
             t = second + tick * FRAME_PERIOD_S
             picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
-            cv2.imwrite(str(frames / f"{len(stamps_us):06d}.png"), picture)
+            file = frames / f"{len(stamps_us):06d}.png"
+            file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
             stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
     for batch in track(
         events(scenes, seed, 0, seconds), description="seeing its events", total=seconds * 200

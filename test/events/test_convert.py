@@ -152,7 +152,7 @@ def sentence(capsys, *arguments):
 
 def test_options_that_do_not_fit_are_named(capsys, tmp_path, sequence):
     bag = tmp_path / "bag"
-    assert "is not live" in sentence(capsys, sequence, bag, "--seconds", "0")
+    assert "is not live" in sentence(capsys, sequence, bag, "--seconds", "1")
     assert "is not live" in sentence(capsys, sequence, bag, "--frames", "h:1")
     assert "cannot be aligned" in sentence(capsys, "tcp://h:1", bag, "--aligned")
     assert "is no address" in sentence(capsys, "udp://h:1", bag)
@@ -189,6 +189,14 @@ def test_a_half_written_bag_does_not_stay(tmp_path, sequence, monkeypatch, funct
     with pytest.raises(seen, match=r"bag' cannot be written .*No space left" if error is FULL else None):
         convert(sequence, tmp_path / "bag")
     assert nothing_stays(tmp_path)
+
+
+def test_two_conversions_to_one_bag_do_not_meet(tmp_path, sequence):
+    with convert_module._whole(tmp_path / "bag") as path:
+        with pytest.raises(InputError, match="another conversion is writing"):
+            convert(sequence, tmp_path / "bag")
+        path.mkdir()
+    assert (tmp_path / "bag").is_dir() and not list(tmp_path.glob(".*"))
 
 
 def test_a_disk_that_is_really_full(tmp_path, sequence):

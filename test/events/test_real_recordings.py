@@ -88,7 +88,7 @@ def test_the_triggers_of_a_recording(shared):
     assert times == 2_885_601_049_874
 
 
-def test_cutting_a_recording_anywhere_changes_nothing(shared):
+def test_cutting_a_recording_into_pieces_changes_nothing(shared):
     payloads = [packet.events.tobytes() for packet in packets_of(shared, "evt3_bag")[0]]
     whole = decode(payloads)
     stream = b"".join(payloads)

@@ -145,6 +145,12 @@ def test_events_without_images_play(tmp_path, events):
     assert open_recording(tmp_path / "bag").image_topic is None
 
 
+def test_a_bag_without_its_description_is_pointed_at_its_storage(tmp_path, bag):
+    (bag / "metadata.yaml").unlink()
+    with pytest.raises(InputError, match=r"has no metadata.yaml.* give '.*bag\.mcap'"):
+        open_recording(bag)
+
+
 def test_the_message_definition_is_the_drivers():
     # As rosbag2 recorded it beside the real driver.
     expected = "RIHS01_d6fa176260b1f37e5a40845305315e150a0f18191241eb64f407442aa29844aa"
