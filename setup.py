@@ -38,6 +38,7 @@ setup(
             "captioner = crossspec_ros.nodes.captioner:main",
             "dsec_player = crossspec_ros.nodes.dsec_player:main",
         ],
+        "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },
     zip_safe=False,
 )

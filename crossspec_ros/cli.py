@@ -78,7 +78,7 @@ def _regress(subparsers: Subparsers) -> None:
         "--update", action="store_true", help="write the goldens, with --live also the baseline"
     )
     parser.add_argument("--rate", type=float, default=1.0, help="speed of a new baseline's replays [1]")
-    parser.add_argument("--repeats", type=int, default=3, help="replays of a new baseline [3]")
+    parser.add_argument("--repeats", type=_at_least(1), default=3, help="replays of a new baseline [3]")
     parser.add_argument(
         "--latency", type=float, default=1.2, help="most that latencies may be of the baseline's [1.2]"
     )
@@ -90,7 +90,7 @@ def _regress(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
     parser.add_argument("--html", type=Path, help="write the result here as a page with images and timelines")
-    parser.set_defaults(handler=_lazily("crossspec_ros.regress.command:run"))
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.regress.command:run")))
 
 
 def _convert(subparsers: Subparsers) -> None:
@@ -215,11 +215,11 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
     """Refuse an output that cannot be written before the work, not after it."""
 
     def call(args: argparse.Namespace) -> object:
-        for name in ("json", "plot", "out"):
+        for name in ("json", "junit", "html", "plot", "out"):
             path = getattr(args, name, None)
             if path is None:
                 continue
-            if name != "json" and path.suffix not in _PICTURES:
+            if name in ("plot", "out") and path.suffix not in _PICTURES:
                 raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(_PICTURES)}")
             is_new = not path.exists()
             try:

@@ -1,0 +1,163 @@
+"""How fast the nodes were on this machine, and whether they still are.
+
+What else a machine does slows it and never speeds it up, so each window counts with the best of its repeats.
+Captions differ in length, so each window is compared with itself; the median of these ratios is judged.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.regress.difference import Check, Difference
+from crossspec_ros.regress.golden import Golden, damaged, read_stored, write_stored
+from crossspec_ros.regress.live_replay import Reported, Reports
+from crossspec_ros.regress.setup import Setup
+
+LATENCIES = {"latency to the caption": "total_ms", "latency to the first token": "first_token_ms"}
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """By what factors latencies may grow and acceptance may fall, and which share of windows may be dropped
+    beyond that of the baseline."""
+
+    latency: float = 1.2
+    acceptance: float = 0.85
+    dropped: float = 0.0
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What the nodes reported in each of several replays at `rate`, 1 being that of the recording."""
+
+    rate: float
+    repeats: Sequence[Reports]
+
+
+def machine() -> str:
+    """What latencies depend on besides the code; machines of the same kind may share a baseline."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.machine()}"
+
+
+def read_baseline(path: Path, setup: Setup) -> Baseline:
+    """Raises InputError as `read_stored` does, and when another kind of machine made it."""
+    content = read_stored(path, setup, "--live --update")
+    try:
+        made_on = content["machine"]
+        repeats = [
+            {int(end): Reported("", *figures) for end, figures in repeat.items()}
+            for repeat in content["repeats"]
+        ]
+        baseline = Baseline(float(content["rate"]), repeats)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise damaged(path, "--live --update") from None
+    if made_on != machine():
+        raise InputError(
+            f"'{path}' is of another machine ({made_on}) than this one ({machine()}), which tells nothing of "
+            f"latencies: write one for this machine with --live --update --golden FOLDER"
+        )
+    return baseline
+
+
+def write_baseline(path: Path, setup: Setup, baseline: Baseline) -> None:
+    """Raises InputError as `write_stored` does."""
+    repeats = [{end: astuple(window)[1:] for end, window in repeat.items()} for repeat in baseline.repeats]
+    write_stored(path, setup, {"machine": machine(), "rate": baseline.rate, "repeats": repeats})
+
+
+def compare_live(
+    golden: Golden, baseline: Baseline, repeats: Sequence[Reports], tolerances: Tolerances
+) -> list[Check]:
+    """A check for the captions, the drops, the latencies and the acceptance of `repeats`."""
+    return [
+        _captions(golden, repeats),
+        _dropped(golden, baseline.repeats, repeats, tolerances.dropped),
+        *(
+            _latency(what, key, baseline.repeats, repeats, tolerances.latency)
+            for what, key in LATENCIES.items()
+        ),
+        _acceptance(baseline.repeats, repeats, tolerances.acceptance),
+    ]
+
+
+def _captions(golden: Golden, repeats: Sequence[Reports]) -> Check:
+    differences, count = [], 0
+    # What the event draft says alone depends on how much of it was done in time.
+    for record in (record for record in golden.windows if record.source == "target"):
+        name = golden.window_name(record.end_ns)
+        for number, repeat in enumerate(repeats, 1):
+            if record.end_ns in repeat:
+                caption = repeat[record.end_ns].caption
+                count += 1
+                if caption != record.caption:
+                    where = f"live, replay {number}, {name}"
+                    differences.append(Difference(where, "caption", record.caption, caption))
+    return Check("live: captions", differences, f"{count} of the nodes' captions compared")
+
+
+def _dropped(golden: Golden, old: Sequence[Reports], new: Sequence[Reports], tolerance: float) -> Check:
+    ends = [record.end_ns for record in golden.windows]
+    before, now = (
+        [[end for end in ends if end not in repeat] for repeat in repeats] for repeats in (old, new)
+    )
+    allowed = sum(map(len, before)) / max(1, len(ends) * len(old)) + tolerance
+    possible, count = len(ends) * len(new), sum(map(len, now))
+    note = f"{count} of {possible}"
+    if count <= allowed * possible:
+        return Check("live: dropped windows", note=note)
+    told = ", ".join(
+        f"{golden.window_name(end)} in replay {number}"
+        for number, missing in enumerate(now, 1)
+        for end in missing
+    )
+    expected = f"at most {allowed:.1%} of {possible}"
+    return Check(
+        "live: dropped windows", [Difference("live", "dropped windows", expected, f"{note} ({told})")], note
+    )
+
+
+def _latency(what: str, key: str, old: Sequence[Reports], new: Sequence[Reports], tolerance: float) -> Check:
+    then, now = _best(old, key), _best(new, key)
+    common = sorted(then.keys() & now.keys())
+    if not common:
+        return Check(
+            f"live: {what}", [Difference("live", what, "captioned windows", "none that the baseline has")]
+        )
+    ratios = np.array([now[end] / then[end] for end in common])
+    low, ratio, high = np.percentile(ratios, (10, 50, 90))
+    note = (
+        f"{ratio:.2f}x the baseline ({low:.2f}-{high:.2f}x from the 10th to the 90th percentile of "
+        f"{len(common)} windows); median {np.median([now[end] for end in common]):.1f} ms, was "
+        f"{np.median([then[end] for end in common]):.1f} ms"
+    )
+    slower = [Difference("live", what, f"at most {tolerance:g}x the baseline", note)]
+    return Check(f"live: {what}", slower if ratio > tolerance else [], note)
+
+
+def _best(repeats: Sequence[Reports], key: str) -> dict[int, float]:
+    """The smallest value of each window."""
+    best: dict[int, float] = {}
+    for repeat in repeats:
+        for end, window in repeat.items():
+            best[end] = min(getattr(window, key), best.get(end, float("inf")))
+    return best
+
+
+def _acceptance(old: Sequence[Reports], new: Sequence[Reports], tolerance: float) -> Check:
+    then, now = (
+        float(np.mean([window.acceptance for repeat in repeats for window in repeat.values()] or [0.0]))
+        for repeats in (old, new)
+    )
+    note = f"{now:.2f} tokens per target pass, was {then:.2f}"
+    worse = [Difference("live", "acceptance length", f"at least {tolerance:g}x the baseline", note)]
+    return Check("live: acceptance length", worse if now < tolerance * then else [], note)

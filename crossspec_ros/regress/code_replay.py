@@ -1,0 +1,139 @@
+"""A recording replayed in code: the same objects as in the nodes, without topics, threads or time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import RecordedMessage, typestore
+from crossspec_ros.events.recording import open_recording
+from crossspec_ros.nodes.event_stream import make_stream
+from crossspec_ros.nodes.messages import camera_array, compressed_array
+from crossspec_ros.regress.record import Record, record
+from crossspec_ros.regress.setup import Setup
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.quality import flags, trustworthy
+from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.synchronizer import (
+    BY_COUNT,
+    BY_TIME,
+    EVENTS,
+    EventImageReady,
+    FrameReady,
+    Synchronizer,
+    Update,
+)
+from crossspec_ros.windows.window import Window
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A captioned window: what is remembered of it, and what it looked like."""
+
+    record: Record
+    window: Window
+    trace: Trace
+
+
+class CodeReplay:
+    """Captions each window of a recording; what is wrong with its streams is in `counts`.
+
+    The event draft gets the time that it needs, and captions are the target's own in either mode, so two runs
+    give the same records.
+    """
+
+    def __init__(self, setup: Setup, decoder: PrefillHiddenDecoder) -> None:
+        self._setup, self._decoder = setup, decoder
+        params = setup.params["synchronizer"]
+        self._question = setup.params["captioner"].question
+        self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
+        self._stream = make_stream(params.event_type)
+        self._read_image = camera_array if params.image_transport == "raw" else compressed_array
+        self._grid = WindowGrid(slots=params.frames)
+        self._synchronizer = Synchronizer(
+            self._grid,
+            params.event_images,
+            round(params.max_lateness_s * SECOND),
+            BY_TIME if params.event_slicing == "time" else BY_COUNT,
+        )
+        self._assembler = WindowAssembler(self._grid)
+        self._event_image_stamps: dict[int, list[int]] = {}
+        self._draft: Future[None] | None = None
+        self._unusable = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often anything was wrong so far, by kind."""
+        counts = Counter(unusable_messages=self._unusable)
+        counts += self._stream.problems + self._synchronizer.counts + self._assembler.counts
+        return dict(sorted(counts.items()))
+
+    def windows(self, tick: Callable[[float], None] = lambda share: None) -> Iterator[Seen]:
+        """Every window in order; `tick` is told which share of the recording has been read, 0 to 1.
+
+        Raises InputError where the recording is damaged.
+        """
+        with closing(open_recording(self._setup.bag)) as recording:
+            length_ns = max(1, recording.end_ns - recording.start_ns)
+            for message in recording.messages():
+                for update in self._updates(message):
+                    yield from self._take(update)
+                tick((message.stamp_ns - recording.start_ns) / length_ns)
+        for update in self._synchronizer.restart():
+            yield from self._take(update)
+
+    def _updates(self, message: RecordedMessage) -> Iterator[Update]:
+        try:
+            if message.kind == EVENTS:
+                yield from self._take_events(message)
+            else:
+                image: Any = typestore().deserialize_cdr(message.data, message.type)
+                yield from self._synchronizer.add_frame(message.stamp_ns, lambda: self._read_image(image))
+        except InputError:
+            self._unusable += 1
+
+    def _take_events(self, message: RecordedMessage) -> Iterator[Update]:
+        packet: Any = message.data
+        if not self._stream.raw:
+            packet = typestore().deserialize_cdr(message.data, message.type)
+        stamp_ns, batch = self._stream.decode(packet)
+        if len(batch):
+            yield from self._synchronizer.add_events(batch, self._stream.take_lost_packets())
+        else:
+            yield from self._synchronizer.advance(EVENTS, stamp_ns)
+
+    def _take(self, update: Update) -> Iterator[Seen]:
+        windows = []
+        if isinstance(update, FrameReady):
+            frame = resize_shortest(update.image, self._sizes[FrameReady])
+            self._decoder.stream_frame(self._grid.index(update.stamp_ns), frame)
+            windows = self._assembler.add_frame(update.stamp_ns, frame)
+        elif isinstance(update, EventImageReady):
+            image = resize_shortest(update.image, self._sizes[EventImageReady])
+            index = self._grid.index(update.stamp_ns - 1)
+            self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
+            self._draft = self._decoder.stream_event_image(index, image, self._question) or self._draft
+            windows = self._assembler.add_event_image(update.stamp_ns, image)
+        else:
+            windows = self._assembler.close(
+                update.end_ns, update.frames, update.event_images, update.events, update.lost_packets
+            )
+        yield from map(self._caption, windows)
+
+    def _caption(self, window: Window) -> Seen:
+        if self._draft is not None:
+            wait([self._draft])
+        trace = Trace()
+        trace.mark("closed")
+        faults = flags(window)
+        caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
+        stamps = self._event_image_stamps.pop(window.index, [])
+        return Seen(record(window, stamps, faults, caption), window, trace)

@@ -1,0 +1,121 @@
+"""`crossspec regress`: whether a recording is still captioned as it was, and as fast."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.text import Text
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.params import check_values
+from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
+from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
+from crossspec_ros.regress.difference import Check
+from crossspec_ros.regress.golden import (
+    compare,
+    compare_window,
+    golden_folder,
+    read_golden,
+    write_golden,
+)
+from crossspec_ros.regress.junit import junit
+from crossspec_ros.regress.live_replay import ReplayError
+from crossspec_ros.regress.other_load import OtherLoad
+from crossspec_ros.regress.page import Page
+from crossspec_ros.regress.setup import Setup
+
+if TYPE_CHECKING:
+    from crossspec_ros.regress.code_replay import Seen
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
+    setup = Setup(args.bag, args.models, args.question, args.config)
+    folder = args.golden or golden_folder(args.bag)
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=1.0)
+
+        def tick(what: str, share: float | None) -> None:
+            progress.update(
+                task, description=what, total=None if share is None else 1.0, completed=share or 0.0
+            )
+
+        return _update(setup, folder, args, tick) if args.update else _compare(setup, folder, args, tick)
+
+
+def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
+    golden = read_golden(folder / WINDOWS, setup)
+    baseline = read_baseline(folder / LIVE, setup) if args.live else None
+    expected = {record.end_ns: record for record in golden.windows}
+    page = Page()
+
+    def look(seen: Seen) -> None:
+        if args.html:
+            name, old = golden.window_name(seen.record.end_ns), expected.get(seen.record.end_ns)
+            page.add(name, seen, old, passed=not compare_window(name, old, seen.record).differences)
+
+    checks = compare(golden, windows_in_code(setup, look, tick))
+    if baseline:
+        tolerances = Tolerances(args.latency, args.acceptance, args.dropped)
+        checks += live_checks(setup, golden, baseline, tolerances, tick)
+    name = setup.bag.resolve().name
+    if args.junit:
+        args.junit.write_bytes(junit(name, checks))
+    if args.html:
+        settings = ", ".join(f"{key} {value}" for key, value in setup.identity["settings"].items())
+        identity = [f"{key}: {value}" for key, value in (setup.identity | {"settings": settings}).items()]
+        args.html.write_text(page.html(f"crossspec regress {name}", identity, checks))
+    _print(checks)
+    return int(any(check.differences for check in checks))
+
+
+def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
+    if args.junit or args.html:
+        raise InputError("--update compares nothing: leave out --junit and --html, or run again without it")
+    check_values("dsec_player", {"rate": args.rate})
+    golden = windows_in_code(setup, tick=tick)
+    write_golden(folder / WINDOWS, setup, golden)
+    print(f"{folder / WINDOWS}: {len(golden.windows)} windows")
+    if args.live:
+        load = OtherLoad()
+        try:
+            baseline = Baseline(args.rate, live_replays(setup, args.rate, args.repeats, tick))
+        except ReplayError as error:
+            raise InputError(f"no baseline was written, because a replay {error}") from None
+        write_baseline(folder / LIVE, setup, baseline)
+        print(f"{folder / LIVE}: {_spread(baseline)}; {load.sentence()}")
+    return 0
+
+
+def _spread(baseline: Baseline) -> str:
+    """How far apart its replays are, which on an idle machine is little."""
+    figures = []
+    for what, key in LATENCIES.items():
+        medians = [
+            f"{np.median([getattr(window, key) for window in repeat.values()] or [np.nan]):.1f}"
+            for repeat in baseline.repeats
+        ]
+        figures.append(f"median {what} in each replay {', '.join(medians)} ms")
+    return "; ".join(figures)
+
+
+def _print(checks: Sequence[Check]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for check in checks:
+        if not check.differences and check.note:
+            console.print(Text(f"{check.name}: {check.note}"))
+        for difference in check.differences:
+            line = Text(str(difference))
+            line.highlight_regex(r"\[-.*?-\]", "red")
+            line.highlight_regex(r"\{\+.*?\+\}", "green")
+            console.print(line)
+    failed = sum(bool(check.differences) for check in checks)
+    verdict = f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed"
+    console.print(verdict, style="bold red" if failed else "bold green")

@@ -1,0 +1,69 @@
+"""What is remembered of a window: small enough for a file in a repository, and exact where it can be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from crossspec_ros.speculation.decoder import Caption
+
+THUMBNAIL = 4
+"""A frame is remembered by the mean colours of so many times so many tiles."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One window. Stamps are ns of ROS time; each list has an item per image, in order of the stamps.
+
+    Event images are drawn in integers and remembered by their SHA-256 (64 bits of it). What a JPEG decodes to
+    differs by a level or two between versions of the decoder, so frames are remembered by their thumbnails:
+    `THUMBNAIL`^2 RGB colours from top left to bottom right, as hex digits.
+    """
+
+    end_ns: int
+    frame_stamps_ns: list[int]
+    event_image_stamps_ns: list[int]
+    frames: list[str]
+    event_images: list[str]
+    events: int
+    lost_packets: int
+    degraded: list[str]
+    source: str
+    caption: str
+
+
+def record(
+    window: Window, event_image_stamps_ns: list[int], faults: Sequence[str], caption: Caption
+) -> Record:
+    """The record of a captioned window; `faults` are the flags of `windows.quality`."""
+    return Record(
+        end_ns=window.end_ns,
+        frame_stamps_ns=list(window.frame_stamps_ns),
+        event_image_stamps_ns=event_image_stamps_ns,
+        frames=[_thumbnail(frame) for frame in window.frames],
+        event_images=[hashlib.sha256(image.tobytes()).hexdigest()[:16] for image in window.event_images],
+        events=window.events,
+        lost_packets=window.lost_packets,
+        degraded=list(faults),
+        source=caption.source,
+        caption=caption.text,
+    )
+
+
+def levels_apart(thumbnail: str, other: str) -> float:
+    """The largest difference between two thumbnails, in levels of 256."""
+    a, b = (np.frombuffer(bytes.fromhex(text), np.uint8).astype(int) for text in (thumbnail, other))
+    return float(np.abs(a - b).max()) if len(a) == len(b) else 255.0
+
+
+def _thumbnail(frame: np.ndarray) -> str:
+    tiles = Image.fromarray(frame).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    return tiles.tobytes().hex()

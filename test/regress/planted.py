@@ -1,0 +1,79 @@
+"""A small recording, and a decoder that needs no models."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+
+import numpy as np
+
+from crossspec_ros.events.bag import write_bag
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
+from crossspec_ros.regress.code_replay import CodeReplay
+from crossspec_ros.regress.golden import Golden
+from crossspec_ros.speculation.decoder import Caption
+
+SECOND = 10**9
+START_NS = 50 * SECOND
+WINDOWS = 3
+WIDTH, HEIGHT = 32, 24
+
+
+def write_drive(path, seed=7, broken_frame=None):
+    """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz."""
+    rng = np.random.default_rng(seed)
+    with write_bag(path) as write:
+        for tick in range(WINDOWS * 100):
+            stamp_ns = START_NS + tick * SECOND // 100
+            t = tick * 10_000 + np.sort(rng.integers(0, 10_000, 50))
+            x, y, p = (rng.integers(0, size, 50, np.uint16) for size in (WIDTH, HEIGHT, 2))
+            payload = encode_evt3(EventBatch(t, x, y, p.astype(np.uint8), WIDTH, HEIGHT))
+            packet = event_packet(stamp_ns, payload, "evt3", (WIDTH, HEIGHT), tick)
+            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
+            if tick % 5 == 0:
+                pixels = np.full((HEIGHT, WIDTH, 3), rng.permutation((40, 120, 200)), np.uint8)
+                encoding = "rgb8" if tick // 5 != broken_frame else "smell8"
+                write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding)))
+    return path
+
+
+def write_models(folder, size=16):
+    """As much of a pair of checkpoints as is read before it is loaded."""
+    for file, content in (
+        ("target/config.json", {"vision_config": {"image_size": size}}),
+        ("draft/clip/config.json", {"image_size": size}),
+    ):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(json.dumps(content))
+    return folder
+
+
+class FakeDecoder:
+    """Says which window it is; every image must have been streamed before its window closes."""
+
+    def __init__(self, caption="a red van in window {}"):
+        self._caption = caption
+        self._streamed = {}
+
+    def stream_frame(self, index, frame):
+        self._streamed.setdefault(index, []).append(frame)
+
+    def stream_event_image(self, index, image, question, on_draft=None):
+        self._streamed.setdefault(index, []).append(image)
+        done = Future()
+        done.set_result(None)
+        return done
+
+    def caption(self, window, question, trace):
+        assert len(self._streamed[window.index]) == 8 + 5
+        source = "target" if len(window.frames) else "event_draft"
+        return Caption(self._caption.format(window.index), (1, 2, 3), source, 1)
+
+
+def captured(setup, decoder=None):
+    """What a replay in code gives now."""
+    run = CodeReplay(setup, decoder or FakeDecoder())
+    windows = [seen.record for seen in run.windows()]
+    return Golden(windows, run.counts, setup.origin_ns)

@@ -1,0 +1,193 @@
+"""`crossspec regress` on the sample bag: the shipped goldens hold, and what is planted is in every output."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from planted import write_drive, write_models
+
+from crossspec_ros.cli import main
+from crossspec_ros.paths import share_dir
+from crossspec_ros.regress import checks
+from crossspec_ros.regress.baseline import Baseline, write_baseline
+from crossspec_ros.regress.golden import golden_folder, read_golden
+from crossspec_ros.regress.live_replay import Reported
+from crossspec_ros.regress.setup import Setup
+
+pytest_plugins = ["pytester"]
+
+BAG = share_dir() / "rosbags" / "synthetic_drive"
+WINDOWS = len(json.loads((BAG / "ground_truth.json").read_text())["windows"])
+
+
+class Page(HTMLParser):
+    """What a browser would load and show, and whether every tag is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.sources, self.open, self.texts = [], [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.sources += [attributes[name] for name in ("src", "href") if name in attributes]
+        if tag not in ("img", "meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
+
+
+def test_the_goldens_of_the_sample_bag_hold(capsys):
+    assert main(["regress", str(BAG)]) == 0
+    assert capsys.readouterr().out == f"all {WINDOWS + 1} checks passed\n"
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Goldens of which the program differs in a word, a stamp and a window; and what the command says."""
+    folder = tmp_path_factory.mktemp("planted")
+    content = json.loads((golden_folder(BAG) / "windows.json").read_text())
+    windows = content["windows"]
+    windows[2]["caption"] = windows[2]["caption"].replace("The key", "No key", 1)
+    windows[4]["frame_stamps_ns"][3] += 1_000_000
+    windows.append({**windows[-1], "end_ns": windows[-1]["end_ns"] + 10**9})
+    (folder / "windows.json").write_text(json.dumps(content))
+    arguments = ["--golden", folder, "--junit", folder / "junit.xml", "--html", folder / "page.html"]
+    command = [sys.executable, "-m", "crossspec_ros.cli", "regress", BAG, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    return folder, result
+
+
+def test_planted_regressions_are_in_the_terminal(planted):
+    _, result = planted
+    assert result.returncode == 1, result.stderr
+    word, stamp, window, verdict = result.stdout.splitlines()
+    assert word.startswith("window 2-3 s: caption: [-No-] {+The+} key elements in this scene include ")
+    assert stamp == ("window 4-5 s: stamp of frame 4: expected 104.401000000 s, is 104.400000000 s (-1 ms)")
+    assert window.startswith(f"window {WINDOWS}-{WINDOWS + 1} s: dropped window: expected 8 frames, 5 event")
+    assert verdict == f"3 of {WINDOWS + 2} checks failed"
+
+
+def test_planted_regressions_are_in_the_junit_file(planted):
+    suite = ElementTree.parse(planted[0] / "junit.xml").getroot().find("testsuite")
+    assert (suite.get("tests"), suite.get("failures")) == (str(WINDOWS + 2), "3")
+    failures = {case.get("name"): case.find("failure") for case in suite.iter("testcase")}
+    assert {name: f.get("message") for name, f in failures.items() if f is not None} == {
+        "window 2-3 s": "caption",
+        "window 4-5 s": "stamp of frame 4",
+        f"window {WINDOWS}-{WINDOWS + 1} s": "dropped window",
+    }
+    assert "[-No-] {+The+}" in failures["window 2-3 s"].text
+
+
+def test_planted_regressions_are_on_the_page_which_needs_nothing_else(planted):
+    page = Page((planted[0] / "page.html").read_text())
+    assert page.open == []
+    assert all(source.startswith("data:image/") for source in page.sources)
+    # Eight frames, five event images and a timeline.
+    assert len(page.sources) == WINDOWS * (8 + 5 + 1)
+    headings = page.texts["h2"]
+    assert [heading for heading in headings if heading.endswith("failed")] == [
+        "window 2-3 s: failed",
+        "window 4-5 s: failed",
+        f"window {WINDOWS}-{WINDOWS + 1} s: failed",
+    ]
+    assert len(headings) == WINDOWS + 1
+    # In the list of differences, and in the caption itself.
+    assert (page.texts["del"], page.texts["ins"]) == (["No", "No"], ["The", "The"])
+
+
+def test_thirty_percent_more_latency_is_in_the_terminal_and_in_the_junit_file(tmp_path, capsys, monkeypatch):
+    setup = Setup(BAG)
+    shutil.copy(golden_folder(BAG) / "windows.json", tmp_path)
+    windows = read_golden(tmp_path / "windows.json", setup).windows
+    then, now = (
+        {record.end_ns: Reported(record.caption, 30.0 * slower, 10.0, 8.0) for record in windows}
+        for slower in (1.0, 1.3)
+    )
+    write_baseline(tmp_path / "live.json", setup, Baseline(1.0, [then]))
+    monkeypatch.setattr(checks, "live_replays", lambda setup, rate, count, tick: [now] * count)
+    junit = tmp_path / "junit.xml"
+    assert main(["regress", str(BAG), "--golden", str(tmp_path), "--live", "--junit", str(junit)]) == 1
+    assert (
+        "live: latency to the caption: expected at most 1.2x the baseline, is 1.30x the baseline (1.30-1.30x "
+        f"from the 10th to the 90th percentile of {WINDOWS} windows); median 39.0 ms, was 30.0 ms\n"
+    ) in capsys.readouterr().out
+    failures = ElementTree.parse(junit).getroot().iter("failure")
+    assert [failure.get("message") for failure in failures] == ["latency to the caption"]
+
+
+def test_update_writes_goldens_that_hold(tmp_path, capsys):
+    assert main(["regress", str(BAG), "--golden", str(tmp_path / "new"), "--update"]) == 0
+    written = (tmp_path / "new" / "windows.json").read_text()
+    assert written == (golden_folder(BAG) / "windows.json").read_text()
+    assert capsys.readouterr().out == f"{tmp_path / 'new' / 'windows.json'}: {WINDOWS} windows\n"
+
+
+def sentence(capsys, *arguments):
+    assert main(["regress", *map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("crossspec: error: ") and error.count("\n") == 1
+    return error
+
+
+def test_bad_input_is_refused_before_any_work(capsys, tmp_path):
+    missing = tmp_path / "missing" / "file"
+    assert "name a file in a folder that exists" in sentence(capsys, BAG, "--html", missing)
+    assert "name a file in a folder that exists" in sentence(capsys, BAG, "--junit", missing)
+    assert "does not exist" in sentence(capsys, missing)
+    assert "write it with --update" in sentence(capsys, BAG, "--golden", tmp_path)
+    shutil.copy(golden_folder(BAG) / "windows.json", tmp_path)
+    assert "live.json': write it with --live --update" in sentence(
+        capsys, BAG, "--golden", tmp_path, "--live"
+    )
+    assert "--update compares nothing" in sentence(capsys, BAG, "--update", "--html", tmp_path / "page")
+    assert "from 0.01 to 100" in sentence(capsys, BAG, "--update", "--rate", 0)
+
+
+def test_a_recording_of_another_golden_is_refused(capsys, tmp_path):
+    drive = write_drive(tmp_path / "drive")
+    arguments = ("--golden", golden_folder(BAG), "--models", write_models(tmp_path / "models"))
+    assert "was made from another recording" in sentence(capsys, drive, *arguments)
+
+
+TEST_OF_A_USER = """
+def test_captions(crossspec_regress):
+    assert crossspec_regress({bag!r}) == []
+
+def test_planted(crossspec_regress):
+    planted = crossspec_regress({bag!r}, golden={golden!r})
+    assert [d.what for d in planted] == ["caption", "stamp of frame 4", "dropped window"]
+    assert "[-No-]" in str(planted[0])
+
+def test_live(crossspec_regress_live):
+    crossspec_regress_live({bag!r}, golden={golden!r})
+"""
+
+
+def test_a_user_guards_captions_with_the_fixtures(pytester, planted, monkeypatch):
+    # Where the package is installed anew, the plugin would be loaded twice.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(TEST_OF_A_USER.format(bag=str(BAG), golden=str(planted[0])))
+    result = pytester.runpytest_inprocess("-p", "crossspec_ros.regress.plugin")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*InputError: there is no golden file '*live.json'*"])
+
+
+def test_the_plugin_loads_nothing_until_it_is_used():
+    code = (
+        "import sys, crossspec_ros.regress.plugin\n"
+        "print([name for name in ('numpy', 'torch', 'rclpy', 'rosbags') if name in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"

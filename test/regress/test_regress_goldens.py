@@ -1,0 +1,192 @@
+"""Tier 1: an unchanged program passes, each planted regression is named, other goldens are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive, write_models
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes import messages
+from crossspec_ros.regress import code_replay
+from crossspec_ros.regress.difference import all_differences
+from crossspec_ros.regress.golden import compare, golden_folder, read_golden, write_golden
+from crossspec_ros.regress.setup import Setup
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("regress")
+
+
+@pytest.fixture(scope="module")
+def setup(folder):
+    return Setup(write_drive(folder / "drive"), write_models(folder / "models"))
+
+
+@pytest.fixture(scope="module")
+def golden(setup, folder):
+    """Through its file, as a later run finds it."""
+    path = folder / "drive.golden" / "windows.json"
+    write_golden(path, setup, captured(setup))
+    return read_golden(path, setup)
+
+
+def told(golden, actual):
+    """What each difference says up to its values."""
+    return [str(difference) for difference in all_differences(compare(golden, actual))]
+
+
+def plant(monkeypatch, change):
+    """Let the synchronizer's updates go through `change`, which gives the one to pass on, or None."""
+
+    class Changed(Synchronizer):
+        def add_events(self, *args):
+            yield from filter(None, map(change, super().add_events(*args)))
+
+        def add_frame(self, *args):
+            yield from filter(None, map(change, super().add_frame(*args)))
+
+    monkeypatch.setattr(code_replay, "Synchronizer", Changed)
+
+
+def test_an_unchanged_program_passes(setup, golden):
+    assert len(golden.windows) == WINDOWS
+    assert [len(record.frames) for record in golden.windows] == [8] * WINDOWS
+    assert [len(record.event_images) for record in golden.windows] == [5] * WINDOWS
+    assert told(golden, captured(setup)) == []
+
+
+def test_one_word_of_a_caption_is_named(setup, golden):
+    assert told(golden, captured(setup, FakeDecoder("a blue van in window {}")))[1] == (
+        "window 1-2 s: caption: a [-red-] {+blue+} van in window 51"
+    )
+
+
+def test_a_stamp_shifted_by_a_millisecond_is_named(setup, golden, monkeypatch):
+    second = START_NS + SECOND + SECOND // 20 * 3
+
+    def shift(update):
+        shifted = isinstance(update, FrameReady) and update.stamp_ns == second
+        return replace(update, stamp_ns=update.stamp_ns + 1_000_000) if shifted else update
+
+    plant(monkeypatch, shift)
+    assert told(golden, captured(setup)) == [
+        "window 1-2 s: stamp of frame 2: expected 51.150000000 s, is 51.151000000 s (+1 ms)"
+    ]
+
+
+def test_a_dropped_window_is_named_and_one_too_many_too(setup, golden, monkeypatch):
+    end_ns = START_NS + 2 * SECOND
+
+    def drop(update):
+        return None if isinstance(update, WindowClosed) and update.end_ns == end_ns else update
+
+    plant(monkeypatch, drop)
+    fewer = captured(setup)
+    outline = "8 frames, 5 event images, 'a red van in window 51'"
+    assert told(golden, fewer) == [
+        f"window 1-2 s: dropped window: expected {outline}, is no such window",
+    ]
+    assert told(fewer, golden) == [f"window 1-2 s: additional window: expected no such window, is {outline}"]
+
+
+def test_a_pixel_of_an_event_image_is_named(setup, golden, monkeypatch):
+    def repaint(update):
+        if isinstance(update, EventImageReady) and update.stamp_ns == START_NS + SECOND:
+            update.image[:4, :4] = 0
+        return update
+
+    plant(monkeypatch, repaint)
+    (line,) = told(golden, captured(setup))
+    assert line.startswith("window 0-1 s: pixels of event image 5: expected SHA-256 ")
+
+
+def test_swapped_colours_of_frames_are_named_and_the_noise_of_a_decoder_is_not(setup, golden, monkeypatch):
+    def with_pixels(change):
+        monkeypatch.setattr(
+            code_replay, "camera_array", lambda message: change(messages.camera_array(message))
+        )
+        return captured(setup)
+
+    swapped = told(golden, with_pixels(lambda pixels: pixels[..., ::-1].copy()))
+    assert len(swapped) == WINDOWS * 8
+    assert swapped[0].startswith(
+        "window 0-1 s: pixels of frame 1: expected colours within 4 levels of 256, is"
+    )
+    assert told(golden, with_pixels(lambda pixels: pixels ^ 1)) == []
+
+
+def test_lost_images_and_the_counts_of_what_was_wrong_are_named(folder, setup, golden):
+    broken = replace(setup, bag=write_drive(folder / "broken", broken_frame=0))
+    lines = told(golden, captured(broken))
+    # The slot takes its next frame.
+    assert "window 0-1 s: stamp of frame 1: expected 50.000000000 s, is 50.050000000 s (+50 ms)" in lines
+    assert "recording: count of unusable messages: expected 0, is 1" in lines
+
+
+def test_numbers_that_differ_are_named(golden):
+    record = golden.windows[0]
+    changed = replace(record, events=record.events - 1, lost_packets=2, degraded=["rgb_dark"])
+    changed = replace(changed, frames=record.frames[:-1], frame_stamps_ns=record.frame_stamps_ns[:-1])
+    actual = replace(golden, windows=[changed, *golden.windows[1:]])
+    assert told(golden, actual) == [
+        "window 0-1 s: degraded: expected [], is ['rgb_dark']",
+        f"window 0-1 s: events: expected {record.events}, is {record.events - 1}",
+        "window 0-1 s: lost packets: expected 0, is 2",
+        "window 0-1 s: number of frames: expected 8, is 7",
+    ]
+
+
+def test_frames_that_have_become_dark_are_named(setup, golden, monkeypatch):
+    monkeypatch.setattr(code_replay, "camera_array", lambda message: 0 * messages.camera_array(message))
+    lines = told(golden, captured(setup))
+    assert lines[0] == "window 0-1 s: source: expected target, is event_draft"
+    assert lines[1].startswith("window 0-1 s: degraded: expected [], is [") and "'rgb_dark'" in lines[1]
+
+
+def test_goldens_of_something_else_are_refused(folder, setup, golden):
+    path = folder / "drive.golden" / "windows.json"
+    with pytest.raises(InputError, match="was made from another recording"):
+        read_golden(path, replace(setup, bag=write_drive(folder / "other", seed=8)))
+    with pytest.raises(InputError, match="was made from another pair of models"):
+        read_golden(path, replace(setup, models=write_models(folder / "larger", size=20)))
+    with pytest.raises(InputError, match=r"made with question 'What.*but this run has 'Who is there"):
+        read_golden(path, replace(setup, question="Who is there?"))
+
+
+def test_a_bag_that_was_only_copied_keeps_its_goldens(folder, setup, golden):
+    copy = write_drive(folder / "elsewhere" / "copy")
+    assert read_golden(folder / "drive.golden" / "windows.json", replace(setup, bag=copy)) == golden
+
+
+def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden, folder):
+    with pytest.raises(InputError, match=r"there is no golden file '.*': write it with --update"):
+        read_golden(tmp_path / "windows.json", setup)
+    content = json.loads((folder / "drive.golden" / "windows.json").read_text())
+    for damaged in ("", "[]", "{}", json.dumps({**content, "windows": [{}]})):
+        path = tmp_path / "damaged.json"
+        path.write_text(damaged)
+        with pytest.raises(InputError, match=r"damaged\.json' is damaged: write it anew with --update"):
+            read_golden(path, setup)
+
+
+def test_goldens_that_cannot_be_written_are_refused(tmp_path, setup, golden):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be written .*: name a folder that can with --golden"):
+        write_golden(tmp_path / "file" / "windows.json", setup, golden)
+
+
+def test_captions_that_are_sampled_have_no_goldens(tmp_path, setup):
+    config = tmp_path / "config.yaml"
+    config.write_text("captioner: {ros__parameters: {temperature: 0.5}}")
+    with pytest.raises(InputError, match="set the captioner's temperature to 0"):
+        replace(setup, config=config)
+
+
+def test_goldens_lie_beside_their_bag(tmp_path):
+    assert golden_folder(tmp_path / "bag") == tmp_path / "bag.golden"
+    assert golden_folder(tmp_path / "bag.mcap") == tmp_path / "bag.mcap.golden"
