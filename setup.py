@@ -28,7 +28,7 @@ setup(
     extras_require={"test": ["pytest"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
-        (str(SHARE), ["package.xml"]),
+        (str(SHARE), ["package.xml", "plugin.xml"]),
         *installed("launch", "config", "rosbags", "models"),
     ],
     entry_points={
@@ -37,6 +37,7 @@ setup(
             "synchronizer = crossspec_ros.nodes.synchronizer:main",
             "captioner = crossspec_ros.nodes.captioner:main",
             "dsec_player = crossspec_ros.nodes.dsec_player:main",
+            "dv_camera = crossspec_ros.nodes.dv_camera:main",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

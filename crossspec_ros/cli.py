@@ -163,8 +163,8 @@ def _bench(subparsers: Subparsers) -> None:
     )
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
-    trace.add_argument("--stride", type=_at_least(1), default=1, help="take every n-th response [1]")
-    trace.add_argument("--nodes", type=_at_least(1), default=64, help="largest draft tree [64]")
+    trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
+    trace.add_argument("--nodes", type=int, default=64, help="largest draft tree [64]")
     events = add("events", "events per second from packets to event images, against other ways")
     events.add_argument(
         "recordings", type=Path, nargs="*", help="recordings to measure beside synthetic streams"
@@ -173,9 +173,12 @@ def _bench(subparsers: Subparsers) -> None:
     events.add_argument(
         "--no-ros", dest="ros", action="store_false", help="leave out the rate between two ROS processes"
     )
+    soak = add("soak", "a dv network stream captioned for minutes: losses, memory, reconnection")
+    soak.add_argument("--seconds", type=_seconds, default=600.0, help="how long [600]")
+    soak.add_argument("--rate", type=float, default=5.0, help="million events per second [5]")
     for bench in (latency, trace, events):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events):
+    for bench in (captions, latency, lossless, trace, events, soak):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw one window: images, captions, and the timeline of its stages")
     figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
@@ -183,7 +186,7 @@ def _bench(subparsers: Subparsers) -> None:
         "--seed", type=_at_least(0), default=1_000_322, help="drive [1000322, the sample bag's]"
     )
     figure.add_argument("--second", type=_at_least(0), default=0, help="which second of it [0]")
-    for bench in (captions, latency, lossless, figure):
+    for bench in (captions, latency, lossless, soak, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
 
 

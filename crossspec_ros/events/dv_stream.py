@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Generator, Iterator
@@ -15,7 +16,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dv import IMAGE_TOPIC, batch_of_store, dv_message, frame_message
 from crossspec_ros.events.isolated import IsolationError, isolated
 from crossspec_ros.events.messages import RecordedMessage, image
-from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
 
 if TYPE_CHECKING:
     import dv_processing as dv
@@ -27,6 +28,14 @@ _IDLE_S = 0.001
 Address = tuple[str, int]
 
 
+class UnreachableError(InputError):
+    """Nobody answers at an address, now."""
+
+
+class SilenceError(RuntimeError):
+    """A connected stream says nothing any more."""
+
+
 class DvStream:
     """Events served at `tcp://HOST:PORT`, and frames served at another port where `frames` names it.
 
@@ -36,11 +45,11 @@ class DvStream:
     event_topic = "/event_camera/events"
 
     def __init__(self, events: str, frames: str | None = None) -> None:
-        self._events, self._frames = _address(events), _address(frames) if frames else None
+        self._events, self._frames = parse_address(events), parse_address(frames) if frames else None
         self.image_topic = IMAGE_TOPIC if frames else None
 
     def __str__(self) -> str:
-        return _name(self._events)
+        return name_of(self._events)
 
     def messages(self) -> Generator[RecordedMessage | None]:
         """Both streams as they come, until the events' server goes; None a few times a second, come what may.
@@ -56,34 +65,67 @@ class DvStream:
             ) from error
 
 
-def _receive(events_at: Address, frames_at: Address | None) -> Iterator[RecordedMessage | None]:
-    # The first message of each type takes a second, and what comes meanwhile may be lost: dv-processing drops
-    # what is still to be read when the server goes.
-    nothing = np.zeros(1, np.uint8)
-    list(PacketCutter("").cut(EventBatch(nothing.astype(np.int64), nothing, nothing, nothing, 1, 1)))
-    image(0, nothing[None], "mono8")
-    events = _connect(events_at, "events")
-    frames = _connect(frames_at, "frames") if frames_at else None
-    size, cutter = events.getEventResolution(), PacketCutter(_name(events_at))
-    heartbeat_s = 0.0
+def read(
+    events: dv.io.InputBase | None,
+    frames: dv.io.InputBase | None,
+    cutter: PacketCutter,
+    silence_s: float = math.inf,
+) -> Iterator[RecordedMessage | None]:
+    """What comes from the readers until the first of them ends; None a few times a second, come what may.
+
+    Raises SilenceError when nothing comes for `silence_s`.
+    """
+    first = events or frames
+    assert first is not None
+    size = events.getEventResolution() if events else (0, 0)
+    heartbeat_s, heard_s = 0.0, time.monotonic()
     while True:
-        is_over = not events.isRunning()
-        store = events.getNextEventBatch()
+        is_over = not first.isRunning()
+        batches = _take(events, size) if events else []
         frame = frames.getNextFrame() if frames else None
-        if store is not None:
-            yield from cutter.cut(batch_of_store(store, size))
+        if batches:
+            yield from cutter.cut(EventBatch.concat(batches))
         if frame is not None:
             yield frame_message(frame)
-        if store is None and frame is None:
-            if is_over:
-                return
+        now_s = time.monotonic()
+        if batches or frame is not None:
+            heard_s = now_s
+        elif is_over:
+            return
+        elif now_s - heard_s > silence_s:
+            raise SilenceError(f"nothing came for {silence_s:g} s")
+        else:
             time.sleep(_IDLE_S)
-        if time.monotonic() >= heartbeat_s:
-            heartbeat_s = time.monotonic() + _HEARTBEAT_S
+        if now_s >= heartbeat_s:
+            heartbeat_s = now_s + _HEARTBEAT_S
             yield None
 
 
-def _connect(address: Address, what: str) -> dv.io.NetworkReader:
+def _take(events: dv.io.InputBase, size: tuple[int, int]) -> list[EventBatch]:
+    """What has come, up to about a packet: senders cut a stream into far more pieces than need be."""
+    batches: list[EventBatch] = []
+    count = 0
+    while count < MAX_EVENTS and (store := events.getNextEventBatch()) is not None:
+        batches.append(batch_of_store(store, size))
+        count += len(batches[-1])
+    return batches
+
+
+def warm_up() -> None:
+    """Make a message of each type, which takes a second the first time.
+
+    What comes meanwhile may be lost: dv-processing drops what is still to be read when the server goes.
+    """
+    nothing = np.zeros(1, np.uint8)
+    list(PacketCutter("").cut(EventBatch(nothing.astype(np.int64), nothing, nothing, nothing, 1, 1)))
+    image(0, nothing[None], "mono8")
+
+
+def connect(address: Address, what: str) -> dv.io.NetworkReader:
+    """A reader of the stream of `what`, "events" or "frames", that is served there.
+
+    Raises UnreachableError when nobody answers and InputError when something else is served.
+    """
     import dv_processing as dv
 
     try:
@@ -91,16 +133,17 @@ def _connect(address: Address, what: str) -> dv.io.NetworkReader:
         ip = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][4][0]
         reader = dv.io.NetworkReader(str(ip), address[1])
     except (OSError, RuntimeError) as error:
-        raise InputError(
-            f"{_name(address)} cannot be reached ({dv_message(error)}): start the camera's software there "
+        raise UnreachableError(
+            f"{name_of(address)} cannot be reached ({dv_message(error)}): start the camera's software there "
             f"and let it serve {what}"
         ) from error
     if not (reader.isEventStreamAvailable() if what == "events" else reader.isFrameStreamAvailable()):
-        raise InputError(f"{_name(address)} serves no {what}: give the port that does")
+        raise InputError(f"{name_of(address)} serves no {what}: give the port that does")
     return reader
 
 
-def _address(text: str) -> Address:
+def parse_address(text: str) -> Address:
+    """Host and port of `tcp://HOST:PORT` or `HOST:PORT`; raises InputError where it is neither."""
     try:
         parts = urlsplit(text if "://" in text else f"tcp://{text}")
         if parts.scheme == "tcp" and parts.hostname and parts.port:
@@ -110,5 +153,13 @@ def _address(text: str) -> Address:
     raise InputError(f"'{text}' is no address of a dv stream: write it as tcp://HOST:PORT")
 
 
-def _name(address: Address) -> str:
+def name_of(address: Address) -> str:
+    """As in `tcp://HOST:PORT`."""
     return f"tcp://{address[0]}:{address[1]}"
+
+
+def _receive(events_at: Address, frames_at: Address | None) -> Iterator[RecordedMessage | None]:
+    warm_up()
+    events = connect(events_at, "events")
+    frames = connect(frames_at, "frames") if frames_at else None
+    return read(events, frames, PacketCutter(name_of(events_at)))

@@ -5,36 +5,64 @@ dv-processing loops for ever, deaf to Ctrl-C, on some damaged files and on serve
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
+
+PR_SET_PDEATHSIG = 1
+F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1 << 20
+"""The most that Linux grants to anybody."""
+_STEP_S = 0.1
 
 
 class IsolationError(RuntimeError):
     """The process did not answer, or did not live to answer."""
 
 
-def isolated(generator: Callable[..., Iterator[Any]], *arguments: object, timeout_s: float) -> Generator[Any]:
+def isolated(
+    generator: Callable[..., Iterator[Any]],
+    *arguments: object,
+    timeout_s: float,
+    stop: threading.Event | None = None,
+) -> Generator[Any]:
     """What `generator(*arguments)` yields, all of which can be pickled, and what it raises.
 
     Raises IsolationError when the process dies or yields nothing for `timeout_s`. Closing this iterator ends
-    the process.
+    the process, and so does the end of the thread that began it; once `stop` is set it ends by itself.
     """
     # Forked, it would inherit locks of this process's threads that nobody ever frees.
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
+    # Linux's default holds one event packet, for each of which both processes would have to get their turn.
+    if sys.platform == "linux":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(sender.fileno(), F_SETPIPE_SZ, _PIPE_BYTES)
     process = context.Process(target=_run, args=(sender, generator, arguments), daemon=True)
     process.start()
     sender.close()
     try:
         while True:
-            if not receiver.poll(timeout_s):
-                raise IsolationError(f"no answer for {timeout_s:g} s")
+            began_s = time.monotonic()
+            while not receiver.poll(_STEP_S):
+                if stop and stop.is_set():
+                    return
+                if time.monotonic() - began_s >= timeout_s:
+                    raise IsolationError(f"no answer for {timeout_s:g} s")
+            if stop and stop.is_set():
+                return
             try:
                 kind, value = receiver.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 process.join()
                 raise IsolationError(f"its reader crashed, exit code {process.exitcode}") from None
             if kind == "end":
@@ -52,6 +80,9 @@ def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments:
     # Terminals and service managers send these to all processes; the parent decides what ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # Hanging, it would outlive a parent that is killed.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         for value in generator(*arguments):
             sender.send(("value", value))

@@ -153,6 +153,11 @@ class CaptionWorker:
             self._questions.append((question, on_answer))
             self._changed.notify()
 
+    @property
+    def waiting(self) -> int:
+        """How many closed windows wait to be captioned, or to be skipped."""
+        return len(self._waiting)
+
     def stop(self, timeout_s: float = 1.0) -> None:
         """Cancel the window in work, drop those that wait and end the thread if it ends in time."""
         with self._changed:

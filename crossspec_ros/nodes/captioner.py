@@ -16,12 +16,14 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, Header, String
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
-from crossspec_ros.nodes.diagnostics import Diagnostics
+from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, image_message, rgb8_array, to_ns
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
 from crossspec_ros.nodes.run import NodeError, run
+from crossspec_ros.nodes.span_text import write_spans
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
@@ -72,6 +74,7 @@ class CaptionerNode(LifecycleNode):
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid())
         self._summary = Summary()
+        self._health = CaptionHealth()
         self._unusable = self._answers = 0
         self._asking: Subscription | None = None
         self._origin_ns: int | None = None
@@ -99,6 +102,7 @@ class CaptionerNode(LifecycleNode):
         except Exception as error:
             self._drop_inputs()
             return self._fail("load its models and warm up", error)
+        self._health.loaded(self._params.models or "models/tiny", self._decoder)
         self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
         return super().on_configure(state)
 
@@ -152,6 +156,7 @@ class CaptionerNode(LifecycleNode):
 
     def _close_decoder(self) -> None:
         decoder, self._decoder = self._decoder, None
+        self._health.unloaded()
         try:
             if decoder is not None:
                 decoder.close()
@@ -304,6 +309,7 @@ class CaptionerNode(LifecycleNode):
                 self._outputs[f"latency/{stage}"].publish(Float64(data=stages[stage]))
         self._publish_picture(outcome.window, message, stages)
         self._summary.add(stages)
+        self._health.add(caption, stages, outcome.flags)
         self._summary.count(
             windows=1,
             tokens=len(caption.token_ids),
@@ -315,7 +321,8 @@ class CaptionerNode(LifecycleNode):
         self.get_logger().info(
             log_lines(outcome.window, self._origin_ns or 0, caption, stages, outcome.flags)
         )
-        return level, message, caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
+        values = caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
+        return level, message, values | {"spans": write_spans(outcome.trace)}
 
     def _publish_picture(self, window: Window, message: str, stages: Mapping[str, float]) -> None:
         """For people, who are not always there."""
@@ -324,13 +331,15 @@ class CaptionerNode(LifecycleNode):
             picture = annotated(window, [message, f"{stages['total']:.0f} ms after the window closed"])
             publisher.publish(image_message(picture, window.end_ns, ""))
 
-    def _read_counters(self) -> dict:
+    def _read_counters(self) -> dict[str, Reading]:
         counts = self._summary.counts
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         flow = {"windows": counts["windows"], "answers": self._answers}
-        return {"captions": (flow, wrong)}
+        worker = self._worker
+        health = self._health.readings(self._params.deadline_s, worker.waiting if worker else None)
+        return {"captions": Reading(flow, wrong), **health}
 
 
 def main(args: Sequence[str] | None = None) -> None:

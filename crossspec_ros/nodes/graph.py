@@ -10,7 +10,7 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.config import read_config
-from crossspec_ros.nodes.params import PARAMS, Value, check_values
+from crossspec_ros.nodes.params import Value, check_values
 from crossspec_ros.paths import share_dir
 
 EVENTS_TOPIC = "event_camera/events"
@@ -76,7 +76,7 @@ def replay_graph(
         "captioner": {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")},
         "dsec_player": {"report": "captioner/report"},
     }
-    return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in PARAMS]
+    return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
 
 
 def image_sizes(models: Path) -> dict[str, Value]:

@@ -1,4 +1,4 @@
-"""The parameters of the three nodes: what they mean, which values they take, and the sentence for a bad one.
+"""The parameters of the nodes: what they mean, which values they take, and the sentence for a bad one.
 
 Nothing here needs ROS until a node declares its parameters, so that the CLI can refuse a configuration before
 it starts a process.
@@ -151,6 +151,16 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             "startup_timeout_s", 300.0, "how long to wait for the subscribers and the captioner", 0.0, 86400.0
         ),
         Param("caption_timeout_s", 120.0, "how long to wait for a report that is due", 0.0, 86400.0),
+    ),
+    "dv_camera": (
+        Param(
+            "source",
+            "camera",
+            "what is published: camera, camera:SERIAL_NUMBER, tcp://HOST:PORT or a FILE.aedat4",
+        ),
+        Param("frames", "", "address of a network stream's frames as HOST:PORT, empty for none"),
+        Param("roi", "", "region of an attached camera as X,Y,WIDTH,HEIGHT in pixels, empty for all of it"),
+        Param("biases", "", "biases of an attached camera as NAME=VALUE or NAME=COARSE/FINE, comma between"),
     ),
 }
 

@@ -18,6 +18,7 @@ from std_msgs.msg import Header
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.event_stream import make_stream, message_class
+from crossspec_ros.nodes.input_health import InputHealth
 from crossspec_ros.nodes.messages import (
     RELIABLE,
     best_effort,
@@ -73,6 +74,7 @@ class SynchronizerNode(Node):
         self._read_image = camera_array if params.image_transport == "raw" else compressed_array
         self._flow: Counter[str] = Counter(frames=0, windows=0)
         self._problems: Counter[str] = Counter(dropped_messages=0, unusable_messages=0)
+        self._health = InputHealth(params.frames, params.event_images, params.max_lateness_s)
         self._frame_id = ""
         self._outputs = {
             FrameReady: self.create_publisher(Image, "~/frame", RELIABLE),
@@ -130,6 +132,7 @@ class SynchronizerNode(Node):
 
     def _take_events(self, message: Any) -> Iterator[Update]:
         stamp_ns, batch = self._stream.decode(message)
+        self._health.reached(EVENTS, stamp_ns)
         if len(batch):
             yield from self._synchronizer.add_events(batch, self._stream.take_lost_packets())
         else:
@@ -138,13 +141,14 @@ class SynchronizerNode(Node):
     def _take_frame(self, message: Image | CompressedImage) -> Iterator[Update]:
         self._flow["frames"] += 1
         self._frame_id = message.header.frame_id
-        yield from self._synchronizer.add_frame(
-            to_ns(message.header.stamp), lambda: self._read_image(message)
-        )
+        stamp_ns = to_ns(message.header.stamp)
+        self._health.reached(FRAMES, stamp_ns)
+        yield from self._synchronizer.add_frame(stamp_ns, lambda: self._read_image(message))
 
     def _publish(self, update: Update) -> None:
         if isinstance(update, WindowClosed):
             self._flow["windows"] += 1
+            self._health.closed(update)
             counts = Counts(update.frames, update.event_images, update.events, update.lost_packets)
             self._closed.publish(closed_message(update.end_ns, counts))
         else:
@@ -153,11 +157,9 @@ class SynchronizerNode(Node):
             self._outputs[type(update)].publish(image_message(image, update.stamp_ns, frame_id))
 
     def _read_counters(self) -> Mapping[str, Reading]:
-        flow = {"packets": self._stream.packets, "events": self._stream.events}
-        return {
-            "input": ({**flow, "frames": self._flow["frames"]}, {**self._problems, **self._stream.problems}),
-            "windows": ({"windows": self._flow["windows"]}, self._synchronizer.counts),
-        }
+        flow = {"packets": self._stream.packets, "events": self._stream.events, **self._flow}
+        wrong = {**self._problems, **self._stream.problems, **self._synchronizer.counts}
+        return self._health.readings(flow, wrong, self._queue.qsize())
 
 
 def main(args: Sequence[str] | None = None) -> None:

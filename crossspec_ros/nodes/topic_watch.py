@@ -10,8 +10,6 @@ from rclpy.qos import QoSCompatibility, qos_check_compatible
 from rclpy.subscription import Subscription
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 
-from crossspec_ros.nodes.messages import key_values
-
 
 class TopicWatch:
     """Compares a node's inputs, which may change meanwhile, with the publishers that there are at the time.
@@ -30,8 +28,8 @@ class TopicWatch:
         self._inputs = inputs
         self._remedies = remedies or {}
 
-    def status(self) -> DiagnosticStatus:
-        """ERROR with a sentence for each publisher that cannot be received, WARN where there is none."""
+    def status(self) -> tuple[bytes, str, dict[str, str]]:
+        """Level, message, values: ERROR for publishers that cannot be received, WARN where there is none."""
         level, values = DiagnosticStatus.OK, {}
         told: list[str] = []
         for subscription in self._inputs:
@@ -43,14 +41,9 @@ class TopicWatch:
                 level = DiagnosticStatus.ERROR
             elif not publishers:
                 level = max(level, DiagnosticStatus.WARN)
-                complaints = [f"nobody publishes {topic}"]
+                complaints = [f"nobody publishes {topic}: start who does, or remap it to the name it has"]
             told += filter(None, complaints)
-        return DiagnosticStatus(
-            level=level,
-            name=f"{self._node.get_name()}: topics",
-            message="; ".join(told) or "OK",
-            values=key_values(values),
-        )
+        return level, "; ".join(told) or "OK", values
 
     def _complaint(self, subscription: Subscription, publisher: TopicEndpointInfo) -> str:
         topic, node = subscription.topic_name, _node_of(publisher)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         shutil.rmtree(out, ignore_errors=True)
         if isinstance(error, OSError):
             raise InputError(
-                f"'{out}' cannot be written ({error}): give a folder where there is room and the right to write"
+                f"'{out}' cannot be written ({error}): name one where there is room and the right to write"
             ) from None
         raise
     print(f"{out}: {args.seconds} s of drive {args.seed}")

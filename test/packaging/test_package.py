@@ -59,11 +59,13 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
         files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file()}
         files = {path for path in files if "__pycache__" not in path.parts}
         assert {path for path in files if not (share / path).is_file()} == set()
+    assert (share / "plugin.xml").is_file()
     nodes = next((tmp_path / "install").rglob("lib/crossspec_ros"))
     assert {path.name for path in nodes.iterdir()} == {
         "captioner",
         "crossspec",
         "dsec_player",
+        "dv_camera",
         "synchronizer",
     }
 

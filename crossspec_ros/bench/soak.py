@@ -1,0 +1,203 @@
+"""`crossspec bench soak`: a dv network stream captioned for minutes; what is lost, and whose memory grows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossspec_ros.environment import ros_environment
+from crossspec_ros.nodes.live_graph import live_graph
+
+MOST_MB_PER_MIN = 1.0
+MOST_RECONNECT_S = 2.0
+_LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
+"""What the processes of the last soak said."""
+_WARM_UP_S = 60.0
+"""Of a long soak, before memory counts; of a short one a quarter."""
+_STARTUP_S, _AWAY_S, _AFTER_S, _END_S = 120.0, 2.0, 4.0, 5.0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures and write them where asked; 1 where a bar is missed."""
+    figures = soak(args.seconds, args.rate, args.models)
+    text = json.dumps(figures, indent=1)
+    print(text)
+    if args.json:
+        args.json.write_text(text + "\n")
+    return 0 if figures["holds"] else 1
+
+
+def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[str, Any]:
+    """Figures of `seconds` at `rate` million events a second and 25 frames, and of a killed writer; on Linux.
+
+    `windows` and `events` compare what was sent in whole seconds with what was counted and captioned, `rss`
+    has each process's memory in MB and its slope in MB a minute, `reconnect_s` the time from the return of
+    the killed writer to both of its streams being read again. Raises RuntimeError when nothing starts.
+    """
+    environment = ros_environment(isolated=True)
+    _LOG.unlink(missing_ok=True)
+    ports = _free_ports(2)
+    graph = live_graph("dv_network", f"tcp://127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}", models=models)
+    collect = ["-m", "crossspec_ros.nodes.soak_collector", "--ros-args", "-r", "report:=captioner/report"]
+    collect += ["-r", "window_closed:=synchronizer/window_closed"]
+    serve = ["-m", "crossspec_ros.bench.soak_writer", *map(str, ports), "--rate", str(rate)]
+    with ExitStack() as stack:
+
+        def start(arguments: Sequence[str]) -> _Process:
+            process = _Process([sys.executable, *arguments], environment)
+            stack.callback(process.end)
+            return process
+
+        collector = start(collect)
+        nodes = {process.name: start(process.command()[1:]) for process in graph.processes}
+        _wait(lambda: bool(collector.lines), "synchronizer and captioner did not come up")
+        writer = start(serve)
+        _wait(lambda: bool(writer.lines), "dv_camera did not connect")
+        memory = _watch(nodes, seconds)
+        # The last second's window is still being captioned.
+        sent = {line["end_s"]: line for line in writer.lines[2:-1]}
+        behind_s = max(line["behind_s"] for line in writer.lines[1:])
+        writer.process.kill()
+        time.sleep(_AWAY_S)
+        again = start(serve)
+        _wait(lambda: bool(again.lines), "dv_camera did not connect again")
+        time.sleep(_AFTER_S)
+        after_s = again.lines[-2]["end_s"]
+    closed = {line["closed_s"]: line for line in collector.lines if "closed_s" in line}
+    reports = {line["report_s"]: line for line in collector.lines if "report_s" in line}
+    figures = _compare(sent, closed, reports) | {
+        "seconds": seconds,
+        "rate_mev_s": rate,
+        "writer_behind_s": behind_s,
+        "rss": memory,
+        "reconnect_s": again.lines[0]["picked_up_s"],
+        "captioned_after_reconnect": after_s in reports,
+    }
+    figures["holds"] = (
+        figures["windows"]["missed"] == 0
+        and figures["events"]["sent"] == figures["events"]["counted"]
+        and figures["lost_packets"] == 0
+        and max(row["mb_per_min"] for row in memory.values()) < MOST_MB_PER_MIN
+        and figures["reconnect_s"] < MOST_RECONNECT_S
+        and figures["captioned_after_reconnect"]
+    )
+    return figures
+
+
+def _compare(
+    sent: Mapping[int, Mapping[str, Any]], closed: Mapping[float, Any], reports: Mapping[float, Any]
+) -> dict[str, Any]:
+    windows = [closed[end] for end in sent if end in closed]
+    # A skipped window has a report too.
+    captioned = [reports[end] for end in sent if end in reports and "total_ms" in reports[end]["values"]]
+    totals = [float(report["values"]["total_ms"]) for report in captioned]
+    return {
+        "windows": {
+            "sent": len(sent),
+            "closed": len(windows),
+            "captioned": len(captioned),
+            "missed": len(sent) - len(captioned),
+            "with_all_images": sum(w["frames"] == 8 and w["event_images"] == 5 for w in windows),
+        },
+        "events": {
+            "sent": sum(line["events"] for line in sent.values()),
+            "counted": sum(window["events"] for window in windows),
+        },
+        "lost_packets": sum(window["lost_packets"] for window in windows),
+        "caption_ms": {"median": float(np.median(totals)), "max": max(totals)} if totals else None,
+    }
+
+
+class _Process:
+    """A child and the lines of JSON that it has said so far."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.lines: list[dict[str, Any]] = []
+        with _LOG.open("a") as log:
+            self.process = subprocess.Popen(
+                command, env=dict(environment), stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def end(self) -> None:
+        """Interrupt it, and kill it where that does not help."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.lines.append(json.loads(line))
+
+
+def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str, float]]:
+    """Memory of each node for so long, and of the processes that dv_camera reads in, by name; CPU as well."""
+    pids = {name: node.process.pid for name, node in nodes.items()}
+    pids |= {f"dv_camera reader {i}": pid for i, pid in enumerate(_children(pids["dv_camera"]))}
+    cpu_s = {name: _cpu_seconds(pid) for name, pid in pids.items()}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
+    start_s = time.monotonic()
+    while (now_s := time.monotonic() - start_s) < seconds:
+        for name, pid in pids.items():
+            samples[name].append((now_s, _rss_mb(pid)))
+        time.sleep(1.0)
+    rows = {}
+    for name, pid in pids.items():
+        at_s, mb = np.array(samples[name]).T
+        counts = at_s >= min(_WARM_UP_S, seconds / 4)
+        rows[name] = {
+            "mb": float(mb[-1]),
+            "mb_per_min": float(np.polyfit(at_s[counts] / 60, mb[counts], 1)[0]),
+            "cpu_share": (_cpu_seconds(pid) - cpu_s[name]) / seconds,
+        }
+    return rows
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sorted(int(word) for task in tasks for word in (task / "children").read_text().split())
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of all threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _rss_mb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports
+
+
+def _wait(condition: Callable[[], bool], complaint: str) -> None:
+    deadline_s = time.monotonic() + _STARTUP_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"{complaint} within {_STARTUP_S:g} s: see {_LOG}")
+        time.sleep(0.05)

@@ -1,0 +1,212 @@
+"""What a camera node publishes: dv sources that come and go, and recordings as fast as they were made."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.dv import AedatRecording, dv_message
+from crossspec_ros.events.dv_settings import Settings
+from crossspec_ros.events.dv_stream import (
+    TIMEOUT_S,
+    Address,
+    UnreachableError,
+    connect,
+    name_of,
+    parse_address,
+    read,
+    warm_up,
+)
+from crossspec_ros.events.isolated import IsolationError, isolated
+from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.packets import PacketCutter
+
+if TYPE_CHECKING:
+    import dv_processing as dv
+
+RETRY_S = 0.5
+SILENCE_S = 5.0
+"""A network stream that was heard before and says nothing for longer is connected anew: its cable may have
+been pulled, of which nobody tells."""
+
+SOURCES = "camera, camera:SERIAL_NUMBER, tcp://HOST:PORT or a FILE.aedat4"
+
+
+class Link(NamedTuple):
+    """Word of a source: it is connected, or why it is not."""
+
+    is_up: bool
+    why: str = ""
+
+
+Item = RecordedMessage | Link | None
+
+
+class Source(Protocol):
+    """Where messages come from; as text, what a user calls it."""
+
+    is_live: bool
+    kinds: tuple[str, ...]
+    """What it may give, of "events" and "image"."""
+
+    def items(self, stop: threading.Event) -> Iterator[Item]:
+        """Messages and word of the connection until `stop` is set or a recording ends; None at times.
+
+        Raises InputError when there is nothing to wait for.
+        """
+
+
+def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source]:
+    """The sources that the parameters of a camera node name; `frames`, `roi` and `biases` may be empty.
+
+    Raises InputError where a text is none of `SOURCES`, or an option does not fit it.
+    """
+    settings = Settings.parse(roi, biases)
+    attached = source == "camera" or source.startswith("camera:")
+    if not attached and (roi or biases):
+        raise InputError(
+            f"roi and biases do not fit the source '{source}': leave them empty, and set them where the "
+            f"camera is attached"
+        )
+    if frames and not source.startswith("tcp://"):
+        raise InputError(
+            f"frames is '{frames}', which does not fit the source '{source}': leave it empty, only a network "
+            f"stream has its frames at another address"
+        )
+    if attached:
+        return [_Live(_Camera(source.partition(":")[2], settings), ("events", "image"))]
+    if source.startswith("tcp://"):
+        streams: list[Source] = [_Live(_Stream(parse_address(source), "events"), ("events",))]
+        if frames:
+            streams.append(_Live(_Stream(parse_address(frames), "frames"), ("image",)))
+        return streams
+    if source.endswith(".aedat4"):
+        if not Path(source).exists():
+            raise InputError(f"the recording '{source}' does not exist: give {SOURCES}")
+        return [_File(Path(source))]
+    raise InputError(f"source is '{source}', which is nothing to read from: give {SOURCES}")
+
+
+class _Opener(Protocol):
+    """Travels to the process that reads."""
+
+    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | None]:
+        """Connect before the first item; raises InputError where that fails, RuntimeError later."""
+
+
+class _Live:
+    """Read in a process of its own, which is started again when it hangs or crashes."""
+
+    is_live = True
+
+    def __init__(self, opener: _Opener, kinds: tuple[str, ...]) -> None:
+        self._opener = opener
+        self.kinds = kinds
+
+    def __str__(self) -> str:
+        return str(self._opener)
+
+    def items(self, stop: threading.Event) -> Generator[Item]:
+        was_up = False
+        while not stop.is_set():
+            try:
+                for item in isolated(_follow, self._opener, was_up, timeout_s=TIMEOUT_S, stop=stop):
+                    was_up |= isinstance(item, Link) and item.is_up
+                    yield item
+            except IsolationError as error:
+                yield Link(False, str(error))
+                stop.wait(RETRY_S)
+
+
+class _File:
+    """Played as fast as it was recorded."""
+
+    is_live = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._recording = AedatRecording(path)
+        self.kinds: tuple[str, ...] = ("events", "image") if self._recording.image_topic else ("events",)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def items(self, stop: threading.Event) -> Generator[Item]:
+        shift_s = time.monotonic() - self._recording.start_ns / 1e9
+        yield Link(True)
+        for message in self._recording.messages():
+            if stop.wait(max(0.0, message.stamp_ns / 1e9 + shift_s - time.monotonic())):
+                return
+            yield message
+
+
+@dataclass(frozen=True)
+class _Stream:
+    address: Address
+    what: str
+
+    def __str__(self) -> str:
+        return name_of(self.address)
+
+    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | None]:
+        reader = connect(self.address, self.what)
+        yield None
+        is_events = self.what == "events"
+        yield from read(reader if is_events else None, None if is_events else reader, cutter, SILENCE_S)
+
+
+@dataclass(frozen=True)
+class _Camera:
+    serial: str
+    settings: Settings
+
+    def __str__(self) -> str:
+        return f"camera {self.serial}" if self.serial else "the camera"
+
+    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | None]:
+        camera = self._open()
+        self.settings.apply(camera)
+        yield None
+        yield from read(camera, camera if camera.isFrameStreamAvailable() else None, cutter)
+
+    def _open(self) -> dv.io.camera.CameraInputBase:
+        import dv_processing as dv
+
+        try:
+            return dv.io.camera.open(self.serial) if self.serial else dv.io.camera.open()
+        # IndexError where none is attached.
+        except (IndexError, OSError, RuntimeError) as error:
+            found = [descriptor.serialNumber for descriptor in dv.io.camera.discover()]
+            raise InputError(
+                f"no iniVation camera{f' {self.serial}' if self.serial else ''} can be opened (attached: "
+                f"{', '.join(found) or 'none'}; {dv_message(error)}): plug it in, end other programs that "
+                f"have it, and install iniVation's udev rules"
+            ) from error
+
+
+def _follow(opener: _Opener, was_up: bool) -> Iterator[Item]:
+    """Connect again and again; what fails before the first time and will not pass by waiting is raised."""
+    yield None
+    warm_up()
+    cutter = PacketCutter(opener)
+    while True:
+        is_up = False
+        try:
+            for item in opener.read(cutter):
+                if not is_up:
+                    is_up = was_up = True
+                    yield Link(True)
+                yield item
+            why = "it has gone"
+        except (InputError, RuntimeError) as error:
+            if not was_up and not isinstance(error, UnreachableError):
+                raise
+            why = str(error) if isinstance(error, InputError) else dv_message(error)
+        yield Link(False, why)
+        if not is_up:
+            time.sleep(RETRY_S)

@@ -1,0 +1,56 @@
+"""Tells what comes out of synchronizer and captioner, a line of JSON for each window."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.node import Node
+from std_msgs.msg import Header
+
+from crossspec_ros.nodes.messages import RELIABLE, closed_counts, to_ns
+from crossspec_ros.nodes.run import run
+
+
+class SoakCollector(Node):
+    """Subscribes `window_closed` and `report`; its first line says that both have a publisher."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("soak_collector", **options)
+        self._inputs = [
+            self.create_subscription(Header, "window_closed", self._take_closed, RELIABLE),
+            self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE),
+        ]
+        self._timer = self.create_timer(0.2, self._look)
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def _look(self) -> None:
+        if all(self.count_publishers(subscription.topic_name) for subscription in self._inputs):
+            self._timer.cancel()
+            _tell(ready=True)
+
+    def _take_closed(self, message: Header) -> None:
+        _tell(closed_s=to_ns(message.stamp) / 1e9, **closed_counts(message)._asdict())
+
+    def _take_report(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            values = {value.key: value.value for value in status.values}
+            _tell(report_s=to_ns(message.header.stamp) / 1e9, caption=status.message, values=values)
+
+
+def _tell(**what: object) -> None:
+    print(json.dumps(what), file=sys.stdout, flush=True)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the node."""
+    run(SoakCollector, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The rqt plugin `crossspec`; what it draws, and where, needs neither ROS nor Qt."""

@@ -1,0 +1,76 @@
+"""The rqt plugin `crossspec`: watches one captioner's reports, chosen from those that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray
+from python_qt_binding.QtCore import QTimer
+from python_qt_binding.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from rqt_gui_py.plugin import Plugin
+
+from crossspec_ros.rqt.view import TimelineView
+from crossspec_ros.rqt.windows import LastWindows
+
+DEFAULT = "/captioner/report"
+DISCOVERY_MS = 2000
+
+
+class Crossspec(Plugin):
+    """rqt spins the node in a thread of its own, so that a report costs the window nothing."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.setObjectName("Crossspec")
+        self._node = context.node
+        self._windows = LastWindows()
+        self._subscription: Any = None
+        self._view = TimelineView(self._windows)
+        self._topics = QComboBox()
+        self._topics.currentTextChanged.connect(self._watch)
+        self._widget = QWidget()
+        self._widget.setObjectName("Crossspec")
+        self._widget.setWindowTitle("Captions")
+        layout = QVBoxLayout(self._widget)
+        layout.addWidget(self._topics)
+        layout.addWidget(self._view, 1)
+        context.add_widget(self._widget)
+        self._offer(DEFAULT)
+        self._discovery = QTimer(self._widget)
+        self._discovery.timeout.connect(self._discover)
+        self._discovery.start(DISCOVERY_MS)
+
+    def shutdown_plugin(self) -> None:
+        """Called by rqt before it drops the plugin."""
+        self._discovery.stop()
+        self._view.stop()
+        self._unwatch()
+
+    def save_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
+        """Called by rqt: the perspective remembers the topic."""
+        instance_settings.set_value("topic", self._topics.currentText())
+
+    def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
+        """Called by rqt."""
+        topic = instance_settings.value("topic", DEFAULT)
+        self._offer(topic)
+        self._topics.setCurrentText(topic)
+
+    def _discover(self) -> None:
+        for topic, types in self._node.get_topic_names_and_types():
+            if topic.endswith("/report") and "diagnostic_msgs/msg/DiagnosticArray" in types:
+                self._offer(topic)
+
+    def _offer(self, topic: str) -> None:
+        if self._topics.findText(topic) < 0:
+            self._topics.addItem(topic)
+
+    def _watch(self, topic: str) -> None:
+        self._unwatch()
+        self._windows.clear()
+        self._subscription = self._node.create_subscription(DiagnosticArray, topic, self._windows.add, 10)
+
+    def _unwatch(self) -> None:
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+            self._subscription = None

@@ -1,0 +1,112 @@
+"""The rqt perspective and the Foxglove layout name only topics that the nodes publish."""
+
+from __future__ import annotations
+
+import ast
+import json
+from contextlib import ExitStack
+
+import pytest
+from fakes import FakeDecoder
+from outsider import spinning
+
+from crossspec_ros.nodes.aggregate import HARDWARE_ID
+from crossspec_ros.nodes.caption_health import CaptionHealth
+from crossspec_ros.nodes.captioner import CaptionerNode
+from crossspec_ros.nodes.synchronizer import SynchronizerNode
+from crossspec_ros.paths import share_dir
+
+PERSPECTIVE = share_dir() / "config" / "rqt" / "latency.perspective"
+FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
+PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
+
+
+@pytest.fixture(scope="module")
+def published():
+    """The types of all topics of a running synchronizer and captioner."""
+    inputs = ("frame", "event_image", "window_closed")
+    remaps = [word for topic in inputs for word in ("-r", f"{topic}:=synchronizer/{topic}")]
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(spinning(SynchronizerNode)),
+            stack.enter_context(
+                spinning(
+                    lambda: CaptionerNode(lambda params: FakeDecoder(), cli_args=["--ros-args", *remaps])
+                )
+            ),
+        ]
+        named = [
+            node.get_publisher_names_and_types_by_node(node.get_name(), node.get_namespace())
+            for node in nodes
+        ]
+    return {topic: kinds[0] for topics in named for topic, kinds in topics}
+
+
+@pytest.fixture(scope="module")
+def plugins():
+    """The perspective's plugins by `package/name#number` with their settings."""
+    manager = json.loads(PERSPECTIVE.read_text())["groups"]["pluginmanager"]
+    running = ast.literal_eval(manager["keys"]["running-plugins"]["repr"])
+    settings = {}
+    for plugin, numbers in running.items():
+        for number in numbers:
+            group = manager["groups"].pop(f"plugin__{plugin.replace('/', '__')}__{number}")
+            keys = group["groups"]["plugin"]["keys"]
+            assert all(value["type"] == "repr" for value in keys.values())
+            settings[f"{plugin}#{number}"] = {
+                key: ast.literal_eval(value["repr"]) for key, value in keys.items()
+            }
+    assert manager["groups"] == {}
+    return settings
+
+
+def test_the_perspective_plots_every_latency_and_acceptance(plugins, published):
+    plotted = []
+    for plugin, settings in plugins.items():
+        if plugin.startswith("rqt_plot/Plot#"):
+            topics = settings["topics"]
+            plotted += [topics] if isinstance(topics, str) else topics
+    topics = [field.removesuffix("/data") for field in plotted]
+    assert all(
+        field.endswith("/data") and "Float64" in published[topic]
+        for field, topic in zip(plotted, topics, strict=True)
+    )
+    assert set(topics) == {topic for topic, kind in published.items() if "Float64" in kind}
+    # rqt_plot cannot tell a topic from one below it.
+    assert not any(other.startswith(f"{topic}/") for topic in topics for other in published)
+
+
+def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
+    assert "DiagnosticArray" in published[plugins["crossspec_ros/Crossspec#1"]["topic"]]
+    # It must run in a process of its own.
+    assert not any("monitor" in plugin for plugin in plugins)
+
+
+def panels(layout):
+    if isinstance(layout, str):
+        return [layout]
+    assert layout["direction"] in ("row", "column") and 0 < layout["splitPercentage"] < 100
+    return panels(layout["first"]) + panels(layout["second"])
+
+
+def test_the_foxglove_layout_shows_each_panel_once_and_only_topics_that_there_are(published):
+    data = json.loads(FOXGLOVE.read_text())
+    shown = panels(data["layout"])
+    assert sorted(shown) == sorted(data["configById"])
+    assert {panel.split("!")[0] for panel in shown} == PANELS
+    kinds = {"Plot": "Float64", "Image": "sensor_msgs/msg/Image", "Diagnostic": "DiagnosticArray"}
+    for panel, config in data["configById"].items():
+        paths = [path["value"] for path in config.get("paths", [])]
+        paths += [config[key] for key in ("topicPath", "topicToRender") if key in config]
+        paths += [config["imageMode"]["imageTopic"]] if "imageMode" in config else []
+        assert paths
+        for path in paths:
+            kind = published[path.split(".")[0]]
+            assert all(kind.endswith(end) for start, end in kinds.items() if panel.startswith(start)), path
+
+
+def test_the_foxglove_status_panel_watches_a_part_that_there_is():
+    config = json.loads(FOXGLOVE.read_text())["configById"]["DiagnosticStatusPanel!latency"]
+    assert config["selectedHardwareId"] == HARDWARE_ID
+    node, part = config["selectedName"].split(": ")
+    assert node == "captioner" and part in CaptionHealth().readings(0.0, 0)
