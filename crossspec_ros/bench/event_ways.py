@@ -127,7 +127,9 @@ def _draw_kept(kept: list[Any], stream: Stream, stage: str) -> None:
         x, y, p = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
         last = np.full(stream.height * stream.width, 2, np.uint8)
         last[y.astype(np.intp) * stream.width + x] = p
-        np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)[last]
+        reached = np.flatnonzero(last != 2)
+        image = np.full((stream.height * stream.width, 3), 255, np.uint8)
+        image[reached] = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)[last[reached]]
     kept.clear()
 
 
