@@ -50,6 +50,7 @@ def test_files_that_are_named_exist() -> None:
         "docs/architecture.md",
         "docs/decoding.md",
         "docs/events.md",
+        "docs/robot.md",
         "docs/benchmarks/events.json",
         "docs/benchmarks/latency.json",
         "docs/benchmarks/lossless.json",
