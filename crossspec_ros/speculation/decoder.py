@@ -294,11 +294,13 @@ class PrefillHiddenDecoder:
             # As far as a late caption goes it is right, and the memory must not stay empty for being late.
             self._lesson = Outcome(context, tree, path, tuple(new), ended or late)
             if on_words:
-                on_words(self._text(tokens))
+                with trace.span("tell"):
+                    on_words(self._text(tokens))
             if late or (cancel is not None and cancel.is_set()):
                 break
             if not ended:
-                self._learn()
+                with trace.span("learn"):
+                    self._learn()
                 if between:
                     between()
         return Caption(
