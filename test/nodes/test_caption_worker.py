@@ -223,3 +223,26 @@ def test_a_changed_question_and_deadline_hold_for_the_next_window():
     worker.stop()
     said = [(outcome.caption.text.split(": ")[1], outcome.caption.late) for outcome in outcomes.all]
     assert said == [("what?", False), ("where?", True)]
+
+
+def test_when_captions_take_three_windows_each_begins_with_the_newest_and_none_is_forgotten():
+    """So the lag is one window and one inference at most, and what waits holds no pixels."""
+    submitted, begun, held = [], [], []
+
+    def gate(seen, cancel):
+        begun.append((seen.index, submitted[-1]))
+        time.sleep(0.03)
+        held.append(sum(item.window.frames.nbytes for item in worker._waiting[:-1]))
+
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    for index in range(60):
+        submitted.append(index)
+        worker.submit(window(index), time.perf_counter_ns())
+        time.sleep(0.01)
+    outcomes.wait(60)
+    worker.stop()
+    assert all(newest - index <= 1 for index, newest in begun) and len(begun) < 40
+    assert [outcome.window.index for outcome in outcomes.all] == list(range(60))
+    assert sum(outcome.skipped for outcome in outcomes.all) == 60 - len(begun)
+    assert max(held) == 0
