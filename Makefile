@@ -1,8 +1,11 @@
 # Each target sets up .venv by itself and does not repeat what is there; see scripts/setup_env.py.
+# `make test ROS=jazzy` takes the wheels of ROS 2 Jazzy, in .venv-jazzy.
 PYTHON ?= python3
-BIN := .venv/bin
+ROS ?= kilted
+VENV := $(if $(filter-out kilted,$(ROS)),.venv-$(ROS),.venv)
+BIN := $(VENV)/bin
 # On a sourced ROS, .venv is an overlay like any other; without ROS nothing needs to be sourced.
-OVERLAY := $(if $(and $(ROS_DISTRO),$(AMENT_PREFIX_PATH)),. .venv/local_setup.sh &&)
+OVERLAY := $(if $(and $(ROS_DISTRO),$(AMENT_PREFIX_PATH)),. $(VENV)/local_setup.sh &&)
 
 .PHONY: demo test setup clean
 
@@ -16,8 +19,8 @@ test: setup  ## lint, types, tests
 	@$(OVERLAY) $(BIN)/python -m pytest
 
 setup:
-	@$(PYTHON) scripts/setup_env.py
+	@$(PYTHON) scripts/setup_env.py $(ROS)
 
-clean:  ## remove all that was made here, .venv too
-	rm -rf .venv build install log .hypothesis .mypy_cache .pytest_cache .ruff_cache
+clean:  ## remove all that was made here, the virtual environments too
+	rm -rf .venv .venv-jazzy build install log .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 """Sets up .venv with everything the Makefile runs; standard library only, started by any python3.
 
+`setup_env.py jazzy` takes the wheels of ROS 2 Jazzy instead of Kilted's, into .venv-jazzy.
 Each step leaves a stamp keyed on all it depends on, the steps before it included: a second run does
 nothing, a failed one is taken up where it stopped, a changed pin repeats that step and those after it.
 """
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-VENV = ROOT / ".venv"
+WHEELS = sys.argv[1] if __name__ == "__main__" and sys.argv[1:] else "kilted"
+VENV = ROOT / (".venv" if WHEELS == "kilted" else f".venv-{WHEELS}")
 PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
 APT = "sudo apt install g++ make python3-dev python3-venv"
@@ -45,6 +47,9 @@ class Step(NamedTuple):
 def main() -> int:
     """Carry out the steps that are due; returns 1 with one sentence when one fails."""
     ros = os.environ.get("ROS_DISTRO", "") if os.environ.get("AMENT_PREFIX_PATH") else ""
+    if WHEELS not in ("kilted", "jazzy"):
+        print(f"crossspec: there are wheels of kilted and jazzy, not of {WHEELS}", file=sys.stderr)
+        return 1
     with Path(__file__).open() as lock:
         # `make demo` and `make test` started together must not write one .venv at once.
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -81,7 +86,7 @@ def steps(ros: str) -> list[Step]:
     gpu = "" if shutil.which("nvidia-smi") is None else "gpu"
     interfaces = sorted(path for path in (ROOT / "interfaces").rglob("*") if path.is_file())
     plan = [
-        Step("venv", f".venv with Python {python}", [python, str(ROOT), ros], lambda: make_venv(ros)),
+        Step("venv", f"{VENV.name} with Python {python}", [python, str(ROOT), ros], lambda: make_venv(ros)),
         # First, so that nothing that needs torch pulls in another build of it.
         Step("torch", f"{pin}, the largest download", [pin, gpu], lambda: install_torch(pin, gpu)),
         Step(
@@ -92,8 +97,8 @@ def steps(ros: str) -> list[Step]:
         ),
     ]
     if not ros:
-        wheels = ROOT / "requirements-ros.txt"
-        what = "ROS 2 Kilted from the wheels of requirements-ros.txt"
+        wheels = ROOT / f"requirements-{WHEELS}.txt"
+        what = f"ROS 2 {WHEELS.title()} from the wheels of {wheels.name}"
         plan.append(Step("ros", what, [wheels], lambda: install_ros(wheels)))
     return [
         *plan,

@@ -209,7 +209,9 @@ def declare(
         SetParametersResult,
     )
 
-    given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix("").items()}
+    # Any, because rclpy of Jazzy declares values and returns parameters.
+    overrides: Mapping[str, Any] = node.get_parameters_by_prefix("")
+    given = {name: parameter.value for name, parameter in overrides.items()}
     # What ROS itself declares is none of ours.
     own = {
         name: value for name, value in given.items() if name not in ROS_PARAMS and "qos_overrides" not in name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.node import Node
@@ -47,7 +48,8 @@ class TopicWatch:
 
     def _complaint(self, subscription: Subscription, publisher: TopicEndpointInfo) -> str:
         topic, node = subscription.topic_name, _node_of(publisher)
-        kind = subscription.msg_type
+        # Any, because rclpy of Jazzy declares a type variable without a bound.
+        kind: Any = subscription.msg_type
         wanted = f"{kind.__module__.split('.')[0]}/{kind.__name__}"
         offered = publisher.topic_type.replace("/msg/", "/")
         if offered != wanted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,3 +82,23 @@ def test_the_machines_ros_is_used_where_it_is_sourced():
     alone = [step.name for step in setup_env.steps("")]
     sourced = [step.name for step in setup_env.steps("humble")]
     assert [name for name in alone if name not in sourced] == ["ros"]
+
+
+@pytest.mark.parametrize("ros", ["kilted", "jazzy"])
+def test_each_distribution_has_wheels_and_an_environment_of_its_own(ros, monkeypatch):
+    monkeypatch.setattr(setup_env, "WHEELS", ros)
+    wheels = next(step for step in setup_env.steps("") if step.name == "ros").inputs[0]
+    pins = [line for line in Path(wheels).read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pins)
+    assert {found[1] for pin in pins if (found := re.match(r"ros-(kilted|jazzy)-", pin))} == {ros}
+    command = ["make", "-n", "test", f"ROS={ros}"]
+    shown = subprocess.run(command, cwd=setup_env.ROOT, capture_output=True, text=True, check=True).stdout
+    python = {"kilted": ".venv", "jazzy": ".venv-jazzy"}[ros] + "/bin/python"
+    assert f" scripts/setup_env.py {ros}\n" in shown
+    assert re.search(rf"(^| ){re.escape(python)} -m pytest$", shown, re.MULTILINE)
+
+
+def test_a_distribution_without_wheels_is_refused():
+    command = [sys.executable, setup_env.__file__, "foxy"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "wheels of kilted and jazzy, not of foxy" in done.stderr
