@@ -17,10 +17,18 @@ from rich.table import Table
 from rosbags.rosbag2 import Reader
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import COMPRESSED_IMAGE, DVS_EVENTS, EVENT_PACKET, IMAGE
+from crossspec_ros.events.event_survey import EventSurvey
+from crossspec_ros.events.image_survey import ImageSurvey
+from crossspec_ros.events.messages import (
+    COMPRESSED_IMAGE,
+    DVS_EVENTS,
+    EVENT_PACKET,
+    IMAGE,
+    LEGACY_EVENT_PACKET,
+)
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.events.salvage import StoredMessage, salvage, storage_files
-from crossspec_ros.events.topic_survey import EventSurvey, ImageSurvey, TopicSurvey, make_survey
+from crossspec_ros.events.topic_survey import TopicSurvey
 
 _SECOND = 1_000_000_000
 # Where the output goes into a file, topic names stay whole.
@@ -71,7 +79,7 @@ def _survey_recording(path: Path, tick: Tick) -> dict[str, Any]:
                 topic = topics[message.kind]
                 assert topic is not None
                 if topic not in surveys:
-                    surveys[topic] = make_survey(topic, message.type, absolute_stamps=True)
+                    surveys[topic] = _make_survey(topic, message.type, absolute_stamps=True)
                 surveys[topic].add(message.stamp_ns, message.data)
                 tick((message.stamp_ns - recording.start_ns) / span_ns)
         except InputError as error:
@@ -87,7 +95,7 @@ def _survey_bag(path: Path, tick: Tick) -> dict[str, Any]:
             reader = stack.enter_context(Reader(path))
         topics = [(topic.topic, topic.msgtype) for topic in reader.connections]
         promised, packed = reader.message_count, reader.compression_mode
-        surveys = {topic: make_survey(*topic) for topic in topics}
+        surveys = {topic: _make_survey(*topic) for topic in topics}
         for count, message in enumerate(_bag_messages(reader)):
             surveys[message.topic, message.type].add(message.recorded_ns, message.data)
             tick(count / max(1, promised))
@@ -115,7 +123,7 @@ def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
     for message in salvage(path, losses):
         key = (message.topic, message.type)
         if key not in surveys:
-            surveys[key] = make_survey(*key)
+            surveys[key] = _make_survey(*key)
         surveys[key].add(message.recorded_ns, message.data)
     if not surveys:
         raise InputError(
@@ -144,6 +152,15 @@ def _naming_damage() -> Iterator[None]:
         yield
     except Exception as error:
         raise _Damaged(" ".join(str(error).split()).rstrip(".") or type(error).__name__) from error
+
+
+def _make_survey(topic: str, type_name: str, absolute_stamps: bool = False) -> TopicSurvey:
+    """The survey that fits a topic's type."""
+    if type_name in (EVENT_PACKET, LEGACY_EVENT_PACKET, DVS_EVENTS):
+        return EventSurvey(topic, type_name, absolute_stamps)
+    if type_name in (IMAGE, COMPRESSED_IMAGE):
+        return ImageSurvey(topic, type_name)
+    return TopicSurvey(topic, type_name)
 
 
 def _report(path: Path, format: str, surveys: Iterable[TopicSurvey], found: list[str]) -> dict[str, Any]:
