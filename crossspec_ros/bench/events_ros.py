@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from crossspec_ros.bench.processes import cpu_seconds, end
 from crossspec_ros.environment import ros_environment
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
@@ -19,7 +18,6 @@ _MOST_LATE_MS = 100.0
 """A driver that is further behind than this does not give the rate it should."""
 MOST_BEHIND_MS = 1000.0
 """Queues hide for some seconds that a rate is too high; event images then come later and later."""
-_END_S = 5.0
 
 
 def measure(rates: Sequence[float] = RATES, seconds: float = 5.0) -> list[dict[str, Any]]:
@@ -49,16 +47,16 @@ def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dic
     try:
         assert load.stdout is not None
         load.stdout.readline()  # it has found the synchronizer and begins
-        before_s = _cpu_seconds(synchronizer.pid)
+        before_s = cpu_seconds(synchronizer.pid)
         output, _ = load.communicate()
         if load.returncode or synchronizer.poll() is not None:
             raise RuntimeError(f"{rate:g} Mev/s could not be measured: see what the nodes said above")
         row: dict[str, Any] = json.loads(output)
-        row["cpu_share"] = (_cpu_seconds(synchronizer.pid) - before_s) / seconds
+        row["cpu_share"] = (cpu_seconds(synchronizer.pid) - before_s) / seconds
         row["peak_mb"] = _peak_mb(synchronizer.pid)
     finally:
         for process in (load, synchronizer):
-            _end(process)
+            end(process)
     row["holds"] = (
         row["publishing_late_ms"]["max"] <= _MOST_LATE_MS
         and row["event_image_ms"]["max"] <= MOST_BEHIND_MS
@@ -75,21 +73,6 @@ def _start(command: Sequence[str], environment: Mapping[str, str], **options: An
         text=True,
         **options,
     )
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of all threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_mb(pid: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_ros.bench.processes import cpu_seconds, end
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.nodes.live_graph import live_graph
 
@@ -28,7 +28,7 @@ _LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """What the processes of the last soak said."""
 _WARM_UP_S = 60.0
 """Of a long soak, before memory counts; of a short one a quarter."""
-_STARTUP_S, _AWAY_S, _AFTER_S, _END_S = 120.0, 2.0, 4.0, 5.0
+_STARTUP_S, _AWAY_S, _AFTER_S = 120.0, 2.0, 4.0
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
 
         def start(arguments: Sequence[str]) -> _Process:
             process = _Process([sys.executable, *arguments], environment)
-            stack.callback(process.end)
+            stack.callback(end, process.process)
             return process
 
         collector = start(collect)
@@ -133,15 +133,6 @@ class _Process:
             )
         threading.Thread(target=self._read, daemon=True).start()
 
-    def end(self) -> None:
-        """Interrupt it, and kill it where that does not help."""
-        self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -153,7 +144,7 @@ def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str,
     """Memory of each node for so long, and of the processes that dv_camera reads in, by name; CPU as well."""
     pids = {name: node.process.pid for name, node in nodes.items()}
     pids |= {f"dv_camera reader {i}": pid for i, pid in enumerate(_children(pids["dv_camera"]))}
-    cpu_s = {name: _cpu_seconds(pid) for name, pid in pids.items()}
+    cpu_s = {name: cpu_seconds(pid) for name, pid in pids.items()}
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
     start_s = time.monotonic()
     while (now_s := time.monotonic() - start_s) < seconds:
@@ -167,7 +158,7 @@ def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str,
         rows[name] = {
             "mb": float(mb[-1]),
             "mb_per_min": float(np.polyfit(at_s[counts] / 60, mb[counts], 1)[0]),
-            "cpu_share": (_cpu_seconds(pid) - cpu_s[name]) / seconds,
+            "cpu_share": (cpu_seconds(pid) - cpu_s[name]) / seconds,
         }
     return rows
 
@@ -175,12 +166,6 @@ def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str,
 def _children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sorted(int(word) for task in tasks for word in (task / "children").read_text().split())
-
-
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of all threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _rss_mb(pid: int) -> float:

@@ -1,0 +1,26 @@
+"""What a bench needs of the node processes that it starts: their figures on Linux, and their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+_END_S = 5.0
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Interrupt it, and kill it where that does not help."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
