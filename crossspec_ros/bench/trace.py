@@ -27,6 +27,7 @@ from crossspec_ros.speculation import caption_memory, suffix_counts
 from crossspec_ros.speculation.assembly import autoregressive_decoder, default_proposers
 from crossspec_ros.speculation.caption_memory import CaptionMemory
 from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
+from crossspec_ros.speculation.limits import Limits
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.prompt_lookup import PromptLookup
 from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
@@ -108,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
     decoder = autoregressive_decoder(load_pair(share_dir() / "models" / "tiny"))
     cost = decoder.measure()
     decoder.close()
-    policies = {name: Policy(variant.proposers(), None, args.nodes) for name, variant in VARIANTS.items()}
+    limits = Limits(max_nodes=args.nodes)
+    policies = {name: Policy(variant.proposers(), None, limits) for name, variant in VARIANTS.items()}
     replays: dict[str, Replay] = {}
     for name, variant in VARIANTS.items():
         seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
@@ -117,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
             _changed(suffix_counts, variant.counts),
         ):
             replays[name] = replay(seen, policies[name], cost, name.strip())
-    measured = Policy(VARIANTS[WHOLE].proposers(), cost, args.nodes)
+    measured = Policy(VARIANTS[WHOLE].proposers(), cost, limits)
     costed = replay(responses, measured, cost, "measured policy")
     figures = _figures(replays, costed, policies[WHOLE].calibrations(), cost, args)
     print(_table(figures))

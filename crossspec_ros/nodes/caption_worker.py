@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.speculation.limits import Limits
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.quality import flags, trustworthy
@@ -31,10 +32,19 @@ _MOST_QUESTIONS = 16
 OnAnswer = Callable[["Caption | Exception"], None]
 
 
+class HasLimits(Protocol):
+    """What may be changed of `speculation.policy.Policy`."""
+
+    limits: Limits
+
+
 class Decoder(Protocol):
     """What the worker needs of `speculation.decoder.PrefillHiddenDecoder`."""
 
     max_new_tokens: int
+
+    @property
+    def policy(self) -> HasLimits: ...
 
     def stream_frame(self, index: int, frame: np.ndarray) -> None: ...
 

@@ -20,11 +20,12 @@ from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, image_message, rgb8_array, to_ns
-from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.params import declare, read_names
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.nodes.span_text import write_spans
 from crossspec_ros.nodes.topic_watch import TopicWatch
+from crossspec_ros.speculation.limits import Limits
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.annotation import annotated
@@ -102,6 +103,7 @@ class CaptionerNode(LifecycleNode):
         except Exception as error:
             self._drop_inputs()
             return self._fail("load its models and warm up", error)
+        self._adjust(self._params)
         self._health.loaded(self._params.models or "models/tiny", self._decoder)
         self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
         return super().on_configure(state)
@@ -239,6 +241,9 @@ class CaptionerNode(LifecycleNode):
         """Take over what was set while the node runs."""
         if self._decoder is not None:
             self._decoder.max_new_tokens = params.max_new_tokens
+            self._decoder.policy.limits = Limits(
+                params.max_nodes, params.least_prob, read_names(params.proposers)
+            )
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
+    from rcl_interfaces.msg import ParameterDescriptor
     from rclpy.node import Node
     from rclpy.parameter import Parameter
 
@@ -25,7 +26,8 @@ Value = bool | int | float | str
 class Param:
     """One parameter; its type is the default's. `low` and `high` bound numbers, `choices` lists strings.
 
-    `live` ones may be changed while the node runs.
+    `several` choices may be named with commas between, or none. `live` ones may be changed while the node
+    runs.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Param:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    several: bool = False
     live: bool = False
 
     def check(self, value: object) -> Value:
@@ -46,10 +49,9 @@ class Param:
                 f"parameter {self.name} is {value!r}, but it must be a {kind.__name__}: {self.description}"
             )
         assert isinstance(value, (bool, int, float, str))
-        if self.choices and value not in self.choices:
-            raise InputError(
-                f"parameter {self.name} is {value!r}, but it must be one of {', '.join(self.choices)}"
-            )
+        named = read_names(value) if self.several else (value,)
+        if self.choices and not set(named) <= set(self.choices):
+            raise InputError(f"parameter {self.name} is {value!r}, but it must be {self._choose}")
         if self.low is not None and self.high is not None and not self.low <= float(value) <= self.high:
             raise InputError(
                 f"parameter {self.name} is {value}, but it must be from {self.low:g} to {self.high:g}: "
@@ -57,9 +59,29 @@ class Param:
             )
         return value
 
+    @property
+    def _choose(self) -> str:
+        return f"{'any' if self.several else 'one'} of {', '.join(self.choices)}"
+
+    def descriptor(self) -> ParameterDescriptor:
+        """What ROS tells about it."""
+        from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+
+        descriptor = ParameterDescriptor(description=self.description, read_only=not self.live)
+        if self.choices:
+            descriptor.additional_constraints = self._choose
+        if self.low is not None and self.high is not None:
+            if isinstance(self.default, float):
+                bounds = FloatingPointRange(from_value=float(self.low), to_value=float(self.high))
+                descriptor.floating_point_range = [bounds]
+            else:
+                descriptor.integer_range = [IntegerRange(from_value=int(self.low), to_value=int(self.high))]
+        return descriptor
+
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
+PROPOSERS = ("memory", "event_draft")
 MODES = ("prefill_hidden", "autoregressive")
 SLICINGS = ("time", "count")
 
@@ -121,6 +143,16 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             60.0,
             live=True,
         ),
+        Param(
+            "proposers",
+            ",".join(PROPOSERS),
+            "who may draft for the target, comma between, empty for nobody",
+            choices=PROPOSERS,
+            several=True,
+            live=True,
+        ),
+        Param("max_nodes", 64, "draft tokens that a pass may verify", 0, 128, live=True),
+        Param("least_prob", 1e-4, "drafts less likely than this are not verified", 0.0, 1.0, live=True),
         Param("temperature", 0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0),
         Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0),
         Param("seed", 0, "seed of sampling", 0, 2**31 - 1),
@@ -179,6 +211,11 @@ def check_values(node: str, values: Mapping[Any, object]) -> dict[str, Value]:
     return checked
 
 
+def read_names(text: object) -> tuple[str, ...]:
+    """The names in a text that has commas between them."""
+    return tuple(name for part in str(text).split(",") if (name := part.strip()))
+
+
 def read_number(name: str, text: str) -> float:
     """The number that an argument is given as text; raises InputError where it is none."""
     try:
@@ -202,12 +239,7 @@ def declare(
     set, the attributes follow and `on_change` is told. Raises InputError for an override that is of the wrong
     type, out of range or unknown.
     """
-    from rcl_interfaces.msg import (
-        FloatingPointRange,
-        IntegerRange,
-        ParameterDescriptor,
-        SetParametersResult,
-    )
+    from rcl_interfaces.msg import SetParametersResult
 
     # Any, because rclpy of Jazzy declares values and returns parameters.
     overrides: Mapping[str, Any] = node.get_parameters_by_prefix("")
@@ -218,18 +250,9 @@ def declare(
     }
     values = check_values(kind, own)
     for param in PARAMS[kind]:
-        descriptor = ParameterDescriptor(description=param.description, read_only=not param.live)
-        if param.choices:
-            descriptor.additional_constraints = f"one of {', '.join(param.choices)}"
-        if param.low is not None and param.high is not None:
-            if isinstance(param.default, float):
-                bounds = FloatingPointRange(from_value=float(param.low), to_value=float(param.high))
-                descriptor.floating_point_range = [bounds]
-            else:
-                descriptor.integer_range = [IntegerRange(from_value=int(param.low), to_value=int(param.high))]
         if param.name in own:
             node.undeclare_parameter(param.name)
-        node.declare_parameter(param.name, values[param.name], descriptor, ignore_override=True)
+        node.declare_parameter(param.name, values[param.name], param.descriptor(), ignore_override=True)
     params = SimpleNamespace(**values)
     live = {param.name: param for param in PARAMS[kind] if param.live}
 

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from crossspec_ros.speculation.calibration import Calibration
+from crossspec_ros.speculation.limits import USUAL, Limits
 from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify_cost import VerifyCost
 
-MAX_NODES = 64
-UNLIKELY = 1e-4
-"""Paths less likely than this are never worth a node."""
 _MARGIN = 0.5
 """The rate of the next pass may be half that of the last ones: then so much less probability suffices."""
 _FORGETTING = 0.05
@@ -55,35 +53,39 @@ class Policy:
     """Asks the proposers, merges what they say and cuts it to the size that pays.
 
     With path probabilities `p` in falling order and a pass over `r + n` tokens costing `T(r + n)`, the size
-    is the `n` that maximises `(1 + p_1 + ... + p_n) / T(r + n)`, from 0 to `max_nodes`; the shape follows
-    from which nodes these are. The cost model may be None: then every node that may help is verified.
+    is the `n` that maximises `(1 + p_1 + ... + p_n) / T(r + n)`, from 0 to `limits.max_nodes`; the shape
+    follows from which nodes these are. The cost model may be None: then every node that may help is verified.
+    `limits` may be replaced at any time.
     """
 
     def __init__(
-        self, proposers: Sequence[Proposer], cost: VerifyCost | None, max_nodes: int = MAX_NODES
+        self, proposers: Sequence[Proposer], cost: VerifyCost | None, limits: Limits = USUAL
     ) -> None:
         self._sources = [_Source(proposer) for proposer in proposers]
-        self.cost, self._max_nodes = cost, max_nodes
+        self.cost, self.limits = cost, limits
         # Expected tokens per second.
         self._rate = 1 / float(cost.seconds(1)) if cost else 0.0
 
     def propose(self, context: Context, unread: int, left: int) -> DraftTree:
         """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written."""
-        if left <= 1 or not self._sources:
+        limits = self.limits
+        asked = [s for s in self._sources if limits.proposers is None or s.proposer.name in limits.proposers]
+        if left <= 1 or not asked or not limits.max_nodes:
             return DraftTree()
         token_seconds = float(self.cost.seconds(1)) if self.cost else float("inf")
-        worth = self._worth(unread)
-        trees = [source.propose(context, self._max_nodes, worth, token_seconds) for source in self._sources]
+        worth = self._worth(unread, limits)
+        trees = [source.propose(context, limits.max_nodes, worth, token_seconds) for source in asked]
         # The pass gives one token for nothing, so the last that fits needs no node.
         tree = DraftTree.merged(trees).cut(left - 1)
-        return tree.pruned(self._best_size(tree, unread))
+        return tree.pruned(self._best_size(tree, unread, limits))
 
-    def _worth(self, unread: int) -> float:
+    def _worth(self, unread: int, limits: Limits) -> float:
         """The path probability at which a node earns what it costs, at the rate of the last passes."""
         if self.cost is None:
-            return UNLIKELY
-        least, most = self.cost.seconds(np.array([unread, unread + self._max_nodes]))
-        return float(np.clip(_MARGIN * self._rate * (most - least) / self._max_nodes, UNLIKELY, 1.0))
+            return limits.least_prob
+        least, most = self.cost.seconds(np.array([unread, unread + limits.max_nodes]))
+        worth = _MARGIN * self._rate * (most - least) / limits.max_nodes
+        return float(np.clip(worth, limits.least_prob, 1.0))
 
     def observe(self, outcome: Outcome) -> None:
         """Tell all proposers what became of the last tree, and learn how far each can be believed."""
@@ -99,11 +101,12 @@ class Policy:
         """Predicted and observed acceptance of each source, see `Calibration.table`."""
         return {source.proposer.name: source.calibration.table() for source in self._sources}
 
-    def _best_size(self, tree: DraftTree, unread: int) -> int:
-        most = min(len(tree), self._max_nodes)
+    def _best_size(self, tree: DraftTree, unread: int, limits: Limits) -> int:
+        paths = np.sort(tree.path_probs())[::-1]
+        most = min(int(np.sum(paths >= limits.least_prob)), limits.max_nodes)
         if self.cost is None or not most:
             return most
-        gains = 1 + np.concatenate([[0.0], np.cumsum(np.sort(tree.path_probs())[::-1][:most])])
+        gains = 1 + np.concatenate([[0.0], np.cumsum(paths[:most])])
         rates = gains / self.cost.seconds(unread + np.arange(most + 1))
         best = int(np.argmax(rates))
         self._rate += _FORGETTING * (rates[best] - self._rate)

@@ -118,5 +118,5 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
 def test_recorded_captions_are_foreseen() -> None:
     from crossspec_ros.speculation.assembly import default_proposers
 
-    result = replay(read_trace(SHARED)[::2][:120], Policy(default_proposers(), None, 64), COST, "test")
+    result = replay(read_trace(SHARED)[::2][:120], Policy(default_proposers(), None), COST, "test")
     assert result.acceptance_length() > 5.3

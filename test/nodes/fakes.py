@@ -18,6 +18,7 @@ class FakeDecoder:
         self.streamed = []
         self.closed = False
         self.max_new_tokens = 64
+        self.policy = SimpleNamespace(limits=None)
 
     def close(self):
         self.closed = True

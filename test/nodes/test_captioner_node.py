@@ -20,6 +20,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.nodes.messages import closed_message, image_message, rgb8_array
 from crossspec_ros.nodes.run import run
+from crossspec_ros.speculation.limits import Limits
 from crossspec_ros.windows.window import Counts
 
 SECOND = 10**9
@@ -239,10 +240,15 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     send(0, 1, 1)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
     assert observer.reports()[0][2] == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
-    for name, value in (("max_new_tokens", 0), ("deadline_s", -1.0), ("mode", "autoregressive")):
+    assert decoder.policy.limits == Limits(64, 1e-4, ("memory", "event_draft"))
+    assert change("proposers", "memory").successful and change("max_nodes", 0).successful
+    assert change("least_prob", 0.5).successful
+    assert decoder.policy.limits == Limits(0, 0.5, ("memory",))
+    bad = {"max_new_tokens": 0, "deadline_s": -1.0, "mode": "autoregressive", "proposers": "memory,luck"}
+    for name, value in bad.items():
         result = change(name, value)
         assert (not result.successful and name in result.reason) or "read-only" in result.reason
-    assert decoder.max_new_tokens == 7
+    assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == ("memory",)
 
 
 def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):

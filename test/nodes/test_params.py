@@ -6,7 +6,7 @@ import pytest
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.config import read_config
-from crossspec_ros.nodes.params import PARAMS, check_values, read_number
+from crossspec_ros.nodes.params import PARAMS, PROPOSERS, check_values, read_names, read_number
 
 
 def test_defaults_are_values_that_the_parameters_take():
@@ -31,6 +31,11 @@ def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
             "mode is 'fast', but it must be one of prefill_hidden, autoregressive",
         ),
         ("captioner", {"question": 7}, "question is 7, but it must be a str"),
+        (
+            "captioner",
+            {"proposers": "memory, luck"},
+            "proposers is 'memory, luck', but it must be any of memory, event_draft",
+        ),
         ("synchronizer", {"zzz": 1}, "it must be one of event_type, image_transport"),
     ],
 )
@@ -72,6 +77,14 @@ def test_a_file_may_set_nothing(tmp_path, text):
     path = tmp_path / "empty.yaml"
     path.write_text(text)
     assert read_config(path) == {node: {} for node in PARAMS}
+
+
+def test_proposers_are_those_of_the_decoder_and_any_of_them_may_be_named():
+    from crossspec_ros.speculation.assembly import default_proposers
+
+    assert tuple(proposer.name for proposer in default_proposers()) == PROPOSERS
+    for text, names in (("", ()), ("event_draft", ("event_draft",)), ("memory, event_draft", PROPOSERS)):
+        assert read_names(check_values("captioner", {"proposers": text})["proposers"]) == names
 
 
 def test_a_number_as_text_is_one_or_gets_a_sentence():

@@ -12,6 +12,7 @@ from reference import Guess
 from test_tree import trees
 
 from crossspec_ros.speculation.calibration import Calibration
+from crossspec_ros.speculation.limits import Limits
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.tree import ROOT, DraftTree
@@ -27,7 +28,8 @@ def chain(probs: list[float]) -> DraftTree:
 
 
 def policy(tree: DraftTree, seconds: dict[int, float] | None, nodes: int = 64) -> Policy:
-    return Policy((Guess(lambda context: tree),), VerifyCost(seconds) if seconds else None, nodes)
+    cost = VerifyCost(seconds) if seconds else None
+    return Policy((Guess(lambda context: tree),), cost, Limits(max_nodes=nodes))
 
 
 @given(trees("guess"), st.floats(0.0, 1.0), st.integers(1, 40))
@@ -67,6 +69,20 @@ def test_proposals_are_merged_and_everyone_hears_what_became_of_them() -> None:
     both.observe(outcome)
     assert guesses[0].outcomes == guesses[1].outcomes == [outcome]
     assert set(both.calibrations()) == {"guess", "other"}
+
+
+def test_only_who_may_draft_is_asked_but_everyone_hears_and_limits_hold_from_the_next_pass_on() -> None:
+    guesses = [Guess(lambda context: chain([0.5, 0.5])), Guess(lambda context: chain([0.7] * 4))]
+    guesses[1].name = "other"
+    both = Policy(guesses, None, Limits(proposers=("other",)))
+    tree = both.propose(CONTEXT, 1, 100)
+    assert tree.probs == (0.7,) * 4
+    sizes = {Limits(3): 3, Limits(0): 0, Limits(proposers=()): 0, Limits(least_prob=0.4): 2, Limits(): 4}
+    for limits, nodes in sizes.items():
+        both.limits = limits
+        assert len(both.propose(CONTEXT, 1, 100)) == nodes
+    both.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    assert len(guesses[0].outcomes) == len(guesses[1].outcomes) == 1
 
 
 def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
