@@ -1,17 +1,21 @@
-"""The README says what the code does: parameters, topics, commands."""
+"""The README says what the code does; its topics and services are compared in nodes/test_readme_topics.py."""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from crossspec_ros.cli import make_parser
+from crossspec_ros.nodes.live_graph import CAMERAS
 from crossspec_ros.nodes.params import PARAMS, Param
 from crossspec_ros.telemetry.trace import LATENCIES
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def row(param: Param) -> str:
@@ -24,13 +28,48 @@ def row(param: Param) -> str:
     return f"| `{param.name}` | `{shown}` | {param.description}{bounds}{choices}{live} |"
 
 
+def table(name: str, section: str) -> list[str]:
+    """The rows of the table under a name in bold; the next line that is neither empty nor a row ends it."""
+    _, bold, rest = README.split(f"\n## {section}\n")[1].split("\n## ")[0].partition(f"**`{name}`**")
+    assert bold
+    lines = rest.split("\n| ", 1)[1].splitlines()[2:]
+    end = next((i for i, line in enumerate(lines) if not line.startswith("|")), len(lines))
+    return lines[:end]
+
+
+def arguments(launch_file: str) -> dict[str, str]:
+    """ARGUMENTS of a launch file, read without ROS's launch."""
+    tree = ast.parse((ROOT / "launch" / launch_file).read_text())
+    (value,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARGUMENTS"
+    )
+    found: dict[str, str] = eval(ast.unparse(value), {"CAMERAS": CAMERAS})
+    return found
+
+
 @pytest.mark.parametrize("node", list(PARAMS))
 def test_the_parameter_tables_are_those_of_the_code(node: str) -> None:
-    start = README.index(f"**`{node}`**")
-    end = README.find("\n**`", start + 1)
-    table = README[start : end if end > 0 else README.index("## Command line")]
-    rows = [line for line in table.splitlines() if line.startswith("| `")]
-    assert rows == [row(param) for param in PARAMS[node]]
+    assert table(node, "Parameters") == [row(param) for param in PARAMS[node]]
+
+
+def test_every_parameter_table_is_of_a_node() -> None:
+    section = README.split("\n## Parameters\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\*\*`(.*)`\*\*$", section, re.MULTILINE) == list(PARAMS)
+
+
+LAUNCH_FILES = {"dsec_replay.launch.py": "With an installed ROS 2", "live.launch.py": "Live cameras"}
+
+
+@pytest.mark.parametrize(("launch_file", "section"), LAUNCH_FILES.items())
+def test_the_tables_of_launch_arguments_are_those_of_the_launch_files(launch_file: str, section: str) -> None:
+    expected = [f"| `{name}` | {text} |" for name, text in arguments(launch_file).items()]
+    assert table(launch_file, section) == expected
+
+
+def test_every_launch_file_has_its_table() -> None:
+    assert {path.name for path in (ROOT / "launch").glob("*.launch.py")} == set(LAUNCH_FILES)
 
 
 def test_every_latency_is_named() -> None:
@@ -44,8 +83,9 @@ def test_every_command_is_in_the_table() -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    root = Path(__file__).resolve().parents[1]
     for name in (
+        "docs/figures/regress_page.png",
+        "docs/figures/rqt_timeline.png",
         "docs/figures/window.png",
         "docs/architecture.md",
         "docs/decoding.md",
@@ -57,4 +97,4 @@ def test_files_that_are_named_exist() -> None:
         "models/tiny/README.md",
         "config/replay.yaml",
     ):
-        assert name in README and (root / name).is_file()
+        assert name in README and (ROOT / name).is_file()

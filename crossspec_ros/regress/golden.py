@@ -108,13 +108,17 @@ def compare_window(name: str, old: Record | None, new: Record | None) -> Check:
         [Difference(name, "caption", old.caption, new.caption)] if old.caption != new.caption else []
     )
     for attribute in ("source", "degraded", "events", "lost_packets"):
-        a, b = getattr(old, attribute), getattr(new, attribute)
+        a, b = _plain(getattr(old, attribute)), _plain(getattr(new, attribute))
         if a != b:
-            differences.append(Difference(name, attribute.replace("_", " "), str(a), str(b)))
+            differences.append(Difference(name, attribute.replace("_", " "), a, b))
     differences += _stamps(name, "frame", old.frame_stamps_ns, new.frame_stamps_ns)
     differences += _stamps(name, "event image", old.event_image_stamps_ns, new.event_image_stamps_ns)
     differences += _pixels(name, old, new)
     return Check(name, differences)
+
+
+def _plain(value: object) -> str:
+    return (", ".join(value) or "nothing") if isinstance(value, list) else str(value)
 
 
 def _outline(record: Record) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -27,15 +27,18 @@ _HEIGHT_PX = 96
 
 _STYLE = """
 :root { color-scheme: light }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222 }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222;
+  overflow-wrap: anywhere }
 h1 { font-size: 1.4em } h2 { font-size: 1.05em; margin: 0 0 .4em }
 section { border: 1px solid #ddd; border-left: 6px solid #31a354; border-radius: 4px; padding: .8em 1em;
   margin: 1em 0 }
 section.failed { border-left-color: #cb181d }
-.images { display: flex; flex-wrap: wrap; gap: 4px; margin: .4em 0 }
-.images img { height: 80px; image-rendering: pixelated }
-.timeline { width: 100% }
-dl { display: grid; grid-template-columns: 6em 1fr; gap: .2em .8em; margin: .4em 0 } dd { margin: 0 }
+ul { margin: .4em 0; padding-left: 1.2em }
+dl { display: grid; grid-template-columns: 7em minmax(0, 1fr); gap: .5em .8em; margin: .6em 0 0 }
+dd { margin: 0 }
+.images { display: grid; grid-template-columns: repeat(auto-fill, minmax(100px, 1fr)); gap: 4px }
+img { display: block; width: 100%; image-rendering: pixelated }
+.images img { outline: 1px solid #ddd }
 del { background: #fdd; color: #a00 } ins { background: #dfd; color: #060; text-decoration: none }
 dt, small { color: #666 }
 """
@@ -69,43 +72,65 @@ class Page:
 
     def _section(self, check: Check) -> str:
         outcome = "failed" if check.differences else "passed"
-        told = "".join(f"<li>{_told(difference)}</li>" for difference in check.differences)
+        told = "".join(f"<li>{_told(difference, check.name)}</li>" for difference in check.differences)
+        listed = f"<ul>{told}</ul>" if told else ""
         return (
             f'<section class="{outcome}"><h2>{escape(check.name)}: {outcome}</h2>{escape(check.note)}'
-            f"<ul>{told}</ul>{self._windows.get(check.name, '')}</section>"
+            f"{listed}{self._windows.get(check.name, '')}</section>"
         )
 
 
 def _window(seen: Seen, expected: Record | None) -> str:
-    actual = seen.record.caption
-    captions = {
-        "expected": escape(expected.caption) if expected else "no such window",
-        "actual": _changes(expected.caption, actual) if expected else escape(actual),
+    old, new = expected.caption if expected else None, seen.record.caption
+    if old == new:
+        rows = {"caption": escape(new)}
+    elif old is None:
+        rows = {"expected": "no such window", "actual": escape(new)}
+    else:
+        rows = {
+            "expected": marked(old, new, _removed, _nothing, escape),
+            "actual": marked(old, new, _nothing, _added, escape),
+        }
+    rows |= {
+        "frames": _strip("frame", seen.window.frames),
+        "event images": _strip("event image", seen.window.event_images),
+        "timeline": _timeline(seen.trace),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in captions.items())
-    strips = _strip("frame", seen.window.frames) + _strip("event image", seen.window.event_images)
-    return f"<dl>{listed}</dl>{strips}{_timeline(seen.trace)}"
+    listed = "".join(f"<dt>{name}</dt><dd>{content}</dd>" for name, content in rows.items())
+    return f"<dl>{listed}</dl>"
 
 
 def _strip(kind: str, images: np.ndarray) -> str:
     shown = "".join(_image(image, f"{kind} {i}") for i, image in enumerate(images, 1))
-    return f'<div class="images">{shown}</div>'
+    return f'<div class="images">{shown or "none"}</div>'
 
 
-def _told(difference: Difference) -> str:
+def _told(difference: Difference, heading: str) -> str:
+    """One difference; under the heading of its own window both captions follow in full."""
+    is_here = difference.where == heading
+    where = f"{difference.where}: "
     if difference.what == "caption":
-        return f"{escape(difference.where)}: caption: {_changes(difference.expected, difference.actual)}"
-    return escape(str(difference))
+        common: Callable[[str], str] = _left_out if is_here else escape
+        text = f"caption: {marked(difference.expected, difference.actual, _removed, _added, common)}"
+    else:
+        text = escape(str(difference).removeprefix(where))
+    return text if is_here else f"{escape(where)}{text}"
 
 
-def _changes(expected: str, actual: str) -> str:
-    return marked(
-        expected,
-        actual,
-        lambda words: f"<del>{escape(words)}</del>",
-        lambda words: f"<ins>{escape(words)}</ins>",
-        escape,
-    )
+def _removed(words: str) -> str:
+    return f"<del>{escape(words)}</del>"
+
+
+def _added(words: str) -> str:
+    return f"<ins>{escape(words)}</ins>"
+
+
+def _nothing(words: str) -> str:
+    return ""
+
+
+def _left_out(words: str) -> str:
+    return "..."
 
 
 def _image(pixels: np.ndarray, name: str) -> str:
@@ -123,15 +148,16 @@ def _embedded(image: Image.Image) -> str:
 
 
 def _timeline(trace: Trace) -> str:
-    figure = Figure(figsize=(10, 1.9), layout="constrained")
+    figure = Figure(figsize=(10, 1.7), layout="constrained")
     axes = figure.add_subplot()
     draw_timeline(axes, trace)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
     # Below so low a picture the label would lie under the legend.
     axes.set_xlabel("")
-    axes.set_title("ms from the window's close, replayed in code", fontsize=8, loc="left")
+    axes.set_title("ms from the window's close; replayed in code, faster than live", fontsize=8, loc="left")
     data = io.BytesIO()
     figure.savefig(data, format="svg")
     return (
-        f'<img class="timeline" alt="timeline" '
-        f'src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
+        f'<img alt="timeline" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
     )

@@ -45,7 +45,9 @@ def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
                 seen.add(span.stage)
     for name, stamp in trace.marks.items():
         axes.axvline((stamp - origin) / 1e6, color="black", linewidth=0.8, linestyle=":")
-        axes.annotate(name, ((stamp - origin) / 1e6, -0.55), fontsize=7, ha="left")
+        # The first token often comes so soon that the two names would lie on each other.
+        side = "right" if name == "closed" else "left"
+        axes.annotate(name, ((stamp - origin) / 1e6, -0.55), fontsize=7, ha=side)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.5, -0.9)
     axes.set_xlabel("ms")
