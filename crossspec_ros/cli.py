@@ -174,8 +174,9 @@ def _bench(subparsers: Subparsers) -> None:
         "--no-ros", dest="ros", action="store_false", help="leave out the rate between two ROS processes"
     )
     soak = add("soak", "a dv network stream captioned for minutes: losses, memory, reconnection")
-    soak.add_argument("--seconds", type=_seconds, default=600.0, help="how long [600]")
+    soak.add_argument("--seconds", type=_seconds, default=1200.0, help="how long [1200]")
     soak.add_argument("--rate", type=float, default=5.0, help="million events per second [5]")
+    soak.add_argument("--inference", type=float, default=0.0, help="slow each caption by SECONDS [0]")
     for bench in (latency, trace, events):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
     for bench in (captions, latency, lossless, trace, events, soak):

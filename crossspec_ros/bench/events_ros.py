@@ -11,6 +11,7 @@ from typing import Any
 
 from crossspec_ros.bench.processes import cpu_seconds, end
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.nodes.supervisor import start
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
 """Million events per second; DSEC's cameras give 10.6 on average."""
@@ -67,11 +68,8 @@ def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dic
 
 def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
     node, *arguments = command
-    return subprocess.Popen(
-        [sys.executable, "-m", f"crossspec_ros.nodes.{node}", *arguments],
-        env=dict(environment),
-        text=True,
-        **options,
+    return start(
+        [sys.executable, "-m", f"crossspec_ros.nodes.{node}", *arguments], environment, text=True, **options
     )
 
 

@@ -42,6 +42,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.decoder import EventDecoder, make_decoder
 from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.messages import stamp_ns
+from crossspec_ros.telemetry.memory import resident_mb
 from crossspec_ros.windows.synchronizer import BY_COUNT, BY_TIME
 
 _VALID = 512
@@ -241,8 +242,7 @@ class Memory:
 
     def look(self, is_warm: bool) -> None:
         """Measure; the first time that `is_warm` is the start."""
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        self.now = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        self.now = resident_mb()
         self.peak = max(self.peak, self.now)
         if is_warm and self.start is None:
             self.start = self.now

@@ -1,10 +1,12 @@
-"""`crossspec bench soak`: a dv network stream captioned for minutes; what is lost, and whose memory grows."""
+"""`crossspec bench soak`: a dv network stream captioned for minutes; what is lost, and whose memory grows.
+
+With `--inference SECONDS` each caption takes so much longer: then windows must be skipped, and told.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -20,20 +22,26 @@ import numpy as np
 
 from crossspec_ros.bench.processes import cpu_seconds, end
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.nodes.graph import Process
 from crossspec_ros.nodes.live_graph import live_graph
+from crossspec_ros.nodes.supervisor import start
+from crossspec_ros.telemetry.memory import resident_mb
 
 MOST_MB_PER_MIN = 1.0
 MOST_RECONNECT_S = 2.0
+MOST_BESIDE_MODELS_MS = 15.0
+MOST_WAITING_MS = 1000.0
+"""Before its caption begins: then a newer window takes its place, so the lag is this and one inference."""
 _LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """What the processes of the last soak said."""
-_WARM_UP_S = 60.0
-"""Of a long soak, before memory counts; of a short one a quarter."""
+_WARM_UP_S = 560.0
+"""Before memory counts, for until then the caption memory fills; of a short soak a quarter."""
 _STARTUP_S, _AWAY_S, _AFTER_S = 120.0, 2.0, 4.0
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures and write them where asked; 1 where a bar is missed."""
-    figures = soak(args.seconds, args.rate, args.models)
+    figures = soak(args.seconds, args.rate, args.inference, args.models)
     text = json.dumps(figures, indent=1)
     print(text)
     if args.json:
@@ -41,12 +49,15 @@ def run(args: argparse.Namespace) -> int:
     return 0 if figures["holds"] else 1
 
 
-def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[str, Any]:
+def soak(
+    seconds: float, rate: float = 5.0, inference_s: float = 0.0, models: Path | None = None
+) -> dict[str, Any]:
     """Figures of `seconds` at `rate` million events a second and 25 frames, and of a killed writer; on Linux.
 
     `windows` and `events` compare what was sent in whole seconds with what was counted and captioned, `rss`
-    has each process's memory in MB and its slope in MB a minute, `reconnect_s` the time from the return of
-    the killed writer to both of its streams being read again. Raises RuntimeError when nothing starts.
+    has each process's memory in MB and its slope in MB a minute, `beside_models_ms` what no model took of
+    the time from close to caption, `reconnect_s` the time from the return of the killed writer to both of its
+    streams being read again. Raises RuntimeError when nothing starts.
     """
     environment = ros_environment(isolated=True)
     _LOG.unlink(missing_ok=True)
@@ -57,15 +68,15 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
     serve = ["-m", "crossspec_ros.bench.soak_writer", *map(str, ports), "--rate", str(rate)]
     with ExitStack() as stack:
 
-        def start(arguments: Sequence[str]) -> _Process:
-            process = _Process([sys.executable, *arguments], environment)
+        def child(arguments: Sequence[str]) -> _Child:
+            process = _Child([sys.executable, *arguments], environment)
             stack.callback(end, process.process)
             return process
 
-        collector = start(collect)
-        nodes = {process.name: start(process.command()[1:]) for process in graph.processes}
+        collector = child(collect)
+        nodes = {process.name: child(_arguments(process, inference_s)) for process in graph.processes}
         _wait(lambda: bool(collector.lines), "synchronizer and captioner did not come up")
-        writer = start(serve)
+        writer = child(serve)
         _wait(lambda: bool(writer.lines), "dv_camera did not connect")
         memory = _watch(nodes, seconds)
         # The last second's window is still being captioned.
@@ -73,15 +84,17 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
         behind_s = max(line["behind_s"] for line in writer.lines[1:])
         writer.process.kill()
         time.sleep(_AWAY_S)
-        again = start(serve)
+        again = child(serve)
         _wait(lambda: bool(again.lines), "dv_camera did not connect again")
         time.sleep(_AFTER_S)
         after_s = again.lines[-2]["end_s"]
+        time.sleep(inference_s)
     closed = {line["closed_s"]: line for line in collector.lines if "closed_s" in line}
     reports = {line["report_s"]: line for line in collector.lines if "report_s" in line}
     figures = _compare(sent, closed, reports) | {
         "seconds": seconds,
         "rate_mev_s": rate,
+        "inference_s": inference_s,
         "writer_behind_s": behind_s,
         "rss": memory,
         "reconnect_s": again.lines[0]["picked_up_s"],
@@ -89,6 +102,10 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
     }
     figures["holds"] = (
         figures["windows"]["missed"] == 0
+        and (inference_s > 0 or figures["windows"]["skipped"] == 0)
+        # Then a window waits for another's models, too.
+        and (inference_s > 0 or figures["beside_models_ms"]["median"] < MOST_BESIDE_MODELS_MS)
+        and figures["queue_ms"]["max"] < MOST_WAITING_MS
         and figures["events"]["sent"] == figures["events"]["counted"]
         and figures["lost_packets"] == 0
         and max(row["mb_per_min"] for row in memory.values()) < MOST_MB_PER_MIN
@@ -102,15 +119,15 @@ def _compare(
     sent: Mapping[int, Mapping[str, Any]], closed: Mapping[float, Any], reports: Mapping[float, Any]
 ) -> dict[str, Any]:
     windows = [closed[end] for end in sent if end in closed]
-    # A skipped window has a report too.
-    captioned = [reports[end] for end in sent if end in reports and "total_ms" in reports[end]["values"]]
-    totals = [float(report["values"]["total_ms"]) for report in captioned]
+    reported = [reports[end]["values"] for end in sent if end in reports]
+    captioned = [values for values in reported if "total_ms" in values]
     return {
         "windows": {
             "sent": len(sent),
             "closed": len(windows),
             "captioned": len(captioned),
-            "missed": len(sent) - len(captioned),
+            "skipped": len(reported) - len(captioned),
+            "missed": len(sent) - len(reported),
             "with_all_images": sum(w["frames"] == 8 and w["event_images"] == 5 for w in windows),
         },
         "events": {
@@ -118,19 +135,30 @@ def _compare(
             "counted": sum(window["events"] for window in windows),
         },
         "lost_packets": sum(window["lost_packets"] for window in windows),
-        "caption_ms": {"median": float(np.median(totals)), "max": max(totals)} if totals else None,
+        "caption_ms": _spread([float(values["total_ms"]) for values in captioned]),
+        "beside_models_ms": _spread([float(values["beside_models_ms"]) for values in captioned]),
+        "queue_ms": _spread([float(values["queue_ms"]) for values in captioned]),
     }
 
 
-class _Process:
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": float(np.median(values)), "p90": float(np.percentile(values, 90)), "max": max(values)}
+
+
+def _arguments(process: Process, inference_s: float) -> list[str]:
+    arguments = process.command()[1:]
+    if process.name == "captioner" and inference_s:
+        arguments[1:2] = ["crossspec_ros.bench.slow_captioner", str(inference_s)]
+    return arguments
+
+
+class _Child:
     """A child and the lines of JSON that it has said so far."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.lines: list[dict[str, Any]] = []
         with _LOG.open("a") as log:
-            self.process = subprocess.Popen(
-                command, env=dict(environment), stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self.process = start(command, environment, stdout=subprocess.PIPE, stderr=log, text=True)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -140,7 +168,7 @@ class _Process:
                 self.lines.append(json.loads(line))
 
 
-def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str, float]]:
+def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, float]]:
     """Memory of each node for so long, and of the processes that dv_camera reads in, by name; CPU as well."""
     pids = {name: node.process.pid for name, node in nodes.items()}
     pids |= {f"dv_camera reader {i}": pid for i, pid in enumerate(_children(pids["dv_camera"]))}
@@ -149,12 +177,12 @@ def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str,
     start_s = time.monotonic()
     while (now_s := time.monotonic() - start_s) < seconds:
         for name, pid in pids.items():
-            samples[name].append((now_s, _rss_mb(pid)))
+            samples[name].append((now_s, resident_mb(pid)))
         time.sleep(1.0)
     rows = {}
     for name, pid in pids.items():
         at_s, mb = np.array(samples[name]).T
-        counts = at_s >= min(_WARM_UP_S, seconds / 4)
+        counts = at_s >= (_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4)
         rows[name] = {
             "mb": float(mb[-1]),
             "mb_per_min": float(np.polyfit(at_s[counts] / 60, mb[counts], 1)[0]),
@@ -166,10 +194,6 @@ def _watch(nodes: Mapping[str, _Process], seconds: float) -> dict[str, dict[str,
 def _children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sorted(int(word) for task in tasks for word in (task / "children").read_text().split())
-
-
-def _rss_mb(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _free_ports(count: int) -> list[int]:

@@ -8,13 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.limits import Limits
-from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.telemetry.trace import READ_AHEAD, Trace
 from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import Window
@@ -185,7 +186,7 @@ class CaptionWorker:
             for item in waiting[-1:]:
                 self._finish(self._caption(item))
             if not waiting and not self._answer():
-                self._read_ahead()
+                self._read_ahead(Trace())
 
     def _has_work(self) -> bool:
         asked = self._questions and self._captioned is not None
@@ -199,7 +200,8 @@ class CaptionWorker:
             question, on_answer = self._questions.popleft()
         answer: Caption | Exception
         try:
-            answer = self._decoder.ask(question, Trace(), self._read_ahead, self._cancel)
+            trace = Trace()
+            answer = self._decoder.ask(question, trace, partial(self._read_ahead, trace), self._cancel)
         except Exception as error:
             answer = error
         if not self._cancel.is_set():
@@ -209,14 +211,15 @@ class CaptionWorker:
                 _LOG.exception("an answer could not be told")
         return True
 
-    def _read_ahead(self) -> None:
-        """Read one frame of a window that is still open, if there is any."""
+    def _read_ahead(self, trace: Trace) -> None:
+        """Read one frame of a window that is still open, if there is any; `trace` is that of who waits."""
         with self._changed:
             if not self._frames:
                 return
             index, frame = self._frames.popleft()
         try:
-            self._decoder.stream_frame(index, frame)
+            with trace.span(READ_AHEAD):
+                self._decoder.stream_frame(index, frame)
         except Exception as error:
             _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
 
@@ -238,7 +241,7 @@ class CaptionWorker:
                 self.question,
                 trace,
                 self._tell(self._on_words),
-                self._read_ahead,
+                partial(self._read_ahead, trace),
                 self._cancel,
                 item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
             )

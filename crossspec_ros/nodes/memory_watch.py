@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 
 from crossspec_ros.nodes.health import Reading
+from crossspec_ros.telemetry.memory import resident_mb
 
 MINUTE_S = 60.0
 MINUTES = 10
 MOST_MB_PER_MIN = 10.0
-
-
-def resident_mb() -> float:
-    """This process's resident memory in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 class MemoryWatch:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def latencies(trace: Trace) -> dict[str, float]:
-    """Every stage of the trace in ms, and `hidden` when the draft model worked at all."""
+    """Every stage of the trace in ms, what no model took, and `hidden` when the draft model worked at all."""
     stages = trace.stages
     ordered = {name: stages[name] for name in (*LATENCIES, *stages) if name in stages}
+    ordered["beside_models"] = trace.beside_models
     return ordered | ({"hidden": trace.hidden} if "draft_decode" in stages else {})
 
 
@@ -53,6 +54,9 @@ def caption_values(caption: Caption) -> dict[str, object]:
     }
 
 
+_SUMS = ("total", "beside_models", "hidden")
+
+
 def plain(faults: Sequence[str]) -> str:
     """What is wrong with a window's inputs, for people."""
     return ", ".join(faults).replace("_", " ")
@@ -68,7 +72,7 @@ def log_lines(
         head += " [from events only]"
     if faults:
         head += f" [{plain(faults)}]"
-    parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in ("total", "hidden")]
+    parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in _SUMS]
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:
         tail += f"; draft hidden {stages['hidden']:.0f}"

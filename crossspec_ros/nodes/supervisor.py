@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import Any
 
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.nodes.graph import Process, replay_graph
@@ -44,7 +45,7 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> i
     children: list[subprocess.Popen[bytes]] = []
     try:
         for process in processes:
-            children.append(_start(process.command(), environment))
+            children.append(start(process.command(), environment))
         return _watch(processes, children)
     except _InterruptedError:
         return 130
@@ -71,7 +72,8 @@ def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[byt
         time.sleep(0.05)
 
 
-def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+    """A child that ends with this process, however that ends; `options` are those of Popen."""
     parent = os.getpid()
 
     def die_with_parent() -> None:
@@ -82,7 +84,7 @@ def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Pop
 
     # In a session of its own a child does not get the terminal's Ctrl-C a second time.
     return subprocess.Popen(
-        command, env=dict(environment), start_new_session=True, preexec_fn=die_with_parent
+        command, env=dict(environment), start_new_session=True, preexec_fn=die_with_parent, **options
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
 TARGET_STAGES = ("frame_encode", "target_prefill", "verify", "decode")
+READ_AHEAD = "read_ahead"
+"""A frame of a window that is still open, read while another's caption waits."""
 LATENCIES = (
     "total",
     "first_token",
@@ -99,12 +101,24 @@ class Trace:
         It ran before the window closed (the mark "closed") or beside the target's own work.
         """
         spans = self.spans
-        draft = _union([span for span in spans if span.stage in DRAFT_STAGES])
         cover = [span for span in spans if span.stage in TARGET_STAGES]
         if spans and (closed := self.marks.get("closed", 0)) > spans[0].start_ns:
             cover.insert(0, Span("open", spans[0].start_ns, closed, ""))
-        target = _union(cover)
-        return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in draft for b in target) / 1e6
+        return _common_ms([span for span in spans if span.stage in DRAFT_STAGES], cover)
+
+    @property
+    def beside_models(self) -> float:
+        """Milliseconds from the close to the caption, the span `total`, in which no model worked."""
+        spans = self.spans
+        total = [span for span in spans if span.stage == "total"]
+        models = (*DRAFT_STAGES, *TARGET_STAGES, READ_AHEAD)
+        return _common_ms(total, total) - _common_ms(total, [s for s in spans if s.stage in models])
+
+
+def _common_ms(some: list[Span], others: list[Span]) -> float:
+    """How long any of `some` ran while any of `others` did; both come sorted by start."""
+    pairs = ((a, b) for a in _union(some) for b in _union(others))
+    return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs) / 1e6
 
 
 def _union(spans: list[Span]) -> list[tuple[int, int]]:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from outsider import outsider
+from diagnostic_msgs.msg import DiagnosticArray
+from outsider import RELIABLE, outsider, to_ns
 from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.graph import Process, replay_graph
 from crossspec_ros.nodes.messages import closed_counts
-from crossspec_ros.nodes.supervisor import supervise
+from crossspec_ros.nodes.supervisor import start, supervise
+from crossspec_ros.paths import share_dir
 
 HERE = Path(__file__).parent
 SECOND = 10**9
@@ -59,6 +61,32 @@ def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
         told = [(int(values["events"]), int(values["lost_packets"])) for *_, values in reports]
         assert told == [c[2:] for c in closed]
         assert len(observer["/synchronizer/event_image"]) == 15
+
+
+def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_path):
+    names = ("front", "rear")
+    with outsider() as observer:
+        ends = {name: [] for name in names}
+        for name in names:
+
+            def take(message, name=name):
+                ends[name].append(to_ns(message.header.stamp))
+
+            observer.node.create_subscription(DiagnosticArray, f"/{name}/captioner/report", take, RELIABLE)
+        processes = graph(share_dir() / "rosbags" / "synthetic_drive", tmp_path, rate=4.0)
+        children = [
+            start([*process.command(), "-r", f"__ns:=/{name}", "-p", "use_sim_time:=true"], environment())
+            for name in names
+            for process in processes
+        ]
+        try:
+            assert [player.wait(60.0) for player in children[2::3]] == [0, 0]
+            assert all(child.poll() is None for i, child in enumerate(children) if i % 3 < 2)
+        finally:
+            for child in children:
+                child.kill()
+        assert ends["front"] == ends["rear"] == [(101 + second) * SECOND for second in range(9)]
+        assert not observer["/captioner/report"]
 
 
 def test_a_damaged_recording_is_told_and_nothing_is_waited_for(bag, tmp_path, capfd):
