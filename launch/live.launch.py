@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from launch.action import Action
-from launch.actions import (
-    DeclareLaunchArgument,
-    LogInfo,
-    OpaqueFunction,
-    RegisterEventHandler,
-    SetEnvironmentVariable,
-    Shutdown,
-)
-from launch.event_handlers import OnProcessExit
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
+from launch.launch_context import LaunchContext
+from launch.launch_description import LaunchDescription
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
-from launch_ros.parameter_descriptions import ParameterValue
 
-from crossspec_ros.environment import transport_variables
-from crossspec_ros.nodes.graph import Process
+from crossspec_ros.nodes.launching import launch_graph
 from crossspec_ros.nodes.live_graph import CAMERAS, Driver, live_graph
-from launch import LaunchContext, LaunchDescription
 
 ARGUMENTS = {
     "camera": f"one of {', '.join(CAMERAS)}",
@@ -47,37 +39,13 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def live(context: LaunchContext) -> list[Action]:
-    """The environment, the nodes, and the end of everything with the end of any node of ours."""
-    given = {name: LaunchConfiguration(name).perform(context) or None for name in ARGUMENTS}
-    paths = {name: Path(text) if (text := given.pop(name)) else None for name in ("models", "config")}
-    graph = live_graph(given.pop("camera") or "", **given, **paths)
-    actions: list[Action] = [SetEnvironmentVariable(*item) for item in transport_variables().items()]
-    actions.append(LogInfo(msg=f"crossspec: {graph.choice}"))
-    for process in graph.processes:
-        node = launch_node(process)
-        end = Shutdown(reason=f"{process.name} has ended")
-        actions += [node, RegisterEventHandler(OnProcessExit(target_action=node, on_exit=[end]))]
-    return actions + ([launch_driver(graph.driver)] if graph.driver else [])
-
-
-def launch_node(process: Process) -> Node:
-    """The same process for launch; a string stays a string, and Ctrl-C is over within two seconds."""
-    return Node(
-        package="crossspec_ros",
-        executable=process.name,
-        name=process.name,
-        parameters=[
-            str(process.params_file),
-            {
-                name: ParameterValue(value, value_type=type(value))
-                for name, value in process.parameters.items()
-            },
-        ],
-        remappings=list(process.remaps.items()),
-        output="screen",
-        sigterm_timeout="1.5",
-        sigkill_timeout="0.3",
-    )
+    """The nodes of the camera and its driver; when any node of ours ends, all do."""
+    given: dict[str, Any] = {name: LaunchConfiguration(name).perform(context) or None for name in ARGUMENTS}
+    for name in ("models", "config"):
+        given[name] = Path(given[name]) if given[name] else None
+    graph = live_graph(given.pop("camera") or "", **given)
+    drivers = [launch_driver(graph.driver)] if graph.driver else []
+    return [LogInfo(msg=f"crossspec: {graph.choice}"), *launch_graph(graph.processes), *drivers]
 
 
 def launch_driver(driver: Driver) -> Node:

@@ -96,12 +96,12 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Questions about the window captioned last are answered when no closed window waits. Frames of open windows
-    are read ahead when there is nothing else to do, and one between two passes of a caption or an answer. A
-    caption that is not done `deadline_s` after its window closed is cut short; 0 sets no deadline. `question`
-    and `deadline_s` may be changed at any time. `on_draft` gets the event draft's text, `on_words` the
-    verified text so far, `on_outcome` each window's end; they are called from threads of the worker and the
-    decoder, and none is called after `stop`.
+    Questions about the window captioned last are answered when no closed window waits. Frames of open
+    windows are read ahead when there is nothing else to do and, where they pile up, one between two
+    passes of a caption or an answer. A caption that is not done `deadline_s` after its window closed is
+    cut short; 0 sets no deadline. `question` and `deadline_s` may be changed at any time. `on_draft` gets
+    the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end; they are
+    called from threads of the worker and the decoder, and none is called after `stop`.
     """
 
     def __init__(
@@ -121,6 +121,8 @@ class CaptionWorker:
         self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=_MOST_FRAMES)
         self._questions: deque[tuple[str, OnAnswer]] = deque()
         self._captioned: int | None = None
+        # The window that was read last.
+        self._reading: int | None = None
         self._changed = threading.Condition()
         self._cancel = threading.Event()
         # A model in the middle of a pass must not hold up the end of the process.
@@ -186,11 +188,19 @@ class CaptionWorker:
             for item in waiting[-1:]:
                 self._finish(self._caption(item))
             if not waiting and not self._answer():
-                self._read_ahead(Trace())
+                self._read_ahead(Trace(), least=1)
 
     def _has_work(self) -> bool:
         asked = self._questions and self._captioned is not None
-        return bool(self._waiting or self._frames or asked or self._cancel.is_set())
+        return bool(self._waiting or self._may_read() or asked or self._cancel.is_set())
+
+    def _may_read(self) -> bool:
+        """A window that is about to close must not wait for a frame of the next one."""
+        if not self._frames:
+            return False
+        if self._reading is None or self._frames[0][0] <= self._reading:
+            return True
+        return self._captioned is not None and self._captioned >= self._reading
 
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
@@ -211,12 +221,16 @@ class CaptionWorker:
                 _LOG.exception("an answer could not be told")
         return True
 
-    def _read_ahead(self, trace: Trace) -> None:
-        """Read one frame of a window that is still open, if there is any; `trace` is that of who waits."""
+    def _read_ahead(self, trace: Trace, least: int = 2) -> None:
+        """Read one frame of a window that is still open, if as many may be read.
+
+        `trace` is that of who waits meanwhile: there is time for one frame afterwards, but not for more.
+        """
         with self._changed:
-            if not self._frames:
+            if len(self._frames) < least or not self._may_read():
                 return
             index, frame = self._frames.popleft()
+            self._reading = index
         try:
             with trace.span(READ_AHEAD):
                 self._decoder.stream_frame(index, frame)

@@ -128,7 +128,7 @@ class CaptionerNode(LifecycleNode):
             self._params.question,
             on_draft=lambda text: self._publish_text("caption_draft", text),
             on_words=lambda text: self._publish_text("caption_partial", text),
-            on_outcome=self._finish,
+            on_outcome=self._tell,
             deadline_s=self._params.deadline_s,
         )
         self._asking = self.create_subscription(String, "~/question", self._ask, RELIABLE)
@@ -271,6 +271,14 @@ class CaptionerNode(LifecycleNode):
 
     def _publish_text(self, topic: str, text: str) -> None:
         self._outputs[topic].publish(String(data=text))
+
+    def _tell(self, outcome: Outcome) -> None:
+        try:
+            self._finish(outcome)
+        except Exception:
+            # Told to end, ROS fails in whatever is under way.
+            if self.context.ok():
+                raise
 
     def _finish(self, outcome: Outcome) -> None:
         window = outcome.window

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -43,6 +44,8 @@ def run(
     """
     node: N | None = None
     try:
+        # Whoever started this process may have had it ignore interrupts, see `supervisor.start`.
+        _on_interrupt(signal.default_int_handler)
         _init(args)
         node = make()
         if work:
@@ -60,10 +63,13 @@ def run(
         if rclpy.ok():
             raise
     finally:
+        # A second Ctrl-C must not break off what the first has begun.
+        _on_interrupt(signal.SIG_IGN)
         if node is not None:
             node.stop()
             node.destroy_node()
         rclpy.try_shutdown()
+        _on_interrupt(signal.default_int_handler)
         # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
         node = None
         gc.collect()
@@ -87,6 +93,11 @@ def _spinning(node: Runnable) -> Iterator[None]:
 def _spin(executor: SingleThreadedExecutor) -> None:
     with suppress(KeyboardInterrupt, ExternalShutdownException):
         executor.spin()
+
+
+def _on_interrupt(action: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, action)
 
 
 def _init(args: Sequence[str] | None) -> None:

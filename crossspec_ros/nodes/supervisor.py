@@ -73,10 +73,15 @@ def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[byt
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-    """A child that ends with this process, however that ends; `options` are those of Popen."""
+    """A child that ends with this process, however that ends; `options` are those of Popen.
+
+    It ignores interrupts until it says otherwise, as `nodes.run` does: while a node imports, one would only
+    make it print where it was.
+    """
     parent = os.getpid()
 
-    def die_with_parent() -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
@@ -84,7 +89,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
 
     # In a session of its own a child does not get the terminal's Ctrl-C a second time.
     return subprocess.Popen(
-        command, env=dict(environment), start_new_session=True, preexec_fn=die_with_parent, **options
+        command, env=dict(environment), start_new_session=True, preexec_fn=prepare, **options
     )
 
 

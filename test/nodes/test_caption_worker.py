@@ -117,7 +117,7 @@ def test_frames_of_open_windows_are_read_when_nothing_waits_and_between_passes()
     assert read.wait(WAIT_S)
     worker.submit(window(0), 0)
     assert started.wait(WAIT_S)
-    # While window 0 is in work: one of its own that is too late, and two of the next.
+    # While window 0 is in work: one of its own that is too late, and two of the next, so that more will come.
     for index in (0, 1, 1):
         worker.stream_frame(index, PIXELS)
     worker.submit(window(1), 0)
@@ -127,6 +127,37 @@ def test_frames_of_open_windows_are_read_when_nothing_waits_and_between_passes()
     worker.stop()
     # One was read between the passes; what window 1 brings along itself is not read ahead any more.
     assert decoder.streamed == [(0, "frame"), (1, "frame")]
+
+
+def test_a_window_that_is_about_to_close_does_not_wait_for_the_next_ones_first_frame():
+    read, outcomes = threading.Event(), Outcomes()
+
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame):
+            super().stream_frame(index, frame)
+            read.set()
+
+    decoder = Decoder()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_frame(1004, PIXELS)
+    assert read.wait(WAIT_S)
+    read.clear()
+    worker.stream_frame(1005, PIXELS)
+    assert not read.wait(0.05)
+    worker.submit(window(1004), 0)
+    outcomes.wait(1)
+    # Nor did it wait between passes, for one frame is soon read; then there is time.
+    assert read.wait(WAIT_S)
+    assert decoder.streamed == [(1004, "frame"), (1005, "frame")]
+    assert "read_ahead" not in outcomes.all[0].trace.stages
+    # A window that will never close holds nothing up: the clock has gone back.
+    for index in (0, 1):
+        read.clear()
+        worker.stream_frame(index, PIXELS)
+        assert read.wait(WAIT_S)
+        worker.submit(window(index), 0)
+        outcomes.wait(2 + index)
+    worker.stop()
 
 
 def test_a_frame_that_cannot_be_read_ahead_is_told_and_costs_nothing(caplog):

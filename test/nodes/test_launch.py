@@ -25,8 +25,8 @@ def module():
     return module
 
 
-def test_the_nodes_of_the_graph_are_launched_and_each_ends_the_others(module, shared, tmp_path):
-    from launch.actions import RegisterEventHandler
+def test_the_nodes_of_the_graph_are_launched_in_the_environment_they_need(module, shared, tmp_path):
+    from launch.actions import SetEnvironmentVariable
     from launch_ros.actions import Node
 
     bag = shared / "data" / "events_real" / "evt3_bag"
@@ -37,7 +37,7 @@ def test_the_nodes_of_the_graph_are_launched_and_each_ends_the_others(module, sh
     actions = module.replay(context)
     nodes = [action for action in actions if isinstance(action, Node)]
     assert [node.node_executable for node in nodes] == [process.name for process in replay_graph(bag, models)]
-    assert sum(isinstance(action, RegisterEventHandler) for action in actions) == len(nodes)
+    assert all(isinstance(action, SetEnvironmentVariable) for action in actions[: -len(nodes)])
 
 
 def test_a_rate_that_is_no_number_gets_a_sentence(module):

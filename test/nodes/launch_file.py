@@ -1,0 +1,125 @@
+"""`ros2 launch crossspec_ros FILE ARGUMENT:=VALUE ...`, where there may be no `ros2`; run as a program."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+class Launch:
+    """A launch in a session of its own: launch itself and its nodes are one process group."""
+
+    def __init__(self, process, log):
+        self.process = process
+        self._log = log
+
+    @property
+    def output(self):
+        return self._log.read_text()
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def until(self, observer, condition, timeout_s=60.0):
+        """Wait for a condition on what is observed, for as long as launch runs."""
+        observer.wait(lambda: condition() or self.ended(), timeout_s)
+        assert condition(), self.output
+
+    def wait(self, timeout_s=60.0):
+        """The exit code, once launch and every node have ended."""
+        deadline = time.monotonic() + timeout_s
+        while self.lives():
+            assert time.monotonic() < deadline, f"not over after {timeout_s:g} s: {self.output}"
+            time.sleep(0.02)
+        return self.process.wait()
+
+    def interrupt(self):
+        """Ctrl-C, as a terminal tells it: to launch and to every node."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGINT)
+
+    def lives(self):
+        """Whether anything of it does."""
+        self.process.poll()
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@contextmanager
+def launched(folder, file, *arguments, prefix=None):
+    """Launch an installed file, from `prefix` where it has the executables; interrupted at the end."""
+    environment = os.environ | {"ROS_LOG_DIR": str(folder), "TMPDIR": str(folder)}
+    if prefix:
+        environment["AMENT_PREFIX_PATH"] = f"{prefix}{os.pathsep}{environment['AMENT_PREFIX_PATH']}"
+    log = folder / "launch.log"
+    # Where there is no terminal, launch passes a SIGINT on, and the nodes get it twice.
+    terminal, stdin = pty.openpty()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, __file__, file, *arguments],
+            env=environment,
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    launch = Launch(process, log)
+    try:
+        yield launch
+    finally:
+        launch.interrupt()
+        try:
+            launch.wait(10.0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(terminal)
+        os.close(stdin)
+
+
+def without_models(installed, folder):
+    """An installation like the one at `installed`, but its captioner needs no models."""
+    marker = folder / "share" / "ament_index" / "resource_index" / "packages" / "crossspec_ros"
+    nodes = folder / "lib" / "crossspec_ros"
+    for parent in (marker.parent, nodes):
+        parent.mkdir(parents=True)
+    marker.touch()
+    for path in ("share/crossspec_ros", "lib/crossspec_ros/synchronizer", "lib/crossspec_ros/dsec_player"):
+        (folder / path).symlink_to(Path(installed) / path)
+    captioner = nodes / "captioner"
+    captioner.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "launch_captioner.py"}" "$@"\n')
+    captioner.chmod(0o755)
+    return folder
+
+
+def main():
+    """What the verb does, in the order it does it."""
+    from ament_index_python.packages import get_package_share_directory
+    from launch.actions import IncludeLaunchDescription
+    from launch.launch_description import LaunchDescription
+    from launch.launch_description_sources import PythonLaunchDescriptionSource
+    from launch.launch_service import LaunchService
+
+    file, *arguments = sys.argv[1:]
+    path = Path(get_package_share_directory("crossspec_ros"), "launch", file)
+    pairs = [argument.split(":=", 1) for argument in arguments]
+    include = IncludeLaunchDescription(PythonLaunchDescriptionSource(str(path)), launch_arguments=pairs)
+    service = LaunchService(noninteractive=not sys.stdin.isatty())
+    service.include_launch_description(LaunchDescription([include]))
+    return service.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""What is launched does what the README says; needs a ROS installation in which this package was built."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+from event_camera_msgs.msg import EventPacket
+from launch_file import launched, without_models
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from outsider import outsider
+from rcl_interfaces.srv import GetParameters
+from rclpy.parameter import parameter_value_to_python
+from sensor_msgs.msg import Image
+from stand_ins import write_models
+from test_synchronizer_node import DRIVER, frame, packet
+
+pytest.importorskip("launch_ros", reason="needs a ROS installation")
+packages = pytest.importorskip("ament_index_python.packages")
+try:
+    INSTALLED = packages.get_package_prefix("crossspec_ros")
+except packages.PackageNotFoundError:
+    reason = "crossspec_ros is not where ros2 launch looks: colcon build, then source install/setup.bash"
+    pytest.skip(reason, allow_module_level=True)
+
+REPLAY, LIVE = "dsec_replay.launch.py", "live.launch.py"
+ENDED_S = 10.0
+"""Longer than launch lets a node live after Ctrl-C, on a busy machine too."""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a launch file with the models."""
+    with ExitStack() as stack:
+        yield lambda file, *arguments: stack.enter_context(launched(tmp_path, file, *arguments))
+
+
+@pytest.fixture
+def start_quickly(tmp_path):
+    """Starts a launch file with a captioner that has no models to load."""
+    prefix = without_models(INSTALLED, tmp_path / "prefix")
+    with ExitStack() as stack:
+        yield lambda file, *arguments: stack.enter_context(
+            launched(tmp_path, file, *arguments, prefix=prefix)
+        )
+
+
+@pytest.fixture
+def observer():
+    with outsider() as node:
+        yield node
+
+
+def ask(launch, observer, kind, service, **fields):
+    """The answer of a service; asked again because one is lost on a client that is not yet discovered."""
+    client = observer.node.create_client(kind, service)
+    launch.until(observer, client.service_is_ready)
+    began, answers = time.monotonic(), []
+
+    def answered():
+        if time.monotonic() - began >= len(answers):
+            answers.append(client.call_async(kind.Request(**fields)))
+        return any(answer.done() for answer in answers)
+
+    launch.until(observer, answered)
+    observer.node.destroy_client(client)
+    return next(answer.result() for answer in answers if answer.done())
+
+
+def config(folder, node, **parameters):
+    path = folder / "config.yaml"
+    path.write_text(json.dumps({node: {"ros__parameters": parameters}}))
+    return f"config:={path}"
+
+
+def test_a_replay_gives_every_caption_and_ends(start, observer):
+    launch = start(REPLAY, "rate:=8")
+    assert launch.wait(100.0) == 0, launch.output
+    observer.wait(lambda: len(observer["/captioner/caption"]) == len(observer.reports()) == 9)
+    captions = [message.data for message in observer["/captioner/caption"]]
+    assert captions == [message for _, _, message, _ in observer.reports()]
+    assert {values["caption_source"] for *_, values in observer.reports()} == {"target"}
+
+
+def test_arguments_reach_the_nodes(start_quickly, observer, tmp_path):
+    given = {"captioner": {"question": "yes", "mode": "autoregressive"}, "dsec_player": {"rate": 2.5}}
+    arguments = [f"{name}:={value}" for values in given.values() for name, value in values.items()]
+    launch = start_quickly(REPLAY, *arguments, config(tmp_path, "dsec_player", loop=True))
+    for node, values in given.items():
+        service = f"/{node}/get_parameters"
+        answer = ask(launch, observer, GetParameters, service, names=list(values))
+        assert [parameter_value_to_python(value) for value in answer.values] == list(values.values())
+    launch.until(observer, observer.reports)
+    # YAML would make a truth value of this question.
+    assert observer.reports()[0][2].endswith(": yes")
+
+
+def test_a_missing_bag_ends_with_a_sentence_before_any_node_starts(start, tmp_path):
+    launch = start(REPLAY, f"sequence:={tmp_path / 'nothing'}")
+    assert launch.wait() == 1
+    assert f"the recording '{tmp_path / 'nothing'}' does not exist: give a DSEC sequence" in launch.output
+    assert "Traceback" not in launch.output and "process started" not in launch.output
+
+
+def test_a_node_that_fails_ends_launch_with_its_sentence_and_an_error(start, tmp_path):
+    launch = start(REPLAY, f"models:={write_models(tmp_path / 'models')}")
+    assert launch.wait() == 1, launch.output
+    assert "lacks 'target/model.safetensors'" in launch.output
+    assert "captioner-2 ended with code 2" in launch.output
+
+
+def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
+    launch = start(REPLAY)
+
+    def between_captions():
+        # The player waits for each report, so frames of the next window say that the last is done with.
+        return len(observer["/synchronizer/frame"]) >= 8 * len(observer.reports()) + 3 > 8
+
+    launch.until(observer, between_captions)
+    launch.interrupt()
+    assert launch.wait(ENDED_S) == 0
+    assert "Traceback" not in launch.output, launch.output
+
+
+def test_sigint_for_launch_alone_ends_every_node_too(start_quickly, observer, tmp_path):
+    launch = start_quickly(REPLAY, config(tmp_path, "dsec_player", loop=True))
+    launch.until(observer, lambda: observer["/clock"])
+    os.kill(launch.process.pid, signal.SIGINT)
+    assert launch.wait(ENDED_S) == 0
+
+
+def test_the_captioner_goes_through_its_lifecycle_when_told(start_quickly, observer, tmp_path):
+    launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
+
+    change = observer.node.create_client(ChangeState, "/captioner/change_state")
+    launch.until(observer, change.service_is_ready)
+
+    def state():
+        return ask(launch, observer, GetState, "/captioner/get_state").current_state.label
+
+    assert state() == "unconfigured"
+    for transition, expected in (
+        (Transition.TRANSITION_CONFIGURE, "inactive"),
+        (Transition.TRANSITION_ACTIVATE, "active"),
+        (Transition.TRANSITION_DEACTIVATE, "inactive"),
+        (Transition.TRANSITION_CLEANUP, "unconfigured"),
+    ):
+        change.call_async(ChangeState.Request(transition=Transition(id=transition)))
+        launch.until(observer, lambda expected=expected: state() == expected)
+        publishers = int(expected == "active")
+        launch.until(observer, lambda n=publishers: observer.node.count_publishers("/captioner/report") == n)
+
+
+def test_best_effort_cameras_are_captioned(start_quickly, observer):
+    events = observer.node.create_publisher(EventPacket, "/dvs/events", DRIVER)
+    images = observer.node.create_publisher(Image, "/rgb/image", DRIVER)
+    launch = start_quickly(LIVE, "camera:=topics", "events:=/dvs/events", "image:=/rgb/image")
+    launch.until(observer, lambda: events.get_subscription_count() and images.get_subscription_count())
+    launch.until(observer, lambda: observer.node.count_publishers("/captioner/report"))
+    slots = count()
+
+    def film_until_a_window_is_whole():
+        slot = next(slots)
+        images.publish(frame(125 * slot, value=100 + slot % 8))
+        events.publish(packet(125 * slot, seq=slot))
+        reports = [(message, values["events"]) for _, _, message, values in observer.reports()]
+        return any(message.startswith("8 frames, 5 event images") and n == "80" for message, n in reports)
+
+    launch.until(observer, film_until_a_window_is_whole)
+
+
+def test_a_late_subscriber_gets_the_captions_that_follow(start_quickly, tmp_path):
+    launch = start_quickly(REPLAY, config(tmp_path, "dsec_player", loop=True))
+    with outsider() as early:
+        launch.until(early, early.reports)
+    with outsider() as late:
+        launch.until(late, lambda: late["/captioner/caption"] and late.reports())

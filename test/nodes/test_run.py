@@ -1,0 +1,39 @@
+"""How a node is run: what interrupts it, and what does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import rclpy
+
+from crossspec_ros.nodes.run import run
+
+
+class Node(rclpy.node.Node):
+    """Interrupted while it works, and again while it stops."""
+
+    def __init__(self):
+        super().__init__("interrupted")
+        self.stopped = False
+
+    def stop(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        self.stopped = True
+
+
+def test_a_second_interrupt_does_not_break_off_what_the_first_has_begun():
+    nodes, worked = [], []
+
+    def make():
+        nodes.append(Node())
+        return nodes[0]
+
+    def work(node):
+        os.kill(os.getpid(), signal.SIGINT)
+        worked.append("to its end")
+
+    before = signal.getsignal(signal.SIGINT)
+    run(make, [], work)
+    assert nodes[0].stopped and not worked
+    assert signal.getsignal(signal.SIGINT) is before
