@@ -43,7 +43,7 @@ from crossspec_ros.events.decoder import EventDecoder, make_decoder
 from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.messages import stamp_ns
 from crossspec_ros.telemetry.memory import resident_mb
-from crossspec_ros.windows.synchronizer import BY_COUNT, BY_TIME
+from crossspec_ros.windows.slices import CountSlices, TimeSlices
 
 _VALID = 512
 _BLOCK = 1000
@@ -153,7 +153,7 @@ class Fuzzer:
         # The size of a dvs stream is in its messages.
         self.streams["dvs"] = self.streams["dvs"][:1]
         self.downstream = {
-            name: [Downstream(slicing) for slicing in (BY_COUNT, BY_TIME)] for name in ENCODINGS
+            name: [Downstream(slicing) for slicing in (CountSlices, TimeSlices)] for name in ENCODINGS
         }
         self._short_lived = {name: Counter[str]() for name in ENCODINGS}
         self._valid = {name: valid_packets(name, _VALID, seed) for name in ENCODINGS}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("frames_port", type=int)
     parser.add_argument("--rate", type=float, default=5.0, help="million events per second, at least [5]")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # A drive, because one picture would pass for a frozen camera, and noise has the longest captions.
     pictures = _pictures(share_dir() / "rosbags" / "synthetic_drive")
     stream, size, address = dv.io.Stream, (WIDTH, HEIGHT), "127.0.0.1"

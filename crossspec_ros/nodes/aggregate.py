@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 
 from crossspec_ros.nodes.messages import reliable
 
@@ -57,11 +58,14 @@ class Aggregate:
         self._node = node
         self._name = node.get_fully_qualified_name().lstrip("/")
         self._heard: dict[str, tuple[float, DiagnosticStatus]] = {}
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics_agg", 10)
+        self._publisher: Publisher | None = None
         node.create_subscription(DiagnosticArray, "/diagnostics", self._take, reliable(64))
 
     def publish(self) -> None:
         """Speak for all, or leave it to another."""
+        # Not before: a node that is still loading says nothing by which the others could know it.
+        if self._publisher is None:
+            self._publisher = self._node.create_publisher(DiagnosticArray, "/diagnostics_agg", 10)
         now_s = time.monotonic()
         if not self._is_in_turn(now_s):
             return

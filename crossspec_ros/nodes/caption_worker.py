@@ -195,10 +195,13 @@ class CaptionWorker:
         return bool(self._waiting or self._may_read() or asked or self._cancel.is_set())
 
     def _may_read(self) -> bool:
-        """A window that is about to close must not wait for a frame of the next one."""
+        """A window that is about to close must not wait for a frame of the next one.
+
+        One that is still open when a second such frame has come is not about to.
+        """
         if not self._frames:
             return False
-        if self._reading is None or self._frames[0][0] <= self._reading:
+        if self._reading is None or self._frames[0][0] <= self._reading or len(self._frames) > 1:
             return True
         return self._captioned is not None and self._captioned >= self._reading
 
@@ -246,10 +249,11 @@ class CaptionWorker:
             self._captioned = item.window.index
             later = [frame for frame in self._frames if frame[0] > self._captioned]
             self._frames = deque(later, _MOST_FRAMES)
-        with trace.span("check"):
-            faults = flags(item.window)
-            seen = trustworthy(item.window, faults)
+        faults: tuple[str, ...] = ()
         try:
+            with trace.span("check"):
+                faults = flags(item.window)
+                seen = trustworthy(item.window, faults)
             caption = self._decoder.caption(
                 seen,
                 self.question,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar, cast
+from types import FrameType
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -53,28 +55,31 @@ def run(
                 work(node)
         else:
             rclpy.spin(cast(Node, node))
-    except (InputError, NodeError, TimeoutError) as error:
-        print(f"crossspec: error: {error}", file=sys.stderr, flush=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+    except InputError as error:
+        _fail(error, 2)
+    except (NodeError, TimeoutError) as error:
+        # Told to end, ROS fails in whatever is under way; nobody needs to see that.
+        if rclpy.ok():
+            _fail(error, 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     except Exception:
-        # Told to end, ROS fails in whatever is under way; nobody needs to see that.
         if rclpy.ok():
             raise
     finally:
-        # A second Ctrl-C must not break off what the first has begun.
-        _on_interrupt(signal.SIG_IGN)
-        if node is not None:
-            node.stop()
-            node.destroy_node()
-        rclpy.try_shutdown()
-        _on_interrupt(signal.default_int_handler)
+        _on_interrupt(_wait_once)
+        try:
+            if node is not None:
+                node.stop()
+                node.destroy_node()
+        finally:
+            rclpy.try_shutdown()
         # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
         node = None
         gc.collect()
         # The models would take a second more to collect, and the process ends anyhow.
         gc.freeze()
+        _on_interrupt(signal.default_int_handler)
 
 
 @contextmanager
@@ -93,6 +98,16 @@ def _spinning(node: Runnable) -> Iterator[None]:
 def _spin(executor: SingleThreadedExecutor) -> None:
     with suppress(KeyboardInterrupt, ExternalShutdownException):
         executor.spin()
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    print(f"crossspec: error: {error}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def _wait_once(number: int, frame: FrameType | None) -> None:
+    """A second Ctrl-C must not break off what the first has begun; a third means it."""
+    _on_interrupt(lambda number, frame: os._exit(130))
 
 
 def _on_interrupt(action: Any) -> None:

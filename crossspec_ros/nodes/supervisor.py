@@ -14,12 +14,14 @@ from types import FrameType
 from typing import Any
 
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.nodes.graph import Process, replay_graph
+from crossspec_ros.nodes.graph import MODEL_ARGUMENTS, Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 0.3
 """How long the children get to end after SIGINT, and then after SIGTERM; together below two seconds."""
 
 PR_SET_PDEATHSIG = 1
+# Loaded here, because a child that has not started its program yet must take no locks.
+_LIBC = ctypes.CDLL(None)
 
 
 class _InterruptedError(Exception):
@@ -28,7 +30,10 @@ class _InterruptedError(Exception):
 
 def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
-    processes = replay_graph(args.path, args.models, args.question, args.rate, args.mode, args.config)
+    placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+    processes = replay_graph(
+        args.path, args.models, args.question, args.rate, args.mode, args.config, **placed
+    )
     environment = ros_environment(isolated=args.isolated)
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
     return supervise(processes, environment)
@@ -83,7 +88,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
 

@@ -33,9 +33,8 @@ from crossspec_ros.nodes.run import run
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.slices import CountSlices, TimeSlices
 from crossspec_ros.windows.synchronizer import (
-    BY_COUNT,
-    BY_TIME,
     EVENTS,
     FRAMES,
     EventImageReady,
@@ -68,7 +67,7 @@ class SynchronizerNode(Node):
             WindowGrid(slots=params.frames),
             params.event_images,
             round(params.max_lateness_s * 1e9),
-            BY_TIME if params.event_slicing == "time" else BY_COUNT,
+            TimeSlices if params.event_slicing == "time" else CountSlices,
         )
         self._stream = make_stream(params.event_type)
         self._read_image = camera_array if params.image_transport == "raw" else compressed_array

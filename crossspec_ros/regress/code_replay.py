@@ -22,9 +22,8 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.slices import CountSlices, TimeSlices
 from crossspec_ros.windows.synchronizer import (
-    BY_COUNT,
-    BY_TIME,
     EVENTS,
     EventImageReady,
     FrameReady,
@@ -62,7 +61,7 @@ class CodeReplay:
             self._grid,
             params.event_images,
             round(params.max_lateness_s * SECOND),
-            BY_TIME if params.event_slicing == "time" else BY_COUNT,
+            TimeSlices if params.event_slicing == "time" else CountSlices,
         )
         self._assembler = WindowAssembler(self._grid)
         self._event_image_stamps: dict[int, list[int]] = {}

@@ -51,6 +51,11 @@ class Setup:
                 f"captions that are sampled (temperature {captioner.temperature:g}) differ from run to run: "
                 f"set the captioner's temperature to 0 in the configuration"
             )
+        if captioner.deadline_s:
+            raise InputError(
+                f"captions cut by time (deadline_s {captioner.deadline_s:g}) differ from run to run: "
+                f"set the captioner's deadline_s to 0 in the configuration"
+            )
 
     @cached_property
     def processes(self) -> list[Process]:

@@ -49,8 +49,19 @@ class WindowAssembler:
         if self._emitted is not None and index <= self._emitted:
             self.counts["restarts"] += 1
             self._emitted = None
+            # Nobody closes these any more, and they must not make earlier windows look complete.
+            for store in (self._frames, self._event_images):
+                for later in [later for later in store if later > index + PATIENCE]:
+                    del store[later]
         self._announced[index] = Counts(frames, event_images, events, lost_packets)
         return windows + self._ready()
+
+    def clear(self) -> None:
+        """Forget all windows, but not the counts."""
+        self._frames.clear()
+        self._event_images.clear()
+        self._announced.clear()
+        self._emitted = None
 
     def _add(self, store: dict[int, Images], index: int, stamp_ns: int, image: np.ndarray) -> list[Window]:
         images = store.setdefault(index, [])

@@ -11,10 +11,9 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, TimeSlices, span, split
+from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, span, split
 
 EVENTS, FRAMES = "events", "frames"
-BY_COUNT, BY_TIME = CountSlices, TimeSlices
 LATENESS_NS = SECOND // 5
 BACKWARD_JUMP_NS = SECOND
 FORWARD_JUMP_NS = 10 * SECOND
@@ -76,9 +75,9 @@ class Synchronizer:
     everything starts anew. `counts` says how often each of these happened. The methods are generators: what
     they do happens while their updates are taken. Not thread-safe.
 
-    A window's events make `images` event images, by `slicing`: BY_COUNT, slices of equally many events, which
-    are known at the window's end only; BY_TIME, equal times, each rendered as soon as the events have passed
-    it. A window without any event has no event image.
+    A window's events make `images` event images, by `slicing`: CountSlices, of equally many events, which are
+    known at the window's end only; TimeSlices, of equal times, each rendered as soon as the events have
+    passed it. A window without any event has no event image.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Synchronizer:
         grid: WindowGrid,
         images: int = 5,
         lateness_ns: int = LATENESS_NS,
-        slicing: type[Slices] = BY_COUNT,
+        slicing: type[Slices] = CountSlices,
     ) -> None:
         self.grid = grid
         self.images = images
@@ -99,6 +98,7 @@ class Synchronizer:
         self._open: dict[int, _Open] = {}
         self._passed: dict[str, int] = {}
         self._next: int | None = None
+        self._first = 0
         self._sizes: dict[str, tuple[int, int]] = {}
         self._odd_sizes: dict[str, tuple[tuple[int, int], int]] = {}
         self._before_jump: dict[str, int] = {}
@@ -124,7 +124,7 @@ class Synchronizer:
             self._attribute(lost_packets, first_ns)
         size = (batch.width, batch.height)
         if self._has_settled(EVENTS, size, first_ns):
-            yield from self.restart()
+            yield from self._resize()
         if error := self._check_size(EVENTS, size):
             yield from self.advance(EVENTS, latest_ns)
             raise error
@@ -192,7 +192,7 @@ class Synchronizer:
             pixels = image() if callable(image) else image
             size = (pixels.shape[1], pixels.shape[0])
             if self._has_settled(FRAMES, size, stamp_ns):
-                yield from self.restart()
+                yield from self._resize()
                 yield from self.add_frame(stamp_ns, pixels)
                 return
             if error := self._check_size(FRAMES, size):
@@ -217,9 +217,15 @@ class Synchronizer:
             yield from self._close()
         self._forget()
 
+    def _resize(self) -> Iterator[Update]:
+        """Start anew in the middle of a stream: what closes now is closed for good."""
+        last = max((i for i, window in self._open.items() if window.events or window.slots), default=-1)
+        yield from self.restart()
+        self._first = last + 1
+
     def _window(self, index: int) -> _Open | None:
         """The window to fill, or None when it has closed already."""
-        if self._is_over(self.grid.end(index)):
+        if index < self._first or self._is_over(self.grid.end(index)):
             return None
         if self._next is None or index < self._next:
             self._next = index

@@ -15,7 +15,8 @@ from crossspec_ros.bench.fuzz_events import Stream, fuzz
 from crossspec_ros.bench.fuzz_packets import ENCODINGS, MUTATIONS, SIZE, packet_start_us, valid_packets
 from crossspec_ros.cli import main
 from crossspec_ros.events.decoder import make_decoder
-from crossspec_ros.windows.synchronizer import BY_TIME, Synchronizer, WindowClosed
+from crossspec_ros.windows.slices import TimeSlices
+from crossspec_ros.windows.synchronizer import Synchronizer, WindowClosed
 
 SEED = 7
 
@@ -202,7 +203,7 @@ class CountsLossesTwice(Synchronizer):
 
 class Overflows(Synchronizer):
     def add_events(self, batch, lost_packets=0):
-        if self.slicing == BY_TIME and len(batch):
+        if self.slicing == TimeSlices and len(batch):
             raise OverflowError("planted")
         yield from super().add_events(batch, lost_packets)
 

@@ -150,6 +150,12 @@ def test_nobody_speaks_where_somebody_else_does(listen):
     observer.wait(lambda: heard)
 
 
+def test_a_node_that_is_still_loading_silences_nobody(listen):
+    observer, heard, (_, loading) = listen(bare("alpha"), bare("beta"))
+    loading.diagnostics._timer.cancel()
+    observer.wait(lambda: len(heard) > 2)
+
+
 def test_statuses_of_other_nodes_are_left_to_them(listen):
     observer, heard, (node,) = listen(bare("alpha"))
     stranger = DiagnosticArray(status=[status("battery: voltage")])

@@ -134,7 +134,7 @@ def test_numbers_that_differ_are_named(golden):
     changed = replace(changed, frames=record.frames[:-1], frame_stamps_ns=record.frame_stamps_ns[:-1])
     actual = replace(golden, windows=[changed, *golden.windows[1:]])
     assert told(golden, actual) == [
-        "window 0-1 s: degraded: expected [], is ['rgb_dark']",
+        "window 0-1 s: degraded: expected nothing, is rgb_dark",
         f"window 0-1 s: events: expected {record.events}, is {record.events - 1}",
         "window 0-1 s: lost packets: expected 0, is 2",
         "window 0-1 s: number of frames: expected 8, is 7",
@@ -145,7 +145,7 @@ def test_frames_that_have_become_dark_are_named(setup, golden, monkeypatch):
     monkeypatch.setattr(code_replay, "camera_array", lambda message: 0 * messages.camera_array(message))
     lines = told(golden, captured(setup))
     assert lines[0] == "window 0-1 s: source: expected target, is event_draft"
-    assert lines[1].startswith("window 0-1 s: degraded: expected [], is [") and "'rgb_dark'" in lines[1]
+    assert lines[1].startswith("window 0-1 s: degraded: expected nothing, is ") and "'rgb_dark'" in lines[1]
 
 
 def test_goldens_of_something_else_are_refused(folder, setup, golden):
@@ -180,10 +180,11 @@ def test_goldens_that_cannot_be_written_are_refused(tmp_path, setup, golden):
         write_golden(tmp_path / "file" / "windows.json", setup, golden)
 
 
-def test_captions_that_are_sampled_have_no_goldens(tmp_path, setup):
+@pytest.mark.parametrize("name", ["temperature", "deadline_s"])
+def test_captions_that_differ_from_run_to_run_have_no_goldens(tmp_path, setup, name):
     config = tmp_path / "config.yaml"
-    config.write_text("captioner: {ros__parameters: {temperature: 0.5}}")
-    with pytest.raises(InputError, match="set the captioner's temperature to 0"):
+    config.write_text(f"captioner: {{ros__parameters: {{{name}: 0.5}}}}")
+    with pytest.raises(InputError, match=f"set the captioner's {name} to 0"):
         replace(setup, config=config)
 
 

@@ -86,3 +86,20 @@ def test_a_replay_that_starts_again_gives_its_windows_again():
 def test_a_window_without_anything_is_still_a_window():
     (window,) = deliver(WindowAssembler(GRID), [("closed", 5 * SECOND, 0, 0)])
     assert window.frames.shape == window.event_images.shape == (0, 0, 0, 3)
+
+
+def test_after_the_clock_went_back_windows_wait_for_their_images_as_ever():
+    assembler = WindowAssembler(GRID)
+    # The second window of the first era will never close.
+    deliver(assembler, [("frame", 100 * SECOND), ("closed", 101 * SECOND, 1, 0), ("frame", 101 * SECOND)])
+    assert deliver(assembler, [("closed", SECOND, 1, 0), ("closed", 2 * SECOND, 1, 0)]) == []
+    windows = deliver(assembler, [("frame", 0), ("frame", SECOND)])
+    assert [(window.index, window.missing) for window in windows] == [(0, 0), (1, 0)]
+
+
+def test_what_is_cleared_is_gone_but_its_counts_stay():
+    assembler = WindowAssembler(GRID)
+    deliver(assembler, [("closed", SECOND, 1, 0), ("frame", SECOND), ("frame", 2 * SECOND)])
+    assert assembler.counts["missing"] == 1
+    assembler.clear()
+    assert deliver(assembler, [("closed", 2 * SECOND, 1, 0)]) == [] and assembler.counts["missing"] == 1
