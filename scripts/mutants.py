@@ -18,6 +18,7 @@ TESTS = (
     "test/speculation/test_verify.py",
     "test/speculation/test_tree.py",
     "test/vlm/test_kv_buffer.py",
+    "test/vlm/test_reader.py",
     "test/speculation/test_target_session.py",
     "test/speculation/test_decoder.py",
 )
@@ -48,7 +49,7 @@ MUTANTS = {
         ("1 if parent == ROOT else depths[parent] + 1", "0 if parent == ROOT else depths[parent] + 1"),
         ("1 if parent == ROOT else depths[parent] + 1", "len(depths) + 1"),
     ],
-    "speculation/target_session.py": [
+    "speculation/tree_attention.py": [
         ("last = cached + unread - 1", "last = cached + unread"),
         ("*range(cached, last + 1)", "*range(last + 1 - cached)"),
         ("(last + depth for depth in tree.depths())", "(last + 1 + i for i in range(len(tree)))"),
@@ -59,14 +60,16 @@ MUTANTS = {
         ("torch.from_numpy(tree.mask())", "torch.from_numpy(tree.mask()).T"),
         ("masked_fill_(~seen,", "masked_fill_(seen,"),
         ("return torch.zeros(seen.shape", "return seen[None, None]\n    return torch.zeros(seen.shape"),
+    ],
+    "speculation/target_session.py": [
         ("hidden[len(hidden) - len(tree) - 1 :]", "hidden[len(hidden) - len(tree) :]"),
-        ("verified = self._cache.length - self._nodes", "verified = self._cache.length - self._nodes - 1"),
+        ("verified = self._reader.length - self._nodes", "verified = self._reader.length - self._nodes - 1"),
         ("[verified + node for node in path]", "[verified + i for i in range(len(path))]"),
         ("[verified + node for node in path]", "[verified + node for node in path[:-1]]"),
-        ("torch.tensor([next_token])", "torch.tensor([next_token + 1])"),
-        ("        self._unread = self._unread[:0]\n        return", "        return"),
-        ("self._cache.keep(self._prefix)", "pass"),
-        ("self._prefix = self._cache.length + self.unread", "self._prefix = self._cache.length"),
+        ("self._embed([next_token])", "self._embed([next_token + 1])"),
+        ("        self._unread = self._unread[:0]\n        mask", "        mask"),
+        ("self._reader.keep(self._prefix)", "pass"),
+        ("self._prefix = self._reader.length + self.unread", "self._prefix = self._reader.length"),
     ],
     "speculation/policy.py": [
         (".cut(left - 1)", ".cut(left)"),
@@ -76,12 +79,19 @@ MUTANTS = {
         ("if list(moved) != list(range(length, end)):", "if False:"),
         ("for buffer in (layer.keys, layer.values):", "for buffer in (layer.keys,):"),
         ("buffer[:, :, list(moved)]", "buffer[:, :, : len(moved)]"),
-        ("            layer.length = end", "            layer.length = length"),
+        ("        self.length = end", "        self.length = length"),
         (
-            "for layer in self._buffers:\n            layer",
-            "for layer in self._buffers[:1]:\n            layer",
+            "for layer in self._buffers:\n            layer.length",
+            "for layer in self._buffers[:1]:\n            layer.length",
         ),
         ("room[:, :, :used] = buffer[:, :, :used]", "pass"),
+    ],
+    "vlm/reader.py": [
+        ("last = self._cache.capacity - 1", "last = length"),
+        ("self._cache.length += len(inputs)", "self._cache.length += size"),
+        ("padded[:, :, :n, :all_seen] = mask", "padded[:, :, :n, :all_seen] = 0"),
+        ("self._steps.clear()", "pass"),
+        ("        reader.keep(0)\n        weakref", "        weakref"),
     ],
     "speculation/decoder.py": [
         ("new[: new.index(self.pair.eos_id) + 1]", "new[: new.index(self.pair.eos_id)]"),

@@ -19,6 +19,7 @@ from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.speculation.frame_features import FrameFeatures
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
+from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify import agreement, greedy_path
@@ -173,7 +174,7 @@ class PublishedPrefillHiding:
         draft = EventDraft(self._pair, window.event_images, question, _LIMIT)
         done = False
         running = self._thread.submit(draft.run, trace, lambda: done)
-        session = TargetSession(self._pair, FrameFeatures(self._pair), trace)
+        session = TargetSession(TargetModel(self._pair), trace)
         for frame in window.frames:
             session.append_frame(frame)
         session.append_prompt(question)

@@ -30,10 +30,10 @@ from crossspec_ros.speculation.assembly import speculative_decoder
 from crossspec_ros.speculation.caption_memory import CaptionMemory
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
-from crossspec_ros.speculation.frame_features import FrameFeatures
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.prompt_lookup import PromptLookup
 from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
+from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import ROOT, DraftTree
 from crossspec_ros.telemetry.trace import Trace
@@ -192,7 +192,7 @@ def _divergence(
     the decoder is wrong.
     """
     at = next((i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), len(got))
-    session = TargetSession(pair, FrameFeatures(pair), Trace())
+    session = TargetSession(TargetModel(pair), Trace())
     for frame in window.frames:
         session.append_frame(frame)
     session.append_prompt(question)

@@ -17,17 +17,18 @@ import numpy as np
 import torch
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.speculation.event_draft import EventDraft
-from crossspec_ros.speculation.frame_features import FrameFeatures
+from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.sampling import Sampling, sample_path
+from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify import greedy_path
 from crossspec_ros.speculation.verify_cost import VerifyCost
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.transfer import Lane
 from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
@@ -74,9 +75,10 @@ class _Stream:
     def end_draft(self) -> None:
         """A draft that is still writing has nothing more to tell and must not slow the target down."""
         self.stop.set()
-        if self.running is None or self.running.cancel():
+        running, self.running = self.running, None
+        if running is None or running.cancel():
             return
-        if error := self.running.exception():
+        if error := running.exception():
             _LOG.error("the event draft failed, the caption goes without it: %r", error)
 
 
@@ -85,7 +87,7 @@ class PrefillHiddenDecoder:
 
     `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
     `stream_event_image` never waits. With an empty policy it is the target alone. `max_new_tokens` may be
-    changed at any time.
+    changed at any time. `is_static` is that of `vlm.reader.Reader`; by default, as the device wants it.
     """
 
     def __init__(
@@ -94,13 +96,16 @@ class PrefillHiddenDecoder:
         policy: Policy,
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
+        is_static: bool | None = None,
     ) -> None:
         self.pair, self.policy, self._sampling = pair, policy, sampling
         self.max_new_tokens = max_new_tokens
         self._event_images = pair.event_images
         self._turn = threading.RLock()
         self._generator = sampling.generator() if sampling else torch.Generator()
-        self._features = FrameFeatures(pair)
+        self._target = TargetModel(pair, is_static)
+        self._draft_readers = draft_readers(pair, is_static)
+        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
         self._streams_lock = threading.Lock()
         self._last: _Stream | None = None
@@ -112,10 +117,10 @@ class PrefillHiddenDecoder:
     @torch.inference_mode()
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
         """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index`."""
-        with self._turn:
+        with self._turn, self._target_lane():
             self._learn()
             stream = self._stream(index)
-            session = stream.session or TargetSession(self.pair, self._features, stream.trace)
+            session = stream.session or TargetSession(self._target, stream.trace)
             # Should it fail half way, the window is read anew when it closes.
             stream.session = None
             session.append_frame(frame)
@@ -141,9 +146,9 @@ class PrefillHiddenDecoder:
         stream.event_images.append(image)
         if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
             self._stop_drafts()
-            stream.draft = EventDraft(self.pair, np.stack(stream.event_images), question, self.max_new_tokens)
+            stream.draft = self._event_draft(np.stack(stream.event_images), question)
             stream.running = self._draft_thread.submit(
-                _run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
+                self._run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
         return stream.running
 
@@ -168,12 +173,14 @@ class PrefillHiddenDecoder:
         with self._turn:
             stream = self._close(window.index)
             self._last = None
-            stream.end_draft()
+            # On a device of its own kind it goes on beside the target; a CPU it would take from it.
+            if self.pair.draft.device.type == "cpu" or not len(window.frames):
+                stream.end_draft()
             self._event_images = len(window.event_images) or self._event_images
             try:
                 if not len(window.frames):
                     return self._draft_alone(stream, window, question, cancel, deadline_ns)
-                with torch.inference_mode():
+                with torch.inference_mode(), self._target_lane():
                     self._complete(stream, window)
                     caption = self._answer(
                         stream, question, stream.trace, on_words, between, cancel, deadline_ns
@@ -181,6 +188,7 @@ class PrefillHiddenDecoder:
                 self._last = stream
                 return caption
             finally:
+                stream.end_draft()
                 trace.extend(stream.trace)
 
     def ask(
@@ -195,27 +203,34 @@ class PrefillHiddenDecoder:
         `between` and `cancel` are those of `caption`.
 
         Raises:
-            InputError: no window with frames was captioned yet.
+            InputError: the window before had no frames, or there was none.
         """
-        with self._turn, torch.inference_mode():
+        with self._turn, torch.inference_mode(), self._target_lane():
             stream, self._last = self._last, None
             if stream is None:
-                raise InputError("there is no window to ask about yet: ask once one has been captioned")
+                raise InputError(
+                    "there is no window to ask about: ask again once one has been captioned from its frames"
+                )
             caption = self._answer(stream, question, trace, None, between, cancel, None)
             self._last = stream
             return caption
 
     @torch.inference_mode()
     def measure(self) -> VerifyCost:
-        """Measure what passes cost, on a window of noise; takes some 60 passes."""
+        """Warm up, then measure what passes cost, on a window of noise; takes some 60 passes."""
         size = self.pair.frame_size
         frames = np.random.default_rng(0).integers(0, 256, (self.pair.frames, size, size, 3), np.uint8)
-        session = TargetSession(self.pair, self._features, Trace())
-        for frame in frames:
-            session.append_frame(frame)
-        session.append_prompt("What is this?")
-        session.verify(DraftTree())
-        return VerifyCost.measured(session)
+        with self._draft_lane():
+            self._draft_readers.warm_up(1)
+        with self._target_lane():
+            # Those that are open and the last one.
+            self._target.readers.warm_up(_OPEN_WINDOWS + 1)
+            session = TargetSession(self._target, Trace())
+            for frame in frames:
+                session.append_frame(frame)
+            session.append_prompt("What is this?")
+            session.verify(DraftTree())
+            return VerifyCost.measured(session)
 
     def close(self) -> None:
         """End the draft's thread."""
@@ -251,7 +266,7 @@ class PrefillHiddenDecoder:
         """Give the session the frames that it lacks; they are read together with the question."""
         session = stream.session
         if session is None or not _begins_with(window.frames, session.frames):
-            session = stream.session = TargetSession(self.pair, self._features, stream.trace)
+            session = stream.session = TargetSession(self._target, stream.trace)
         for frame in window.frames[len(session.frames) :]:
             session.append_frame(frame)
 
@@ -316,7 +331,7 @@ class PrefillHiddenDecoder:
     def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
         if self._sampling is None:
             return greedy_path(tree, logits.argmax(-1).tolist())
-        return sample_path(tree, self._sampling.probs(logits), {}, self._generator)
+        return sample_path(tree, self._sampling.probs(logits.cpu()), {}, self._generator)
 
     def _cut(self, new: list[int]) -> list[int]:
         """What a pass adds, up to the end of sequence; the policy keeps to the length limit."""
@@ -340,10 +355,26 @@ class PrefillHiddenDecoder:
         if not len(window.event_images):
             return Caption("", (), "none")
         draft, finished = stream.draft, True
-        if draft is None or not draft.ended:
-            draft = EventDraft(self.pair, window.event_images, question, self.max_new_tokens)
-            finished = draft.run(stream.trace, stopped)
+        if draft is None or not draft.ended or draft.question != question:
+            draft = self._event_draft(window.event_images, question)
+            with self._draft_lane():
+                finished = draft.run(stream.trace, stopped)
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
+
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft_readers)
+
+    def _run_draft(
+        self,
+        draft: EventDraft,
+        trace: Trace,
+        on_draft: Callable[[str], None] | None,
+        stopped: Callable[[], bool],
+    ) -> None:
+        with self._draft_lane():
+            finished = draft.run(trace, stopped)
+        if finished and on_draft:
+            on_draft(draft.text)
 
 
 def _begins_with(frames: np.ndarray, first: list[np.ndarray]) -> bool:
@@ -361,10 +392,3 @@ def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:
     if i == 0:
         return f"target_prefill[{len(session.frames)}]"
     return f"verify[{i}]" if len(tree) else f"decode[{i}]"
-
-
-def _run_draft(
-    draft: EventDraft, trace: Trace, on_draft: Callable[[str], None] | None, stopped: Callable[[], bool]
-) -> None:
-    if draft.run(trace, stopped) and on_draft:
-        on_draft(draft.text)

@@ -6,20 +6,34 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from transformers import DynamicCache
 
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.tree_attention import attention_mask
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.eventgpt import EVENT_TOKEN_ID
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.preprocess import clip_pixels
 from crossspec_ros.vlm.prompts import draft_prompt
+from crossspec_ros.vlm.reader import Reader, Readers
+from crossspec_ros.vlm.transfer import to_device
+
+_ROOM = 1024
+"""Tokens of a draft and its prompt, of which 582 stand for five images; a longer one moves."""
 
 
 class EventDraft:
     """One window's draft; `run` works, and `tokens` may be read at any time from any thread."""
 
-    def __init__(self, pair: ModelPair, event_images: np.ndarray, question: str, max_new_tokens: int) -> None:
+    def __init__(
+        self,
+        pair: ModelPair,
+        event_images: np.ndarray,
+        question: str,
+        max_new_tokens: int,
+        readers: Readers | None = None,
+    ) -> None:
         self._pair, self._images, self.question, self._limit = pair, event_images, question, max_new_tokens
+        self._readers = readers or draft_readers(pair)
         self._tokens: list[int] = []
         self._probs: list[float] = []
         self.feature: np.ndarray | None = None
@@ -54,31 +68,31 @@ class EventDraft:
         """
         if stopped():
             return False
-        model = self._pair.draft
-        cache = DynamicCache(config=model.config)
+        reader = self._readers.take(self)
         with trace.span("event_encode"):
             event_tokens = self._encode()
-            self.feature = event_tokens.mean(0).numpy()
+            self.feature = event_tokens.mean(0).float().cpu().numpy()
         if stopped():
             return False
         with trace.span("draft_prefill"):
-            self._append(cache, self._prompt(event_tokens))
+            self._append(reader, self._prompt(event_tokens)[0])
         with trace.span("draft_decode"):
             while not self.ended and not stopped():
-                self._append(cache, model.get_input_embeddings()(torch.tensor([self._tokens[-1:]])))
+                self._append(reader, self._embed(self._tokens[-1:]))
         return self.ended
 
     @torch.inference_mode()
     def guesses(self, tokens: Sequence[int]) -> list[int]:
         """What the draft would have said at each position, had it said `tokens` before: its acceptance,
         token by token."""
-        said = self._pair.draft.get_input_embeddings()(torch.tensor([tokens]))
-        inputs = torch.cat([self.prompt(), said], 1)
+        inputs = torch.cat([self.prompt(), self._embed(tokens)[None]], 1)
         logits = self._pair.draft(inputs_embeds=inputs, logits_to_keep=len(tokens) + 1).logits
         return logits[0, :-1].argmax(-1).tolist()
 
     def _encode(self) -> torch.Tensor:
-        return self._pair.draft.encode_events(clip_pixels(self._images, self._pair.event_image_size))
+        words = self._pair.draft.get_input_embeddings().weight
+        pixels = to_device(clip_pixels(self._images, self._pair.event_image_size), words.device)
+        return self._pair.draft.encode_events(pixels.to(words.dtype))
 
     def prompt(self) -> torch.Tensor:
         """The embeddings (1, tokens, width) of the whole prompt, the encoded events in their place."""
@@ -92,13 +106,24 @@ class EventDraft:
             EVENT_TOKEN_ID,
             *tokenizer.encode(after, add_special_tokens=False).ids,
         ]
-        return self._pair.draft.embed_prompt(torch.tensor(ids), event_tokens)
+        return self._pair.draft.embed_prompt(to_device(torch.tensor(ids), event_tokens.device), event_tokens)
 
-    def _append(self, cache: DynamicCache, inputs: torch.Tensor) -> None:
-        logits = self._pair.draft(
-            inputs_embeds=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1
-        ).logits
-        prob, token = logits[0, -1].softmax(-1).max(-1)
+    def _embed(self, ids: Sequence[int]) -> torch.Tensor:
+        words = self._pair.draft.get_input_embeddings()
+        return words(to_device(torch.tensor(ids), words.weight.device))
+
+    def _append(self, reader: Reader, inputs: torch.Tensor) -> None:
+        read, new = reader.length, len(inputs)
+        mask = attention_mask(read, new, DraftTree(), inputs.dtype)
+        hidden = reader.read(inputs, range(read, read + new), mask)
+        best = self._pair.draft.lm_head(hidden[-1:]).float().softmax(-1).max(-1)
+        # One wait for both; float32 holds every token id exactly.
+        prob, token = torch.cat([best.values, best.indices.float()]).tolist()
         # In this order, because `proposal` may be asked for at any time.
-        self._probs.append(float(prob))
+        self._probs.append(prob)
         self._tokens.append(int(token))
+
+
+def draft_readers(pair: ModelPair, is_static: bool | None = None) -> Readers:
+    """Buffers for drafts, one after another."""
+    return Readers(pair.draft.model, _ROOM, is_static)

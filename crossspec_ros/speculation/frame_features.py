@@ -10,6 +10,7 @@ import torch
 
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.preprocess import clip_pixels
+from crossspec_ros.vlm.transfer import to_device
 
 KEPT_WINDOWS = 2
 """Windows' worth of frames that are remembered: the one in work and one that it overlaps."""
@@ -26,8 +27,9 @@ class FrameFeatures:
         """The (tokens, width) features of an (H, W, 3) uint8 RGB frame in the language model's space."""
         key = _digest(frame)
         if key not in self._known:
-            pixels = clip_pixels(frame[None], self._pair.frame_size)
-            output = self._pair.target.model.get_video_features(pixels[None])
+            words = self._pair.target.get_input_embeddings().weight
+            pixels = to_device(clip_pixels(frame[None], self._pair.frame_size), words.device)
+            output = self._pair.target.model.get_video_features(pixels[None].to(words.dtype))
             self._known[key] = output.pooler_output.flatten(0, 1)
             if len(self._known) > KEPT_WINDOWS * self._pair.frames:
                 self._known.popitem(last=False)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from crossspec_ros.speculation.frame_features import FrameFeatures
+from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.tree_attention import attention_mask, positions
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.vlm.kv_buffer import KVBuffer
-from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.prompts import target_prompt
-
-_TEXT_ROOM = 512
+from crossspec_ros.vlm.transfer import to_device
 
 
 class TargetSession:
@@ -26,13 +25,11 @@ class TargetSession:
     the first tree in one pass: fused prefill-verify.
     """
 
-    def __init__(self, pair: ModelPair, features: FrameFeatures, trace: Trace) -> None:
-        self._pair, self._features, self._trace = pair, features, trace
-        config = pair.target.config
-        self._cache = KVBuffer(config.text_config.num_hidden_layers, config.video_seq_length + _TEXT_ROOM)
-        self._embed = pair.target.get_input_embeddings()
+    def __init__(self, target: TargetModel, trace: Trace) -> None:
+        self._pair, self._features, self._trace = target.pair, target.features, trace
+        self._reader = target.readers.take(self)
         # What follows the cache and the target has not read yet: (tokens, width).
-        self._unread = self._embed(torch.tensor(pair.target_tokenizer.encode(target_prompt("")[0]).ids))
+        self._unread = self._embed(self._pair.target_tokenizer.encode(target_prompt("")[0]).ids)
         self._prefix: int | None = None
         self._nodes = 0
         self.question_ids: tuple[int, ...] = ()
@@ -63,12 +60,12 @@ class TargetSession:
         A further question takes the place of the one before and of its answer; the frames stay read.
         """
         if self._prefix is None:
-            self._prefix = self._cache.length + self.unread
+            self._prefix = self._reader.length + self.unread
         else:
-            self._cache.keep(self._prefix)
+            self._reader.keep(self._prefix)
             self._unread = self._unread[:0]
         self.question_ids = _question_ids(self._pair.target_tokenizer, question)
-        self._unread = torch.cat([self._unread, self._embed(torch.tensor(self.question_ids))])
+        self._unread = torch.cat([self._unread, self._embed(self.question_ids)])
 
     def verify(self, tree: DraftTree) -> torch.Tensor:
         """Read what is unread and put the tree to the target as its continuation.
@@ -82,42 +79,24 @@ class TargetSession:
 
     def commit(self, path: tuple[int, ...], next_token: int) -> None:
         """Of the last tree keep the nodes of `path`, from the root down, and let `next_token` follow."""
-        verified = self._cache.length - self._nodes
-        self._cache.keep(verified, [verified + node for node in path])
-        self._unread = self._embed(torch.tensor([next_token]))
+        verified = self._reader.length - self._nodes
+        self._reader.keep(verified, [verified + node for node in path])
+        self._unread = self._embed([next_token])
 
     def _read(self, tree: DraftTree) -> torch.Tensor:
         """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
-        cached, unread = self._cache.length, len(self._unread)
-        inputs = torch.cat([self._unread, self._embed(torch.tensor(tree.token_ids, dtype=torch.long))])
+        cached, unread = self._reader.length, len(self._unread)
+        inputs = torch.cat([self._unread, self._embed(tree.token_ids)])
         self._unread = self._unread[:0]
-        return self._pair.target.model.language_model(
-            inputs_embeds=inputs[None],
-            past_key_values=self._cache,
-            position_ids=torch.tensor([positions(cached, unread, tree)]),
-            attention_mask=attention_mask(cached, unread, tree, inputs.dtype),
-            use_cache=True,
-        ).last_hidden_state[0]
+        mask = attention_mask(cached, unread, tree, inputs.dtype)
+        return self._reader.read(inputs, positions(cached, unread, tree), mask)
+
+    def _embed(self, ids: Sequence[int]) -> torch.Tensor:
+        words = self._pair.target.get_input_embeddings()
+        return words(to_device(torch.tensor(ids, dtype=torch.long), words.weight.device))
 
 
 @lru_cache
 def _question_ids(tokenizer: Tokenizer, question: str) -> tuple[int, ...]:
     """Every window is asked the same, and at its close there is no time to lose."""
     return tuple(tokenizer.encode(target_prompt(question)[1], add_special_tokens=False).ids)
-
-
-def positions(cached: int, unread: int, tree: DraftTree) -> list[int]:
-    """The positions of `unread` tokens behind `cached` ones, and of the tree's nodes by their depth."""
-    last = cached + unread - 1
-    return [*range(cached, last + 1), *(last + depth for depth in tree.depths())]
-
-
-def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype) -> torch.Tensor:
-    """What each of `unread` tokens and each node sees, as an additive (1, 1, unread + nodes, all) mask.
-
-    It is float, not bool: eager attention in transformers adds what it is given.
-    """
-    nodes = len(tree)
-    seen = torch.ones(unread + nodes, cached + unread + nodes, dtype=torch.bool).tril(cached)
-    seen[unread:, cached + unread :] = torch.from_numpy(tree.mask())
-    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]

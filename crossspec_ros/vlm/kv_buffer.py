@@ -15,6 +15,7 @@ class _Layer(CacheLayerMixin):
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity, self.length = capacity, 0
+        self.at: torch.Tensor | None = None
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.keys, self.values = self._room(key_states), self._room(value_states)
@@ -26,6 +27,10 @@ class _Layer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
+        if self.at is not None:
+            self.keys.index_copy_(2, self.at, key_states)
+            self.values.index_copy_(2, self.at, value_states)
+            return self.keys, self.values
         start, self.length = self.length, self.length + key_states.shape[-2]
         if self.length > self.capacity:
             self.capacity = 2 * self.length
@@ -35,7 +40,8 @@ class _Layer(CacheLayerMixin):
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def _room(self, states: torch.Tensor) -> torch.Tensor:
-        return states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
+        # Zeros: what is masked is multiplied all the same, and must be a number.
+        return states.new_zeros((*states.shape[:2], self.capacity, states.shape[3]))
 
     def _moved(self, buffer: torch.Tensor, used: int) -> torch.Tensor:
         room = self._room(buffer)
@@ -64,6 +70,29 @@ class KVBuffer(Cache):
         """Tokens that count."""
         return self._buffers[0].length
 
+    @length.setter
+    def length(self, length: int) -> None:
+        for layer in self._buffers:
+            layer.length = length
+
+    @property
+    def capacity(self) -> int:
+        """Tokens for which there is room without moving."""
+        return self._buffers[0].capacity
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether there are buffers yet; the first tokens decide of what kind."""
+        return self._buffers[0].is_initialized
+
+    def place(self, at: torch.Tensor | None) -> None:
+        """From now on write keys and values to the positions `at` (n,) and give whole buffers to attend to.
+
+        `length` is then the caller's business. With None they follow the last that counts, as usual.
+        """
+        for layer in self._buffers:
+            layer.at = at
+
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the positions `moved`, which follow."""
         end = length + len(moved)
@@ -73,5 +102,4 @@ class KVBuffer(Cache):
                 for buffer in (layer.keys, layer.values):
                     assert buffer is not None
                     buffer[:, :, length:end] = buffer[:, :, list(moved)]
-        for layer in self._buffers:
-            layer.length = end
+        self.length = end

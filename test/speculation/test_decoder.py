@@ -338,6 +338,19 @@ def test_a_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_ca
     assert texts == [] and {len(context.draft_tokens) for context in seen} == {2}
 
 
+def test_a_draft_for_another_question_is_no_answer_to_this_one(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    for image in windows[0].event_images:
+        running = decoder.stream_event_image(0, image, "Who?")
+    assert running is not None
+    running.result(20)
+    blind = replace(windows[0], frames=windows[0].frames[:0])
+    alone = EventDraft(pair, blind.event_images, QUESTION, 64)
+    alone.run(Trace())
+    assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
+
+
 def test_a_draft_that_fails_costs_no_caption(
     pair: ModelPair,
     windows: list[Window],

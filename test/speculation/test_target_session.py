@@ -11,8 +11,10 @@ import torch
 from reference import QUESTION, chain, logits
 
 from crossspec_ros.speculation.frame_features import FrameFeatures
-from crossspec_ros.speculation.target_session import TargetSession, attention_mask, positions
+from crossspec_ros.speculation.target_model import TargetModel
+from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import ROOT, DraftTree
+from crossspec_ros.speculation.tree_attention import attention_mask, positions
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.windows.window import Window
@@ -30,7 +32,7 @@ def attention(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[str]:
 
 def opened(pair: ModelPair, window: Window, prefilled: int = 0) -> TargetSession:
     """A session with the window's frames, of which the first `prefilled` were read one by one."""
-    session = TargetSession(pair, FrameFeatures(pair), Trace())
+    session = TargetSession(TargetModel(pair), Trace())
     with torch.inference_mode():
         for i, frame in enumerate(window.frames):
             session.append_frame(frame)

@@ -1,0 +1,29 @@
+"""Work and data for a device, so that the host waits for neither."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+
+def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Host values on `device`; the copy goes into the current stream, and nobody waits for it."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+class Lane:
+    """What is done inside `with lane():` is queued in a stream of its own, where the device has streams.
+
+    A `first` lane goes before others of the same device.
+    """
+
+    def __init__(self, device: torch.device, first: bool = False) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
+            # The weights have come on another.
+            torch.cuda.synchronize(device)
+
+    def __call__(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream) if self._stream else nullcontext()
