@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _regress, _info, _synth, _convert, _train, _bench, _fuzz):
+    for register in (_replay, _doctor, _regress, _info, _synth, _convert, _train, _bench, _fuzz):
         register(subparsers)
     return parser
 
@@ -49,12 +49,37 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
     )
+    _named_models(parser)
+    parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
+    parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
+    parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
     parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
     parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
     parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
+
+
+def _named_models(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", help="folder or hub id of the target alone [that in --models]")
+    parser.add_argument("--draft", help="folder of the draft alone [that in --models]")
+
+
+def _doctor(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        help="tell which precision of the models fits on this machine, and what is wrong with its set-up",
+        description="What machine this is, what each choice of precision and device needs on it, and what "
+        "is wrong with its set-up. Without models it speaks of the released 7B models.",
+    )
+    parser.add_argument("--models", type=Path, help="folder of the target and draft checkpoints")
+    _named_models(parser)
+    parser.add_argument(
+        "--measure", action="store_true", help="load the models in each choice that fits, and time them"
+    )
+    parser.add_argument("--json", type=Path, help="write the same here as well")
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.bench.doctor:run")))
 
 
 def _regress(subparsers: Subparsers) -> None:
@@ -177,9 +202,27 @@ def _bench(subparsers: Subparsers) -> None:
     soak.add_argument("--seconds", type=_seconds, default=1200.0, help="how long [1200]")
     soak.add_argument("--rate", type=float, default=5.0, help="million events per second [5]")
     soak.add_argument("--inference", type=float, default=0.0, help="slow each caption by SECONDS [0]")
-    for bench in (latency, trace, events):
+    gpu = add("gpu", "what the 7B models take on a GPU, with random weights and recorded captions")
+    gpu.add_argument(
+        "--trace", type=Path, required=True, help="JSONL with target_tokens and draft_tokens a line"
+    )
+    gpu.add_argument("--dtypes", default="bf16,nf4", help="one after another, with commas between [bf16,nf4]")
+    gpu.add_argument(
+        "--device", default="auto", help="where the models run: auto, cpu, cuda or cuda:N [auto]"
+    )
+    gpu.add_argument("--draft-device", default="", help="where the draft runs [where the target does]")
+    gpu.add_argument("--stride", type=_at_least(1), default=2, help="take every n-th response [2]")
+    gpu.add_argument("--heard", type=_at_least(0), default=0, help="responses the memory begins with [0]")
+    gpu.add_argument(
+        "--windows", type=_at_least(1), default=30, help="responses that follow, a window each [30]"
+    )
+    gpu.add_argument("--rounds", type=_at_least(1), default=2, help="how often all windows are captioned [2]")
+    gpu.add_argument("--repeats", type=_at_least(1), default=20, help="interleaved runs of each pass [20]")
+    gpu.add_argument("--tiny", action="store_true", help="try the command on small models on the CPU")
+    gpu.add_argument("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
+    for bench in (latency, trace, events, gpu):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events, soak):
+    for bench in (captions, latency, lossless, trace, events, soak, gpu):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw one window: images, captions, and the timeline of its stages")
     figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
@@ -219,7 +262,7 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
     """Refuse an output that cannot be written before the work, not after it."""
 
     def call(args: argparse.Namespace) -> object:
-        for name in ("json", "junit", "html", "plot", "out"):
+        for name in ("json", "junit", "html", "plot", "out", "timeline"):
             path = getattr(args, name, None)
             if path is None:
                 continue

@@ -10,7 +10,7 @@ from launch.launch_context import LaunchContext
 from launch.launch_description import LaunchDescription
 from launch.substitutions import LaunchConfiguration
 
-from crossspec_ros.nodes.graph import replay_graph
+from crossspec_ros.nodes.graph import MODEL_ARGUMENTS, replay_graph
 from crossspec_ros.nodes.launching import launch_graph
 from crossspec_ros.nodes.params import read_number
 from crossspec_ros.paths import share_dir
@@ -18,6 +18,11 @@ from crossspec_ros.paths import share_dir
 ARGUMENTS = {
     "sequence": "a DSEC sequence directory or a rosbag2; the sample drive where none is given",
     "models": "folder of the target and draft checkpoints; as in config where none is given",
+    "target": "folder or hub id of the target alone; as in config where none is given",
+    "draft": "folder of the draft alone; as in config where none is given",
+    "dtype": "float32, bf16, int8 or nf4, the numbers of both models; as in config where none is given",
+    "device": "auto, cpu, cuda or cuda:N, where the models run; as in config where none is given",
+    "draft_device": "cpu, cuda or cuda:N, where the draft runs; as in config where none is given",
     "question": "what is asked about every window; as in config where none is given",
     "rate": "speed of the replay, 1 is that of the recording; as in config where none is given",
     "mode": "prefill_hidden or autoregressive; as in config where none is given",
@@ -43,5 +48,6 @@ def replay(context: LaunchContext) -> list[Action]:
         rate=read_number("rate", given["rate"]) if given["rate"] else None,
         mode=given["mode"] or None,
         config=Path(given["config"]) if given["config"] else None,
+        **{name: given[name] or None for name in MODEL_ARGUMENTS},
     )
     return launch_graph(processes)

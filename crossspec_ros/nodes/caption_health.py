@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.nodes.health import Reading
+from crossspec_ros.vlm.placement import Placement, placement_of
 from crossspec_ros.windows.quality import HARMLESS
 
 if TYPE_CHECKING:
@@ -25,16 +26,29 @@ class CaptionHealth:
         self._captions: deque[tuple[Caption, Mapping[str, float]]] = deque(maxlen=RECENT)
         self._degraded: Counter[str] = Counter()
         self._model: dict[str, str] = {}
+        self._too_large = ""
 
-    def loaded(self, folder: str, decoder: object) -> None:
-        """Models from this folder serve from now on."""
+    def loaded(self, folder: str, decoder: object, asked: Placement | None = None) -> None:
+        """Models from this folder serve from now on, loaded as `asked` or smaller."""
+        self._too_large = ""
         self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
         if pair := getattr(decoder, "pair", None):
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
+            if asked:
+                self._placed(asked, placement_of(pair.target, pair.draft))
+
+    def _placed(self, asked: Placement, placement: Placement) -> None:
+        self._model |= {"dtype": placement.dtype, "draft_device": placement.draft_on, "asked": str(asked)}
+        if placement != asked:
+            self._too_large = (
+                f"the models run as {placement}, because {asked} does not fit into memory: see crossspec "
+                f"doctor for what does, and set models.dtype and models.device"
+            )
 
     def unloaded(self) -> None:
         """The models are gone."""
         self._model.clear()
+        self._too_large = ""
 
     def add(self, caption: Caption, latencies_ms: Mapping[str, float], flags: Sequence[str]) -> None:
         """A window has got its caption, although its inputs had these faults (windows/quality.py)."""
@@ -49,17 +63,18 @@ class CaptionHealth:
             "acceptance": _acceptance([caption for caption, _ in captions if caption.target_passes]),
             "inputs": _inputs(dict(self._degraded)),
             "queue": Reading(values={"waiting": waiting or 0}),
-            "model": Reading(values=self._model, warnings=self._idleness(waiting is not None)),
+            "model": Reading(values=self._model, warnings=self._faults(waiting is not None)),
         }
 
-    def _idleness(self, active: bool) -> dict[str, str]:
+    def _faults(self, active: bool) -> dict[str, str]:
         if not self._model:
             return {
                 "unloaded": "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             }
+        faults = {"too_large": self._too_large} if self._too_large else {}
         if not active:
-            return {"inactive": "nothing is captioned: activate the node with ros2 lifecycle set"}
-        return {}
+            faults["inactive"] = "nothing is captioned: activate the node with ros2 lifecycle set"
+        return faults
 
 
 def _inputs(windows: Mapping[str, int]) -> Reading:

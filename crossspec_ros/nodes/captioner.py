@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,14 @@ from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, image_message, rgb8_array, to_ns
+from crossspec_ros.nodes.model_loading import (
+    NO_MEMORY,
+    asked_placement,
+    is_out_of_memory,
+    load_decoder,
+    load_smaller,
+    release,
+)
 from crossspec_ros.nodes.params import declare, read_names
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
 from crossspec_ros.nodes.run import NodeError, run
@@ -44,21 +51,11 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 def load(params: SimpleNamespace) -> Decoder:
-    """Load and warm up the decoder; raises InputError for missing or broken checkpoints and bad sampling."""
-    from crossspec_ros.paths import share_dir
-    from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
-    from crossspec_ros.speculation.sampling import Sampling
-    from crossspec_ros.vlm.loading import load_pair
+    """Load and warm up the decoder, as it is asked for or smaller where memory runs out.
 
-    sampling = None
-    if params.temperature:
-        sampling = Sampling(params.temperature, params.top_p, params.seed)
-    models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
-    pair = load_pair(models, threads=params.threads)
-    if params.mode == "autoregressive":
-        return autoregressive_decoder(pair, params.max_new_tokens, sampling)
-    memory = Path(params.memory) if params.memory else None
-    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
+    Raises InputError for missing or broken checkpoints, missing devices and bad sampling.
+    """
+    return load_smaller(asked_placement(params), lambda placement: load_decoder(params, placement))
 
 
 class CaptionerNode(LifecycleNode):
@@ -81,6 +78,7 @@ class CaptionerNode(LifecycleNode):
         self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, self._inputs))
         self._failure: Exception | None = None
+        self._is_started = not self._params.autostart
         if self._params.autostart:
             self._start()
 
@@ -88,8 +86,11 @@ class CaptionerNode(LifecycleNode):
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
                 raise self._failure or NodeError("the captioner was refused a lifecycle transition by ROS")
+        self._is_started = True
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._assembler.clear()
+        self._closed_ns.clear()
         # Subscribed before the models load, so that nothing that closes meanwhile is lost.
         for kind, topic, take in (
             (Image, "frame", self._take_frame),
@@ -104,7 +105,9 @@ class CaptionerNode(LifecycleNode):
             self._drop_inputs()
             return self._fail("load its models and warm up", error)
         self._adjust(self._params)
-        self._health.loaded(self._params.models or "models/tiny", self._decoder)
+        # A decoder without models, as tests have it, is nowhere.
+        asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
+        self._health.loaded(self._params.models or "models/tiny", self._decoder, asked)
         self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
         return super().on_configure(state)
 
@@ -146,7 +149,9 @@ class CaptionerNode(LifecycleNode):
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._end_worker()
+        self._end()
+        self._drop_inputs()
+        self._close_decoder()
         return super().on_shutdown(state)
 
     def stop(self) -> None:
@@ -172,7 +177,7 @@ class CaptionerNode(LifecycleNode):
             self.get_logger().error("".join(traceback.format_exception(error)))
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             self._failure = NodeError(f"the captioner cannot {task}: {reason}")
-        if not self._params.autostart:
+        if self._is_started:
             self.get_logger().error(str(self._failure))
         return FAILURE
 
@@ -251,7 +256,7 @@ class CaptionerNode(LifecycleNode):
         """Every question gets one answer, in order, if only why it has none."""
         question, worker = message.data.strip(), self._worker
         if worker is None:
-            return  # shut down
+            return  # a subscription that is just ending
         try:
             if not question:
                 raise InputError("the question is empty: publish a sentence")
@@ -262,7 +267,7 @@ class CaptionerNode(LifecycleNode):
     def _answer(self, question: str, answer: Caption | Exception) -> None:
         self._answers += 1
         if isinstance(answer, Exception):
-            reason = str(answer) if isinstance(answer, InputError) else f"failed: {answer}"
+            reason = str(answer) if isinstance(answer, InputError) else f"failed: {self._reason(answer)}"
             self.get_logger().warning(f"no answer to '{question}': {reason}")
             self._publish_text("answer", f"(no answer: {reason})")
         else:
@@ -270,13 +275,16 @@ class CaptionerNode(LifecycleNode):
             self._publish_text("answer", answer.text)
 
     def _publish_text(self, topic: str, text: str) -> None:
-        self._outputs[topic].publish(String(data=text))
+        if self.context.ok():
+            self._outputs[topic].publish(String(data=text))
 
     def _tell(self, outcome: Outcome) -> None:
+        # Told to end, ROS fails in whatever is under way.
+        if not self.context.ok():
+            return
         try:
             self._finish(outcome)
         except Exception:
-            # Told to end, ROS fails in whatever is under way.
             if self.context.ok():
                 raise
 
@@ -295,13 +303,23 @@ class CaptionerNode(LifecycleNode):
                 self.get_logger().warning(f"{(window.start_ns - self._origin_ns) / 1e9:g} s: {message}")
             else:
                 self._summary.count(windows=1, failed=1)
-                level, message = DiagnosticStatus.ERROR, f"failed: {outcome.error}"
-                self.get_logger().error("".join(traceback.format_exception(outcome.error)))
+                assert outcome.error is not None
+                level, message = DiagnosticStatus.ERROR, f"failed: {self._reason(outcome.error)}"
         else:
             level, message, values = self._publish_caption(outcome)
         values["degraded"] = ",".join(outcome.flags)
         values |= {"dropped_windows": self._summary.counts["skipped"], "missing_images": window.missing}
         self._outputs["report"].publish(report(window, level, message, values))
+        if outcome.caption is not None:
+            self._publish_picture(window, message, latencies(outcome.trace))
+
+    def _reason(self, error: Exception) -> str:
+        """Why there is no caption; where memory ran out, the next window is to find it freed."""
+        self.get_logger().error("".join(traceback.format_exception(error)))
+        if not is_out_of_memory(error):
+            return str(error)
+        release(error)
+        return NO_MEMORY
 
     def _publish_caption(self, outcome: Outcome) -> tuple[bytes, str, dict[str, object]]:
         caption, stages = outcome.caption, latencies(outcome.trace)
@@ -320,7 +338,6 @@ class CaptionerNode(LifecycleNode):
         for stage in LATENCIES:
             if stage in stages:
                 self._outputs[f"latency/{stage}"].publish(Float64(data=stages[stage]))
-        self._publish_picture(outcome.window, message, stages)
         self._summary.add(stages)
         self._health.add(caption, stages, outcome.flags)
         self._summary.count(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,15 @@ from crossspec_ros.paths import share_dir
 
 EVENTS_TOPIC = "event_camera/events"
 IMAGE_TOPIC = "camera/image_raw"
+
+MODEL_ARGUMENTS = {
+    "target": "target",
+    "draft": "draft",
+    "dtype": "models.dtype",
+    "device": "models.device",
+    "draft_device": "models.draft_device",
+}
+"""Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +55,36 @@ def replay_graph(
     rate: float | None = None,
     mode: str | None = None,
     config: Path | None = None,
+    **placed: str | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
 
-    The synchronizer publishes images as small as the models want them, unless the configuration sets a size.
-    Raises InputError for a recording, models or a configuration that cannot work.
+    `placed` are those of `MODEL_ARGUMENTS`. The synchronizer publishes images as small as the models want
+    them, unless the configuration sets a size. Raises InputError for a recording, models or a configuration
+    that cannot work.
     """
     config = config or share_dir() / "config" / "replay.yaml"
     configured = read_config(config)
     recording = open_recording(path)
     recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
-    folder = models or Path(str(configured["captioner"].get("models", "")) or share_dir() / "models" / "tiny")
+    chosen = chosen_models(configured["captioner"], models, placed)
     lateness = check_values("synchronizer", configured["synchronizer"])["max_lateness_s"]
+    # The file's own values as well: its names are those of nodes without a namespace.
     overrides: dict[str, dict[str, Value]] = {
         "synchronizer": {
-            **image_sizes(folder),
+            **image_sizes({**configured["captioner"], **chosen}),
             **configured["synchronizer"],
             "event_type": recording.event_type.replace("/msg/", "/"),
             "image_transport": "raw" if raw else "compressed",
         },
-        "captioner": {**_given(question=question, mode=mode), "models": str(folder.resolve())},
-        "dsec_player": {**_given(rate=rate), "path": str(path.resolve()), "max_lateness_s": lateness},
+        "captioner": {**configured["captioner"], **_given(question=question, mode=mode), **chosen},
+        "dsec_player": {
+            **configured["dsec_player"],
+            **_given(rate=rate),
+            "path": str(path.resolve()),
+            "max_lateness_s": lateness,
+        },
     }
     for node, values in overrides.items():
         check_values(node, values)
@@ -79,25 +97,63 @@ def replay_graph(
     return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
 
 
-def image_sizes(models: Path) -> dict[str, Value]:
-    """The shortest edges in pixels that a pair of checkpoints looks at, read without loading them.
+def chosen_models(
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | None]
+) -> dict[str, Value]:
+    """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
+    folder = models or Path(str(configured.get("models", "")) or share_dir() / "models" / "tiny")
+    chosen = _given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
+    for name in ("target", "draft"):
+        value = str(chosen.get(name, configured.get(name, "")))
+        if value and Path(value).is_dir():
+            chosen[name] = str(Path(value).resolve())
+    return chosen | {"models": str(folder.resolve())}
 
-    Raises InputError when `models` is not the folder of a pair.
+
+def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
+    """The shortest edges in pixels that the models of these parameters look at, read without loading them.
+
+    Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
     """
-    if not models.is_dir():
+    folder = Path(str(captioner["models"]))
+    target, draft = (str(captioner.get(name, "")) for name in ("target", "draft"))
+    if not (target and draft) and not folder.is_dir():
         raise InputError(
-            f"there are no models in '{models}': give the folder of a target and a draft checkpoint with "
+            f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
             f"--models, or train the tiny pair with crossspec train tiny"
         )
+    return {
+        "frame_size": _frame_size(target or str(folder / "target")),
+        "event_image_size": _event_image_size(Path(draft) if draft else folder / "draft"),
+    }
+
+
+def _frame_size(target: str) -> int:
+    if size := _image_size(Path(target) / "config.json", "vision_config"):
+        return size
+    # What loads models knows every layout, and torch takes seconds to import.
+    from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
+
+    return target_config(target_folder(target)).vision_config.image_size
+
+
+def _event_image_size(draft: Path) -> int:
+    if size := _image_size(draft / "clip" / "config.json"):
+        return size
+    from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
+
+    return eventgpt_configs(draft)[1].image_size
+
+
+def _image_size(file: Path, *keys: str) -> int | None:
+    """What a config says, where it is there and says it."""
     try:
-        target = json.loads((models / "target" / "config.json").read_text())["vision_config"]
-        draft = json.loads((models / "draft" / "clip" / "config.json").read_text())
-        return {"frame_size": int(target["image_size"]), "event_image_size": int(draft["image_size"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"the models in '{models}' lack a readable target/config.json or draft/clip/config.json "
-            f"({error}): give a folder like models/tiny"
-        ) from None
+        config = json.loads(file.read_text())
+        for key in keys:
+            config = config[key]
+        return int(config["image_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _given(**arguments: Value | None) -> dict[str, Value]:

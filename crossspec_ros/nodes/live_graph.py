@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.config import read_config
-from crossspec_ros.nodes.graph import EVENTS_TOPIC, IMAGE_TOPIC, Process, image_sizes
+from crossspec_ros.nodes.graph import EVENTS_TOPIC, IMAGE_TOPIC, Process, chosen_models, image_sizes
 from crossspec_ros.nodes.params import Value, check_values, nearest
 from crossspec_ros.paths import share_dir
 
@@ -58,12 +58,14 @@ def live_graph(
     mode: str | None = None,
     config: Path | None = None,
     is_installed: Callable[[str], bool] = installed,
+    **placed: str | None,
 ) -> LiveGraph:
     """The nodes that caption a camera of `CAMERAS`; what is None comes from the configuration.
 
-    `source` and `frames` are dv_camera's, `events` and `image` the topics that the synchronizer listens to
-    where it is not this graph that decides. Raises InputError for a camera, topic, models or configuration
-    that cannot work, and where a driver is missing, with the line that installs it.
+    `placed` are those of `graph.MODEL_ARGUMENTS`. `source` and `frames` are dv_camera's, `events` and `image`
+    the topics that the synchronizer listens to where it is not this graph that decides. Raises InputError for
+    a camera, topic, models or configuration that cannot work, and where a driver is missing, with the line
+    that installs it.
     """
     if camera not in CAMERAS:
         raise InputError(f"camera is '{camera}', which is none: {nearest(camera, CAMERAS)}")
@@ -77,10 +79,14 @@ def live_graph(
     if camera == "dv_network" and dv_camera["source"] == "camera":
         raise InputError("camera:=dv_network needs a source: give one like source:=tcp://127.0.0.1:7777")
     driver = _driver(camera, is_installed)
-    folder = models or Path(str(configured["captioner"].get("models", "")) or share_dir() / "models" / "tiny")
+    chosen = chosen_models(configured["captioner"], models, placed)
+    # The file's own values as well: its names are those of nodes without a namespace.
     overrides: dict[str, dict[str, Value]] = {
-        "synchronizer": {**image_sizes(folder), **configured["synchronizer"]},
-        "captioner": {**_given(question=question, mode=mode), "models": str(folder.resolve())},
+        "synchronizer": {
+            **image_sizes({**configured["captioner"], **chosen}),
+            **configured["synchronizer"],
+        },
+        "captioner": {**configured["captioner"], **_given(question=question, mode=mode), **chosen},
     }
     for node, values in overrides.items():
         check_values(node, values)

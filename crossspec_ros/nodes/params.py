@@ -7,12 +7,14 @@ it starts a process.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.vlm.placement import DEVICE, DEVICES, DTYPES
 
 if TYPE_CHECKING:
     from rcl_interfaces.msg import ParameterDescriptor
@@ -26,8 +28,8 @@ Value = bool | int | float | str
 class Param:
     """One parameter; its type is the default's. `low` and `high` bound numbers, `choices` lists strings.
 
-    `several` choices may be named with commas between, or none. `live` ones may be changed while the node
-    runs.
+    `several` choices may be named with commas between, or none. Text must match `pattern`, which
+    `choices` then put into words. `live` ones may be changed while the node runs.
     """
 
     name: str
@@ -37,7 +39,13 @@ class Param:
     high: float | None = None
     choices: tuple[str, ...] = ()
     several: bool = False
+    pattern: str = ""
     live: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """The name of its value in Python, where no name has a dot."""
+        return self.name.replace(".", "_")
 
     def check(self, value: object) -> Value:
         """The value in the parameter's type; raises InputError for another type or out of range."""
@@ -50,7 +58,11 @@ class Param:
             )
         assert isinstance(value, (bool, int, float, str))
         named = read_names(value) if self.several else (value,)
-        if self.choices and not set(named) <= set(self.choices):
+        if self.pattern:
+            fits = re.fullmatch(self.pattern, str(value)) is not None
+        else:
+            fits = not self.choices or set(named) <= set(self.choices)
+        if not fits:
             raise InputError(f"parameter {self.name} is {value!r}, but it must be {self._choose}")
         if self.low is not None and self.high is not None and not self.low <= float(value) <= self.high:
             raise InputError(
@@ -127,6 +139,23 @@ PARAMS: dict[str, tuple[Param, ...]] = {
     ),
     "captioner": (
         Param("models", "", "folder with the target and draft checkpoints, empty for the tiny pair"),
+        Param("target", "", "folder or hub id of the target alone, empty for that in models"),
+        Param("draft", "", "folder of the draft alone, empty for that in models"),
+        Param("models.dtype", DTYPES[0], "numbers that both models are loaded in", choices=DTYPES),
+        Param(
+            "models.device",
+            "auto",
+            "where the models run; auto is the first GPU, or the CPU where there is none",
+            choices=("auto", *DEVICES),
+            pattern=rf"auto|{DEVICE}",
+        ),
+        Param(
+            "models.draft_device",
+            "",
+            "where the draft runs, empty for where the target does",
+            choices=DEVICES,
+            pattern=rf"({DEVICE})?",
+        ),
         Param(
             "question",
             "What are the key elements in this scene?",
@@ -235,9 +264,9 @@ def declare(
 ) -> SimpleNamespace:
     """Declare the parameters of a node that was made with `automatically_declare_parameters_from_overrides`.
 
-    Returns their values as attributes. All but the live ones are read-only from then on; when live ones are
-    set, the attributes follow and `on_change` is told. Raises InputError for an override that is of the wrong
-    type, out of range or unknown.
+    Returns their values as attributes, that of `models.dtype` as `models_dtype`. All but the live ones are
+    read-only from then on; when live ones are set, the attributes follow and `on_change` is told. Raises
+    InputError for an override that is of the wrong type, out of range or unknown.
     """
     from rcl_interfaces.msg import SetParametersResult
 
@@ -253,7 +282,7 @@ def declare(
         if param.name in own:
             node.undeclare_parameter(param.name)
         node.declare_parameter(param.name, values[param.name], param.descriptor(), ignore_override=True)
-    params = SimpleNamespace(**values)
+    params = SimpleNamespace(**{param.attribute: values[param.name] for param in PARAMS[kind]})
     live = {param.name: param for param in PARAMS[kind] if param.live}
 
     def set_live(parameters: Sequence[Parameter]) -> SetParametersResult:
@@ -261,7 +290,7 @@ def declare(
             news = {p.name: live[p.name].check(p.value) for p in parameters if p.name in live}
         except InputError as error:
             return SetParametersResult(successful=False, reason=f"{kind}: {error}")
-        vars(params).update(news)
+        vars(params).update({live[name].attribute: value for name, value in news.items()})
         if news:
             on_change(params)
         return SetParametersResult(successful=True)

@@ -42,7 +42,8 @@ class Caption:
     """What was said about a window.
 
     `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
-    where there was nothing to see. `token_ids` include the end-of-sequence token, unless the caption was cut.
+    where there was nothing to see. `token_ids` include the end-of-sequence token, unless the caption was cut;
+    those of an event draft are of its own vocabulary.
     `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
     target, which took `accepted` of them; a token that two proposed counts for both.
     """

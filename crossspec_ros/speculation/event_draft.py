@@ -51,14 +51,11 @@ class EventDraft:
     @property
     def ended(self) -> bool:
         """Whether it has come to the end of sequence or the length limit."""
-        return self._tokens[-1:] == [self._pair.eos_id] or len(self._tokens) >= self._limit
+        return self._tokens[-1:] == [self._pair.draft_eos_id] or len(self._tokens) >= self._limit
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The tokens so far and their probabilities, up to the first that the target's vocabulary lacks."""
-        tokens = self.tokens
-        shared = (i for i, token in enumerate(tokens) if token >= self._pair.shared_ids)
-        end = next(shared, len(tokens))
-        return tuple(tokens[:end]), tuple(self._probs[:end])
+        """What it has said so far in the target's tokens, and their probabilities."""
+        return self._pair.translation(self.tokens, self._probs)
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:

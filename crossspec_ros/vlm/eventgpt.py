@@ -1,7 +1,7 @@
 """EventGPT (Liu et al., CVPR 2025): a CLIP tower looks at event images, a LLaMA speaks.
 
 The module's parameter names are those of the released checkpoint (XduSyL/EventGPT), except that the CLIP
-tower's `vision_model.` level is gone from transformers 5; `load_eventgpt_state` bridges that.
+tower's `vision_model.` level is gone from transformers 5; `module_name` bridges that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaFo
 EVENT_TOKEN_ID = -200
 """Stands in `input_ids` where the event tokens go."""
 
-_TOWER = "model.visual_tower.visual_tower."
+TOWER = "model.visual_tower.visual_tower."
+"""What the names of the vision tower's tensors begin with."""
 
 
 class _Tower(nn.Module):
@@ -61,17 +62,14 @@ class EventGPT(LlamaForCausalLM):
         return torch.cat([embed(input_ids[:at]), event_tokens, embed(input_ids[at + 1 :])])[None]
 
 
-def load_eventgpt_state(model: EventGPT, state: dict[str, Tensor]) -> None:
-    """Fill the model from a released state dict; raises RuntimeError that names missing or misshapen
-    tensors."""
-    model.load_state_dict(
-        {key.replace(_TOWER + "vision_model.", _TOWER): value for key, value in state.items()}
-    )
+def module_name(released: str) -> str:
+    """The name in `EventGPT` of a tensor of the released checkpoint."""
+    return released.replace(TOWER + "vision_model.", TOWER)
 
 
 def released_state(model: EventGPT) -> dict[str, Tensor]:
     """The model's tensors under the names of the released checkpoint."""
     return {
-        key.replace(_TOWER, _TOWER + "vision_model."): value.contiguous()
+        key.replace(TOWER, TOWER + "vision_model."): value.contiguous()
         for key, value in model.state_dict().items()
     }

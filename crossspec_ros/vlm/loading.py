@@ -1,22 +1,21 @@
-"""Loads the draft and the target from a folder with `target/` (a Hugging Face checkpoint) and `draft/`
-(EventGPT's layout)."""
+"""The target and the draft, loaded together: from a folder with `target/` and `draft/`, or each by name."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaForConditionalGeneration
-from transformers.utils import logging
+from transformers import VideoLlavaForConditionalGeneration
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.vlm.eventgpt import EventGPT, load_eventgpt_state
+from crossspec_ros.vlm.checkpoint import read_json
+from crossspec_ros.vlm.eventgpt import EventGPT
+from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_tokenizer, load_eventgpt
+from crossspec_ros.vlm.placement import Placement
+from crossspec_ros.vlm.target_checkpoint import load_target, target_folder, target_tokenizer
+from crossspec_ros.vlm.translation import Translation
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,8 @@ class ModelPair:
     """Both models, ready for inference.
 
     `frame_size` and `event_image_size` are the shortest edges in pixels that the models look at, `frames` and
-    `event_images` how many a window has; token ids below `shared_ids` mean the same to both models.
+    `event_images` how many a window has; token ids below `shared_ids` mean the same to both models. Each has
+    its own id for the end of a sequence; `translation` turns what the draft says into the target's tokens.
     """
 
     target: VideoLlavaForConditionalGeneration
@@ -33,6 +33,8 @@ class ModelPair:
     draft_tokenizer: Tokenizer
     shared_ids: int
     eos_id: int
+    draft_eos_id: int
+    translation: Translation
     frames: int
     event_images: int = 5
 
@@ -45,87 +47,55 @@ class ModelPair:
         return self.draft.vision_config.image_size
 
 
-def load_pair(path: Path | str, threads: int = 1) -> ModelPair:
-    """Load both models in float32 on the CPU with `threads` threads inside an operation.
+def load_pair(
+    models: Path | str,
+    threads: int = 1,
+    placement: Placement = Placement(),  # noqa: B008
+    target: str = "",
+    draft: str = "",
+) -> ModelPair:
+    """Load both models as they are placed, with `threads` threads inside an operation on the CPU.
+
+    Args:
+        models: folder with `target/` and `draft/`.
+        target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, a folder.
 
     Raises:
-        InputError: the folder, a file in it, or a tensor is missing or damaged.
+        InputError: a folder, a file in it, or a tensor is missing or damaged; it names the file.
     """
-    path = Path(path)
-    for needed in ("target", "draft"):
-        for file in ("config.json", "model.safetensors", "tokenizer.json"):
-            if not (path / needed / file).is_file():
-                raise InputError(
-                    f"the models folder '{path}' lacks '{needed}/{file}': "
-                    "name a folder that holds both models, as models/tiny does"
-                )
     torch.set_num_threads(threads)
-    with _named(path / "target"):
-        target = _load_target(path / "target")
-        target_tokenizer = Tokenizer.from_file(str(path / "target" / "tokenizer.json"))
-    with _named(path / "draft"):
-        draft = _load_draft(path / "draft")
-        draft_tokenizer = Tokenizer.from_file(str(path / "draft" / "tokenizer.json"))
-    vision = target.config.vision_config
+    paths = (
+        target_folder(target) if target else Path(models) / "target",
+        Path(draft or Path(models) / "draft"),
+    )
+    # Before the weights, which take their time.
+    tokenizers = target_tokenizer(paths[0]), eventgpt_tokenizer(paths[1])
+    loaded = load_target(paths[0], placement), load_eventgpt(paths[1], placement)
+    vision = loaded[0].config.vision_config
+    eos_id = _eos_id(paths[0], loaded[0].config.text_config.eos_token_id)
+    draft_eos_id = _eos_id(paths[1], loaded[1].config.eos_token_id)
     return ModelPair(
-        target,
-        draft,
-        target_tokenizer,
-        draft_tokenizer,
-        shared_ids=_shared(target_tokenizer, draft_tokenizer),
-        eos_id=target.config.text_config.eos_token_id,
-        frames=target.config.video_seq_length // ((vision.image_size // vision.patch_size) ** 2 + 1),
+        *loaded,
+        *tokenizers,
+        shared_ids=_shared(*tokenizers),
+        eos_id=eos_id,
+        draft_eos_id=draft_eos_id,
+        translation=Translation(tokenizers[1], tokenizers[0], draft_eos_id, eos_id),
+        frames=loaded[0].config.video_seq_length // ((vision.image_size // vision.patch_size) ** 2 + 1),
     )
 
 
-def _load_target(path: Path) -> VideoLlavaForConditionalGeneration:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        model, info = VideoLlavaForConditionalGeneration.from_pretrained(
-            path, dtype=torch.float32, local_files_only=True, output_loading_info=True
-        )
-    finally:
-        logging.set_verbosity(verbosity)
-    # The image tower serves still images only: a video checkpoint may leave it out.
-    missing = [key for key in info["missing_keys"] if ".image_tower." not in f".{key}"]
-    if missing or info["mismatched_keys"]:
-        raise ValueError(
-            f"tensors are missing or misshapen, first {(missing or sorted(info['mismatched_keys']))[0]}"
-        )
-    model.model.image_tower = None
-    return model.eval().requires_grad_(False)
-
-
-def _load_draft(path: Path) -> EventGPT:
-    vision = CLIPVisionConfig(**json.loads((path / "clip" / "config.json").read_text()))
-    values = json.loads((path / "config.json").read_text())
-    model = EventGPT(LlamaConfig(**{k: v for k, v in values.items() if k in _LLAMA_KEYS}), vision)
-    load_eventgpt_state(model, load_file(path / "model.safetensors"))
-    return model.float().eval().requires_grad_(False)
-
-
-_LLAMA_KEYS = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
-    "rope_parameters", "rope_theta", "hidden_act", "tie_word_embeddings", "bos_token_id",
-    "eos_token_id", "pad_token_id",
-)  # fmt: skip
+def _eos_id(folder: Path, by_config: int | list[int] | None) -> int:
+    file = folder / "generation_config.json"
+    said = read_json(file).get("eos_token_id") if file.is_file() else None
+    said = by_config if said is None else said
+    # Some end a sequence in several ways; the first is that of the text itself.
+    first = said[0] if isinstance(said, list) and said else said
+    if not isinstance(first, int):
+        raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
+    return first
 
 
 def _shared(a: Tokenizer, b: Tokenizer) -> int:
     size = min(a.get_vocab_size(), b.get_vocab_size())
     return next((i for i in range(size) if a.id_to_token(i) != b.id_to_token(i)), size)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    try:
-        yield
-    # Whatever the libraries raise: tokenizers knows only the bare Exception.
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"the checkpoint '{path}' cannot be loaded ({reason}): copy it again or train it anew"
-        ) from error

@@ -269,6 +269,17 @@ def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
 
 
+def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics(stage):
+    observer, _, decoder, node = stage
+    task = node.executor.create_task(node.trigger_shutdown)
+    observer.wait(task.done)
+    assert task.result() == TransitionCallbackReturn.SUCCESS and decoder.closed
+    gone = ("/captioner/report", "/captioner/caption")
+    observer.wait(lambda: not any(map(observer.node.count_publishers, gone)))
+    observer.wait(lambda: not observer.node.count_subscribers("/captioner/question"))
+    assert not observer.node.count_subscribers("/frame")
+
+
 def refuse(error):
     def load(params):
         raise error
@@ -296,6 +307,20 @@ def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkey
         run(lambda: CaptionerNode(load=lambda params: FakeDecoder()), [])
     assert end.value.code == 1
     assert capfd.readouterr().err.endswith("cannot start to caption: RuntimeError: broken\n")
+
+
+def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
+    observer, _, _, node = stage
+    for transition, result in (
+        (node.trigger_deactivate, SUCCESS),
+        (node.trigger_cleanup, SUCCESS),
+        (node.trigger_configure, FAILURE),
+    ):
+        node._load = refuse(InputError("the models are gone"))
+        task = node.executor.create_task(transition)
+        observer.wait(task.done)
+        assert task.result() == result
+    assert "the models are gone" in capfd.readouterr().err
 
 
 def test_configuring_again_after_a_failure_subscribes_once():

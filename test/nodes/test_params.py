@@ -14,6 +14,13 @@ def test_defaults_are_values_that_the_parameters_take():
         assert check_values(node, {param.name: param.default for param in params}) == check_values(node, {})
 
 
+def test_devices_are_named_as_torch_names_them():
+    for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:12"):
+        assert check_values("captioner", {"models.device": device})["models.device"] == device
+    for device in ("", "cpu", "cuda:1"):
+        assert check_values("captioner", {"models.draft_device": device})["models.draft_device"] == device
+
+
 def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
     assert check_values("dsec_player", {"rate": 2})["rate"] == 2.0
     with pytest.raises(InputError, match="rate is True, but it must be a float"):
@@ -36,6 +43,22 @@ def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
             {"proposers": "memory, luck"},
             "proposers is 'memory, luck', but it must be any of memory, event_draft",
         ),
+        (
+            "captioner",
+            {"models.dtype": "fp8"},
+            "models.dtype is 'fp8', but it must be one of float32, bf16, int8, nf4",
+        ),
+        (
+            "captioner",
+            {"models.device": "cuda:x"},
+            "models.device is 'cuda:x', but it must be one of auto, cpu, cuda, cuda:N",
+        ),
+        (
+            "captioner",
+            {"models.draft_device": "auto"},
+            "models.draft_device is 'auto', but it must be one of cpu, cuda, cuda:N",
+        ),
+        ("captioner", {"models.type": "nf4"}, "no parameter models.type: did you mean models.dtype?"),
         ("synchronizer", {"zzz": 1}, "it must be one of event_type, image_transport"),
     ],
 )

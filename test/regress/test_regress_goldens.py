@@ -145,7 +145,7 @@ def test_frames_that_have_become_dark_are_named(setup, golden, monkeypatch):
     monkeypatch.setattr(code_replay, "camera_array", lambda message: 0 * messages.camera_array(message))
     lines = told(golden, captured(setup))
     assert lines[0] == "window 0-1 s: source: expected target, is event_draft"
-    assert lines[1].startswith("window 0-1 s: degraded: expected nothing, is ") and "'rgb_dark'" in lines[1]
+    assert lines[1].startswith("window 0-1 s: degraded: expected nothing, is ") and "rgb_dark" in lines[1]
 
 
 def test_goldens_of_something_else_are_refused(folder, setup, golden):

@@ -1,0 +1,129 @@
+"""Loading the models in what memory there is: where they do not fit, the next smaller choice is taken."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TypeVar
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
+from crossspec_ros.vlm.placement import Placement, available, ladder, smaller
+
+if TYPE_CHECKING:
+    from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+
+_LOG = logging.getLogger(__name__)
+
+Loaded = TypeVar("Loaded")
+
+NO_MEMORY = (
+    "memory ran out: choose a smaller models.dtype, give the draft another device by models.draft_device, or "
+    "end what else uses this one"
+)
+
+_COMPLAINTS = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
+    r"|can't allocate memory|not enough memory|dispatched on the CPU or the disk"
+)
+"""Of torch, CUDA's libraries, bitsandbytes and accelerate, where the error's class does not tell."""
+
+
+def asked_placement(params: SimpleNamespace) -> Placement:
+    """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
+    return available(params.models_dtype, params.models_device, params.models_draft_device)
+
+
+def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHiddenDecoder:
+    """Load and warm up the decoder of the captioner's parameters in this placement.
+
+    Raises InputError for missing or broken checkpoints and for bad sampling.
+    """
+    from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
+    from crossspec_ros.speculation.sampling import Sampling
+    from crossspec_ros.vlm.loading import load_pair
+
+    sampling = None
+    if params.temperature:
+        sampling = Sampling(params.temperature, params.top_p, params.seed)
+    models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
+    if smaller(placement):
+        _check_cpu_memory(placement, models, params.target, params.draft)
+    pair = load_pair(models, params.threads, placement, params.target, params.draft)
+    if params.mode == "autoregressive":
+        return autoregressive_decoder(pair, params.max_new_tokens, sampling)
+    memory = Path(params.memory) if params.memory else None
+    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
+
+
+def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: str) -> None:
+    """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the node."""
+    from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
+    from crossspec_ros.vlm.footprint import estimate, memory
+    from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
+
+    config = target_config(target_folder(target) if target else models / "target")
+    draft_config, vision = eventgpt_configs(Path(draft) if draft else models / "draft")
+    needed = estimate(placement, config, draft_config, vision).by_device().get("cpu", 0)
+    free, _ = memory("cpu")
+    if needed > free:
+        raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
+
+
+def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:
+    """What `load` makes of the first choice from `asked` downwards that it does not run out of memory with.
+
+    Raises InputError with the last complaint when even the smallest does not fit, and whatever else `load`
+    raises.
+    """
+    reason = ""
+    for placement in ladder(asked):
+        try:
+            return load(placement)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            release(error)
+            reason = str(error).strip().split("\n")[0]
+        _LOG.warning("the models do not fit into memory as %s: %s", placement, reason)
+    raise InputError(
+        f"the models do not fit into this machine's memory, not even as {placement} ({reason}): end what "
+        f"else uses its memory, or name smaller models"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this, or what it was raised from, says that no memory was left."""
+    return any(
+        # By name, because a captioner without models need not wait for torch.
+        {"OutOfMemoryError", "MemoryError"} & {kind.__name__ for kind in type(link).__mro__}
+        or _COMPLAINTS.search(str(link))
+        for link in _chain(error)
+    )
+
+
+def release(error: BaseException) -> None:
+    """Give back the memory that the frames hold which an error came through."""
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
+    free_memory()
+
+
+def free_memory() -> None:
+    """Collect what nobody holds any more, and give back what torch keeps for later."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

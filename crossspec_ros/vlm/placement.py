@@ -1,0 +1,149 @@
+"""Where the models run and in which numbers: what may be asked for, and what takes less memory.
+
+Nothing here needs torch until a placement is used, so that the CLI can refuse one before it starts a process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from crossspec_ros.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import BitsAndBytesConfig, PreTrainedModel
+
+DTYPES = ("float32", "bf16", "int8", "nf4")
+"""From the largest to the smallest."""
+DEVICES = ("cpu", "cuda", "cuda:N")
+DEVICE = r"cpu|cuda(:\d+)?"
+"""What fits one of `DEVICES`."""
+
+UNQUANTIZED = (
+    "lm_head",
+    "model.video_tower",
+    "model.image_tower",
+    "model.multi_modal_projector",
+    "model.visual_tower",
+    "model.visual_projector",
+    "model.feature_adaptor",
+)
+"""Modules of both models that stay in bfloat16: beside the language model they are small."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Numbers of both models and the devices they run on, as torch names them; the draft's empty: as the
+    target's."""
+
+    dtype: str = "float32"
+    device: str = "cpu"
+    draft_device: str = ""
+
+    def __str__(self) -> str:
+        apart = self.draft_on != self.device
+        return f"{self.dtype} on {self.device}" + (f", draft on {self.draft_on}" if apart else "")
+
+    @property
+    def draft_on(self) -> str:
+        """The device of the draft."""
+        return self.draft_device or self.device
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Of all that is not quantised."""
+        import torch
+
+        return torch.float32 if self.dtype == "float32" else torch.bfloat16
+
+    def quantizes(self, name: str) -> bool:
+        """Whether the weight of the linear layer of this name is quantised."""
+        if self.dtype not in ("int8", "nf4"):
+            return False
+        return not any(name == kept or name.startswith(f"{kept}.") for kept in UNQUANTIZED)
+
+    def quantization(self) -> BitsAndBytesConfig | None:
+        """How `from_pretrained` is to quantise; None where it is not to."""
+        from transformers import BitsAndBytesConfig
+
+        skipped = list(UNQUANTIZED)
+        if self.dtype == "int8":
+            # Else it tells of each product that its inputs are cast to float16.
+            logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+            return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
+        if self.dtype == "nf4":
+            return BitsAndBytesConfig(
+                load_in_4bit=True,
+                llm_int8_skip_modules=skipped,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_compute_dtype=self.torch_dtype,
+            )
+        return None
+
+
+def smaller(placement: Placement) -> Placement | None:
+    """The next choice that takes less memory where it is scarce; None where there is none.
+
+    First the smaller dtypes, then the draft on the CPU, then both there.
+    """
+    if placement.dtype != DTYPES[-1]:
+        return replace(placement, dtype=DTYPES[DTYPES.index(placement.dtype) + 1])
+    if placement.draft_on != "cpu":
+        return replace(placement, draft_device="cpu")
+    return Placement("bf16", "cpu") if placement.device != "cpu" else None
+
+
+def ladder(asked: Placement) -> Iterator[Placement]:
+    """`asked`, and every smaller choice in turn."""
+    choice: Placement | None = asked
+    while choice:
+        yield choice
+        choice = smaller(choice)
+
+
+def available(dtype: str, device: str = "auto", draft_device: str = "") -> Placement:
+    """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none.
+
+    Both devices must match `DEVICE`, but for that "auto" and for an empty `draft_device`. Raises InputError
+    for a device that is not there, and for a quantisation without its library.
+    """
+    if dtype in ("int8", "nf4") and not importlib.util.find_spec("bitsandbytes"):
+        raise InputError(
+            f"models.dtype is {dtype}, but bitsandbytes is missing: pip install bitsandbytes, or take bf16"
+        )
+    target = _device("models.device", device)
+    draft = _device("models.draft_device", draft_device) if draft_device else target
+    return Placement(dtype, target, draft if draft != target else "")
+
+
+def placement_of(target: PreTrainedModel, draft: PreTrainedModel) -> Placement:
+    """How two loaded models are placed, whatever was asked for."""
+    kinds = {type(parameter).__name__ for parameter in target.parameters()}
+    head = next(target.get_output_embeddings().parameters())
+    plain = "float32" if head.itemsize == 4 else "bf16"
+    dtype = "nf4" if "Params4bit" in kinds else "int8" if "Int8Params" in kinds else plain
+    device, draft_device = str(head.device), str(next(draft.parameters()).device)
+    return Placement(dtype, device, draft_device if draft_device != device else "")
+
+
+def _device(name: str, device: str) -> str:
+    import torch
+
+    number = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "cpu" or (device == "auto" and not number):
+        return "cpu"
+    if not number:
+        raise InputError(
+            f"{name} is {device}, but torch finds no CUDA device: set it to auto or cpu, or check with "
+            f"nvidia-smi that the driver works, and that torch is a CUDA build"
+        )
+    index = int(device.partition(":")[2] or 0)
+    if index >= number:
+        raise InputError(
+            f"{name} is {device}, but the last CUDA device is cuda:{number - 1}: set it to one that is there"
+        )
+    return f"cuda:{index}"

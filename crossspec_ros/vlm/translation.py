@@ -1,0 +1,142 @@
+"""A draft in the target's vocabulary: as it is where the two share one, through its text where they do not.
+
+From TLI (Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
+Heterogeneous Vocabularies") comes that only tokens that both know are proposed as they are; from its SLEM,
+and from transformers' universal assisted generation, that text carries everything else and that the target
+verifies its own tokens, so that a wrong guess costs time only. The latter re-tokenises a stretch of text
+every round and searches for where it fits; here words are translated one by one, which needs no search.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+
+from tokenizers import Tokenizer
+
+_CONTEXT = "ASSISTANT:"
+"""How both prompts end: what a tokenizer adds to a text's beginning, or drops there, is before it."""
+
+_BROKEN = "\ufffd"
+"""What bytes that are not a whole character decode to."""
+
+_KNOWN = 4096
+
+
+class Translation:
+    """Draft tokens to target tokens; both tokenizers are compared once, here.
+
+    Where all tokens but the added ones have the same ids, those pass unchanged. The pre-tokenisers need not
+    be written alike: those of LLaMA's vocabulary differ by the version that converted it.
+
+    Otherwise a word is translated once the draft's next token begins another or the draft has ended, for a
+    word that grows may be segmented anew. What the draft tokens of a word became is remembered, for the 4096
+    latest. Of a target that has tokens across words the guess is wrong where it would say one.
+
+    Added tokens end the translation, as does text that is not valid UTF-8 or that the target's tokenizer
+    would not give back letter for letter. Nothing but tokens of the target's model and its end of sequence
+    comes out. Meant for one thread at a time.
+    """
+
+    def __init__(
+        self, draft_tokenizer: Tokenizer, target_tokenizer: Tokenizer, draft_eos_id: int, target_eos_id: int
+    ) -> None:
+        self._draft, self._target = _Vocabulary(draft_tokenizer), _Vocabulary(target_tokenizer)
+        self._draft_eos_id, self._target_eos_id = draft_eos_id, target_eos_id
+        self.unchanged = self._draft.ids == self._target.ids
+        """Whether ids pass as they are."""
+        if self.unchanged:
+            return
+        texts = {i: self._draft.text([i]) for i in self._draft.ids.values()}
+        self._begin_word = {i for i, text in texts.items() if text[:1] == " "}
+        # The last byte of a wide space would look like a letter.
+        self._end_word = {
+            i for i, text in texts.items() if text and not text[-1].isspace() and text[-1] != _BROKEN
+        }
+        self._known = lru_cache(_KNOWN)(self._translate)
+
+    def __call__(
+        self, tokens: Sequence[int], probs: Sequence[float]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """What is certain of a draft: target tokens and their probabilities.
+
+        A target token's probability is the product over the draft tokens that begin within it, 1 where none
+        does, so that the path up to the end of any word is as probable in both vocabularies; where a letter
+        is several target tokens, within the last of them. A draft that has grown gives what it gave before,
+        and more. `probs` may be longer than `tokens`.
+        """
+        end = next((i for i, token in enumerate(tokens) if token not in self._draft), len(tokens))
+        ended = end < len(tokens) and tokens[end] == self._draft_eos_id
+        said, likely, begin = list(tokens[:end]), list(probs[:end]), end
+        if not self.unchanged:
+            said, likely, begin = [], [], 0
+            for run in self._runs(tokens[:end], ended):
+                words = self._known(run)
+                if not words:
+                    break
+                before = 0
+                for token, begun in words:
+                    said.append(token)
+                    likely.append(math.prod(probs[begin + before : begin + begun]))
+                    before = begun
+                begin += len(run)
+        if ended and begin == end:
+            said.append(self._target_eos_id)
+            likely.append(probs[end])
+        return tuple(said), tuple(likely)
+
+    def _runs(self, tokens: Sequence[int], ended: bool) -> Iterator[tuple[int, ...]]:
+        """Tokens of whole words; what may still grow is left out."""
+        begin = 0
+        for i in range(1, len(tokens)):
+            if tokens[i] in self._begin_word and tokens[i - 1] in self._end_word:
+                yield tuple(tokens[begin:i])
+                begin = i
+        if ended and begin < len(tokens):
+            yield tuple(tokens[begin:])
+
+    def _translate(self, run: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """Target tokens of whole words, each with how many of the run begin before its end; none where the
+        target cannot write them."""
+        text = self._draft.text(run)
+        tokens = self._target.tokens(text)
+        if _BROKEN in text or self._target.text(tokens) != text or any(i not in self._target for i in tokens):
+            return ()
+        begins = self._draft.letters(run)[:-1]
+        return tuple(
+            (token, sum(begin < end for begin in begins))
+            for token, end in zip(tokens, self._target.letters(tokens)[1:], strict=True)
+        )
+
+
+class _Vocabulary:
+    """A tokenizer without its added tokens, so that no text can become one, after the prompt's last word."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        added = tokenizer.get_added_tokens_decoder()
+        self.ids = {t: i for t, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in added}
+        self._ids = frozenset(self.ids.values())
+        layout = json.loads(tokenizer.to_str())
+        layout |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+        self._tokenizer = Tokenizer.from_str(json.dumps(layout))
+        self._context = self._tokenizer.encode(_CONTEXT).ids
+        self._context_length = len(self._tokenizer.decode(self._context))
+
+    def __contains__(self, token: int) -> bool:
+        return token in self._ids
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode([*self._context, *tokens])[self._context_length :]
+
+    def letters(self, tokens: Sequence[int]) -> list[int]:
+        """How many whole letters the first 0, 1, ... tokens have."""
+        texts = (self.text(tokens[:i]) for i in range(len(tokens) + 1))
+        # With byte fallback a letter that has begun breaks the single bytes before it, too.
+        return list(accumulate((len(text.rstrip(_BROKEN)) for text in texts), max))
+
+    def tokens(self, text: str) -> list[int]:
+        """Other text where its beginning became one token with what is before it."""
+        return self._tokenizer.encode(_CONTEXT + text).ids[len(self._context) :]

@@ -1,0 +1,104 @@
+"""The doctor's figures hang together, on this machine and on one with GPUs that is made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossspec_ros.bench import doctor
+from crossspec_ros.cli import main
+from crossspec_ros.paths import share_dir
+from crossspec_ros.vlm.placement import Placement
+
+TINY = share_dir() / "models" / "tiny"
+
+
+def test_what_is_measured_is_what_was_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [Placement("float32"), Placement("nf4")]
+    monkeypatch.setattr(doctor, "placements", lambda: chosen)
+    out = tmp_path / "doctor.json"
+    assert main(["doctor", "--models", str(TINY), "--measure", "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    told = capsys.readouterr().out
+    assert report["machine"]["cpu_cores"] >= 1 and report["machine"]["versions"]["torch"] in told
+    assert report["recommendation"] == "models.dtype:=float32 models.device:=cpu"
+    assert f"recommended: {report['recommendation']}" in told
+    for choice, placement in zip(report["choices"], chosen, strict=True):
+        assert Placement(**choice["placement"]) == placement and str(placement) in told
+        parts = [sum(choice["estimated"][model].values()) for model in ("target", "draft")]
+        assert choice["needed"] == {"cpu": sum(parts)} and choice["verdict"] == "fits"
+        found = choice["measured"]
+        for model in ("target", "draft"):
+            weights = choice["estimated"][model]["weights"]
+            assert found["weights"][model] == pytest.approx(weights, rel=0.005)
+        assert found["loading_s"] > 0 and list(found["verify_ms"]) == ["1", "32"]
+        assert min(found["verify_ms"].values()) > 0
+    whole, quantised = (choice["measured"]["weights"]["target"] for choice in report["choices"])
+    assert quantised < whole / 2
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
+    """Makes believe that there are so many GPUs, each with so many GB free and in all; RAM is plenty."""
+
+    def make(number: int, free: float, total: float) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+        sizes = {"cpu": (10**12, 10**12)}
+        monkeypatch.setattr(
+            doctor, "memory", lambda device: sizes.get(device, (int(free * 1e9), int(total * 1e9)))
+        )
+
+    return make
+
+
+def verdicts() -> dict[str, str]:
+    footprints = doctor.estimates(doctor.placements(), *doctor.read_configs("", ""))
+    return {str(footprint.placement): doctor.verdict(footprint) for footprint in footprints}
+
+
+def recommended() -> str:
+    footprints = doctor.estimates(doctor.placements(), *doctor.read_configs("", ""))
+    return doctor.recommendation([doctor.judged(footprint) for footprint in footprints])
+
+
+def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, float], None]) -> None:
+    gpu(1, 79, 80)
+    assert set(verdicts().values()) == {"fits"}
+    assert recommended() == "models.dtype:=bf16 models.device:=cuda:0"
+    gpu(1, 23.5, 24)
+    found = verdicts()
+    assert found["float32 on cuda:0"] == "does not fit" and found["nf4 on cuda:0"] == "fits"
+    assert found["bf16 on cuda:0"] == "fits only without the draft"
+    gpu(1, 10, 80)
+    assert verdicts()["bf16 on cuda:0"] == "fits only without other programs"
+    gpu(2, 23.5, 24)
+    assert recommended() == "models.dtype:=bf16 models.device:=cuda:0 models.draft_device:=cuda:1"
+    gpu(1, 3, 4)
+    assert recommended() == "models.dtype:=bf16 models.device:=cpu"
+
+
+def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", str(tmp_path / "none.xml"))
+    monkeypatch.setattr(doctor, "_version", lambda name: "missing")
+    monkeypatch.setattr(doctor, "SEGMENT_BYTES", 1 << 60)
+    monkeypatch.setattr(doctor.sys, "executable", "/bin/false")
+    found = "\n".join(doctor.findings())
+    for words in (
+        "none.xml' is missing",
+        "MB free, so images",
+        "rclpy cannot be imported",
+        "bitsandbytes is",
+    ):
+        assert words in found
+
+
+def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--measure", "--draft", str(TINY / "draft")]) == 2
+    assert "--measure needs weights: name them with --models" in capsys.readouterr().err
