@@ -25,7 +25,7 @@ from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify import agreement, greedy_path
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.vlm.prompts import target_prompt
+from crossspec_ros.vlm.prompts import target_prompt_ids
 from crossspec_ros.windows.window import Window
 
 Baseline = Callable[[Window, str, Trace], tuple[int, ...]]
@@ -59,8 +59,7 @@ class TransformersGenerate:
         for i, frame in enumerate(window.frames):
             with trace.span(f"frame_encode[{i}]"):
                 encoded.append(features.encode(frame))
-        before, after = target_prompt(question)
-        encode = pair.target_tokenizer.encode
+        before, after = target_prompt_ids(pair.target_tokenizer, question)
         video = torch.cat(encoded)
         words = pair.target.get_input_embeddings().weight
         # Each video token gets an id of its own, so that `generate` needs ids only.
@@ -74,9 +73,9 @@ class TransformersGenerate:
         ids = torch.tensor(
             [
                 [
-                    *encode(before).ids,
+                    *before,
                     *range(len(words), len(words) + len(video)),
-                    *encode(after, add_special_tokens=False).ids,
+                    *after,
                 ]
             ]
         )

@@ -134,7 +134,7 @@ def _frame_size(target: str) -> int:
     # What loads models knows every layout, and torch takes seconds to import.
     from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
 
-    return target_config(target_folder(target)).vision_config.image_size
+    return target_config(target_folder(target, with_weights=False)).vision_config.image_size
 
 
 def _event_image_size(draft: Path) -> int:

@@ -67,7 +67,7 @@ def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: st
     from crossspec_ros.vlm.footprint import estimate, memory
     from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
 
-    config = target_config(target_folder(target) if target else models / "target")
+    config = target_config(target_folder(target, with_weights=False) if target else models / "target")
     draft_config, vision = eventgpt_configs(Path(draft) if draft else models / "draft")
     needed = estimate(placement, config, draft_config, vision).by_device().get("cpu", 0)
     free, _ = memory("cpu")

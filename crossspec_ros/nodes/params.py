@@ -259,14 +259,19 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(known)}"
 
 
+def attributes(node: str, values: Mapping[str, Value]) -> SimpleNamespace:
+    """All parameters of a node as attributes, that of `models.dtype` as `models_dtype`."""
+    return SimpleNamespace(**{param.attribute: values[param.name] for param in PARAMS[node]})
+
+
 def declare(
     node: Node, kind: str, on_change: Callable[[SimpleNamespace], None] = lambda params: None
 ) -> SimpleNamespace:
     """Declare the parameters of a node that was made with `automatically_declare_parameters_from_overrides`.
 
-    Returns their values as attributes, that of `models.dtype` as `models_dtype`. All but the live ones are
-    read-only from then on; when live ones are set, the attributes follow and `on_change` is told. Raises
-    InputError for an override that is of the wrong type, out of range or unknown.
+    Returns their values as `attributes`. All but the live ones are read-only from then on; when live ones are
+    set, the attributes follow and `on_change` is told. Raises InputError for an override that is of the wrong
+    type, out of range or unknown.
     """
     from rcl_interfaces.msg import SetParametersResult
 
@@ -282,7 +287,7 @@ def declare(
         if param.name in own:
             node.undeclare_parameter(param.name)
         node.declare_parameter(param.name, values[param.name], param.descriptor(), ignore_override=True)
-    params = SimpleNamespace(**{param.attribute: values[param.name] for param in PARAMS[kind]})
+    params = attributes(kind, values)
     live = {param.name: param for param in PARAMS[kind] if param.live}
 
     def set_live(parameters: Sequence[Parameter]) -> SetParametersResult:

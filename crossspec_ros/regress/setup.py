@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.config import read_config
 from crossspec_ros.nodes.graph import Process, replay_graph
-from crossspec_ros.nodes.params import Value, check_values
+from crossspec_ros.nodes.params import Value, attributes, check_values
 from crossspec_ros.windows.grid import SECOND
 
 _SHAPING = {
@@ -27,7 +27,7 @@ _SHAPING = {
         "event_image_size",
         "max_lateness_s",
     ),
-    "captioner": ("question", "max_new_tokens"),
+    "captioner": ("question", "max_new_tokens", "models_dtype"),
 }
 """The parameters that a caption depends on; that the others change nothing is what a replay checks."""
 
@@ -66,10 +66,11 @@ class Setup:
     def params(self) -> dict[str, SimpleNamespace]:
         """All parameters of each node, as the node itself would see them."""
         return {
-            process.name: SimpleNamespace(
-                **check_values(
+            process.name: attributes(
+                process.name,
+                check_values(
                     process.name, {**read_config(process.params_file)[process.name], **process.parameters}
-                )
+                ),
             )
             for process in self.processes
         }
@@ -86,8 +87,12 @@ class Setup:
         settings: dict[str, Value] = {
             name: getattr(self.params[node], name) for node, names in _SHAPING.items() for name in names
         }
-        models = Path(self.params["captioner"].models)
-        return {"recording": _recording(self.bag), "models": _models(models), "settings": settings}
+        captioner = self.params["captioner"]
+        folders = [captioner.target, captioner.draft]
+        if not all(folders):
+            folders.append(captioner.models)
+        models = _models([Path(folder) for folder in folders if folder])
+        return {"recording": _recording(self.bag), "models": models, "settings": settings}
 
     def check(self, path: Path, stored: Mapping[str, Any]) -> None:
         """Raise InputError when the file `path`, whose identity is `stored`, belongs to another replay."""
@@ -116,12 +121,13 @@ def _recording(path: Path) -> str:
     return f"{count} messages, sha256 {digest.hexdigest()}"
 
 
-def _models(folder: Path) -> str:
+def _models(folders: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".json", ".safetensors"):
-            digest.update(path.relative_to(folder).as_posix().encode())
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".json", ".safetensors", ".bin"):
+                digest.update(path.relative_to(folder).as_posix().encode())
+                with path.open("rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
     return f"sha256 {digest.hexdigest()}"

@@ -13,7 +13,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.eventgpt import EVENT_TOKEN_ID
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.preprocess import clip_pixels
-from crossspec_ros.vlm.prompts import draft_prompt
+from crossspec_ros.vlm.prompts import draft_prompt_ids
 from crossspec_ros.vlm.reader import Reader, Readers
 from crossspec_ros.vlm.transfer import to_device
 
@@ -65,17 +65,17 @@ class EventDraft:
         """
         if stopped():
             return False
-        reader = self._readers.take(self)
         with trace.span("event_encode"):
             event_tokens = self._encode()
             self.feature = event_tokens.mean(0).float().cpu().numpy()
         if stopped():
             return False
-        with trace.span("draft_prefill"):
-            self._append(reader, self._prompt(event_tokens)[0])
-        with trace.span("draft_decode"):
-            while not self.ended and not stopped():
-                self._append(reader, self._embed(self._tokens[-1:]))
+        with self._readers.lend() as reader:
+            with trace.span("draft_prefill"):
+                self._append(reader, self._prompt(event_tokens)[0])
+            with trace.span("draft_decode"):
+                while not self.ended and not stopped():
+                    self._append(reader, self._embed(self._tokens[-1:]))
         return self.ended
 
     @torch.inference_mode()
@@ -96,13 +96,8 @@ class EventDraft:
         return self._prompt(self._encode())
 
     def _prompt(self, event_tokens: torch.Tensor) -> torch.Tensor:
-        tokenizer = self._pair.draft_tokenizer
-        before, after = draft_prompt(self.question)
-        ids = [
-            *tokenizer.encode(before).ids,
-            EVENT_TOKEN_ID,
-            *tokenizer.encode(after, add_special_tokens=False).ids,
-        ]
+        before, after = draft_prompt_ids(self._pair.draft_tokenizer, self.question)
+        ids = [*before, EVENT_TOKEN_ID, *after]
         return self._pair.draft.embed_prompt(to_device(torch.tensor(ids), event_tokens.device), event_tokens)
 
     def _embed(self, ids: Sequence[int]) -> torch.Tensor:

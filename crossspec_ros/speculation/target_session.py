@@ -13,7 +13,7 @@ from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.tree_attention import attention_mask, positions
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.vlm.prompts import target_prompt
+from crossspec_ros.vlm.prompts import target_prompt_ids
 from crossspec_ros.vlm.transfer import to_device
 
 
@@ -29,7 +29,7 @@ class TargetSession:
         self._pair, self._features, self._trace = target.pair, target.features, trace
         self._reader = target.readers.take(self)
         # What follows the cache and the target has not read yet: (tokens, width).
-        self._unread = self._embed(self._pair.target_tokenizer.encode(target_prompt("")[0]).ids)
+        self._unread = self._embed(target_prompt_ids(self._pair.target_tokenizer, "")[0])
         self._prefix: int | None = None
         self._nodes = 0
         self.question_ids: tuple[int, ...] = ()
@@ -99,4 +99,4 @@ class TargetSession:
 @lru_cache
 def _question_ids(tokenizer: Tokenizer, question: str) -> tuple[int, ...]:
     """Every window is asked the same, and at its close there is no time to lose."""
-    return tuple(tokenizer.encode(target_prompt(question)[1], add_special_tokens=False).ids)
+    return tuple(target_prompt_ids(tokenizer, question)[1])

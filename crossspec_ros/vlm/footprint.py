@@ -15,11 +15,11 @@ from crossspec_ros.vlm.eventgpt import EventGPT
 from crossspec_ros.vlm.placement import Placement
 
 SESSIONS = 3
-"""KV caches of each model: of two windows that are still open, and of the one captioned last."""
+"""KV caches of the target: of two windows that are still open, and of the one captioned last."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
-"""Tokens in a KV cache of the draft."""
+"""Tokens in the KV cache of the draft, which has one."""
 EVENT_IMAGES = 5
 KEPT_FRAMES = 16
 """Frames whose features are remembered."""
@@ -75,7 +75,7 @@ def estimates(
     text, frame = target.text_config, _positions(target.vision_config)
     window, images = target.video_seq_length + TEXT_ROOM, EVENT_IMAGES * _positions(vision)
     target_numbers = SESSIONS * _cache(text, window) + KEPT_FRAMES * frame * text.hidden_size
-    draft_numbers = SESSIONS * _cache(draft, DRAFT_TOKENS)
+    draft_numbers = _cache(draft, DRAFT_TOKENS)
     skeletons = target_skeleton(target), draft_skeleton(draft, vision)
     return [
         Footprint(

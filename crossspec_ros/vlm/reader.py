@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from transformers import LlamaModel
@@ -21,11 +23,12 @@ class Reader:
 
     Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, so that a
     CUDA device replays each as one captured graph instead of being told of a thousand operations. Longer
-    ones, which read frames, are told as usual.
+    ones, which read frames, are told as usual. Graphs share the memory `pool` with those of other readers, so
+    that only one may run at a time.
     """
 
-    def __init__(self, model: LlamaModel, capacity: int, is_static: bool) -> None:
-        self._model, self._is_static = model, is_static
+    def __init__(self, model: LlamaModel, capacity: int, is_static: bool, pool: Any = None) -> None:
+        self._model, self._is_static, self._pool = model, is_static, pool
         self._cache = KVBuffer(model.config.num_hidden_layers, capacity)
         self._steps: dict[int, _Step] = {}
 
@@ -46,7 +49,7 @@ class Reader:
         fits = self.length + len(inputs) < self._cache.capacity
         if self._is_static and self._cache.is_placed and size and fits:
             if size not in self._steps:
-                self._steps[size] = _Step(self._model, self._cache, size, inputs)
+                self._steps[size] = _Step(self._model, self._cache, size, inputs, self._pool)
             hidden = self._steps[size].read(inputs, positions, mask, self.length)
             self._cache.length += len(inputs)
             return hidden
@@ -77,7 +80,14 @@ class Reader:
 class _Step:
     """A pass over `size` tokens in which all but the contents of its buffers is fixed."""
 
-    def __init__(self, model: LlamaModel, cache: KVBuffer, size: int, like: torch.Tensor) -> None:
+    def __init__(
+        self,
+        model: LlamaModel,
+        cache: KVBuffer,
+        size: int,
+        like: torch.Tensor,
+        pool: Any,
+    ) -> None:
         self._model, self._cache, self._size = model, cache, size
         self._inputs = like.new_zeros(1, size, like.shape[1])
         self._positions = torch.zeros(1, size, dtype=torch.long, device=like.device)
@@ -86,7 +96,7 @@ class _Step:
         self._hidden = self._inputs[0]
         self._graph: torch.cuda.CUDAGraph | None = None
         if like.device.type == "cuda":
-            self._capture()
+            self._capture(pool)
 
     def read(
         self, inputs: torch.Tensor, positions: Sequence[int], mask: torch.Tensor, length: int
@@ -118,14 +128,14 @@ class _Step:
         finally:
             self._cache.place(None)
 
-    def _capture(self) -> None:
+    def _capture(self, pool: Any) -> None:
         """On the stream that is current; what libraries set up at a first pass must not be captured."""
         for _ in range(2):
             self._pass()
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream(self._inputs.device)
         # The draft's thread goes on meanwhile.
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             self._pass()
         self._graph = graph
 
@@ -152,15 +162,29 @@ class Readers:
         by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
         self._model, self._capacity = model, capacity
         self._is_static = by_device if is_static is None else is_static
+        self._pool = torch.cuda.graph_pool_handle() if by_device else None
         self._free: list[Reader] = []
         self._lock = threading.Lock()
 
     def take(self, owner: object) -> Reader:
         """An empty one, which comes back when `owner` is no more."""
+        reader = self._empty()
+        weakref.finalize(owner, self._free.append, reader).atexit = False
+        return reader
+
+    @contextmanager
+    def lend(self) -> Iterator[Reader]:
+        """An empty one for as long as the `with` lasts."""
+        reader = self._empty()
+        try:
+            yield reader
+        finally:
+            self._free.append(reader)
+
+    def _empty(self) -> Reader:
         with self._lock:
             reader = self._free.pop() if self._free else self._new()
         reader.keep(0)
-        weakref.finalize(owner, self._free.append, reader).atexit = False
         return reader
 
     def warm_up(self, count: int) -> None:
@@ -172,4 +196,4 @@ class Readers:
                 reader.warm_up()
 
     def _new(self) -> Reader:
-        return Reader(self._model, self._capacity, self._is_static)
+        return Reader(self._model, self._capacity, self._is_static, self._pool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from itertools import product
 from pathlib import Path
 
@@ -122,6 +123,12 @@ def created(tmp_path_factory):
         ):
             overrides = [Parameter(name, value=value) for name, value in parameters.items()]
             with spinning(lambda make=make, values=overrides: make(parameter_overrides=values)) as node:
+                # The tree of all diagnostics has its publisher once there is something to say.
+                deadline_s = time.monotonic() + 10.0
+                while hasattr(node, "_diagnostics") and time.monotonic() < deadline_s:
+                    if any(publisher.topic_name == "/diagnostics_agg" for publisher in node.publishers):
+                        break
+                    time.sleep(0.05)
                 topics[node.get_name()] |= set(topics_of(node))
                 services |= set(services_of(node))
     return topics, services

@@ -14,17 +14,16 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.preprocess import clip_pixels
-from crossspec_ros.vlm.prompts import target_prompt
+from crossspec_ros.vlm.prompts import target_prompt_ids
 from crossspec_ros.windows.window import Window
 
 
 def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
-    before, after = target_prompt(question)
-    encode = pair.target_tokenizer.encode
+    before, after = target_prompt_ids(pair.target_tokenizer, question)
     video = [pair.target.config.video_token_index] * (
         pair.target.config.video_seq_length // pair.frames * frames
     )
-    return [*encode(before).ids, *video, *encode(after, add_special_tokens=False).ids]
+    return [*before, *video, *after]
 
 
 @torch.inference_mode()

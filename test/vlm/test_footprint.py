@@ -85,7 +85,7 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
     window = 8 * 257 + 512
     features = 16 * 257 * 4096
     assert apart.target.caches == 2 * (3 * 2 * 32 * 4096 * window + features)
-    assert apart.draft.caches == 2 * 3 * 2 * 32 * 4096 * 1024
+    assert apart.draft.caches == 2 * 2 * 32 * 4096 * 1024
     assert apart.by_device() == {
         "cuda:0": apart.target.total + CUDA_BYTES,
         "cuda:1": apart.draft.total + CUDA_BYTES,
