@@ -38,7 +38,8 @@ def test_the_size_is_the_one_with_most_expected_tokens_per_second(
 ) -> None:
     seconds = {1: 1.0, 128: 1.0 + slope * 127}
     tree = DraftTree.merged([tree])
-    got = policy(tree, seconds).propose(CONTEXT, unread, 100)
+    any_prob = Policy((Guess(lambda context: tree),), VerifyCost(seconds), Limits(least_prob=0.0))
+    got = any_prob.propose(CONTEXT, unread, 100)
     paths = sorted(tree.path_probs(), reverse=True)
     rates = [(1 + sum(paths[:n])) / (1 + slope * (unread + n - 1)) for n in range(len(tree) + 1)]
     assert rates[len(got)] == pytest.approx(max(rates))
