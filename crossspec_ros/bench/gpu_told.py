@@ -1,0 +1,161 @@
+"""Decoders that compute as usual but are told what to say: recorded responses, with models that know nothing.
+
+So the time of a real model's captions is measured without its weights: what is accepted follows the record.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from crossspec_ros.bench.trace import Response
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
+from crossspec_ros.speculation.target_model import TargetModel
+from crossspec_ros.speculation.target_session import TargetSession
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify import follow
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.preprocess import clip_pixels
+from crossspec_ros.vlm.prompts import target_prompt
+from crossspec_ros.vlm.reader import Readers
+from crossspec_ros.vlm.transfer import Lane, to_device
+from crossspec_ros.windows.window import Window
+
+
+class ToldDraft(EventDraft):
+    """Takes as many steps as the recorded draft has tokens, and proposes those, surely."""
+
+    def __init__(
+        self, pair: ModelPair, images: np.ndarray, question: str, told: tuple[int, ...], readers: Readers
+    ) -> None:
+        super().__init__(pair, images, question, len(told), readers)
+        self._told = told
+
+    @property
+    def ended(self) -> bool:
+        return len(self._tokens) >= self._limit
+
+    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        said = self._told[: len(self._tokens)]
+        return said, (1.0,) * len(said)
+
+
+class ToldDecoder(PrefillHiddenDecoder):
+    """Captions every window with the response that it was told last."""
+
+    _told = Response((), ())
+    _said = 0
+
+    def tell(self, response: Response) -> None:
+        """What the next window's caption will be."""
+        self._told, self._said = response, 0
+        self.max_new_tokens = len(response.target)
+
+    def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
+        super()._choose(tree, logits)
+        path, following = follow_text(tree, self._told.target, self._said)
+        self._said += len(path) + 1
+        return path, following
+
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+        return ToldDraft(self.pair, images, question, self._told.draft, self._draft_readers)
+
+
+class ToldPrefillHiding:
+    """`baselines.PublishedPrefillHiding`, on buffers, graphs and streams as ours has them.
+
+    The draft ends when it has been asked: it has nothing more to tell, and the device is the target's.
+    """
+
+    def __init__(self, pair: ModelPair, is_static: bool | None = None) -> None:
+        self._pair, self._target = pair, TargetModel(pair, is_static)
+        self._draft_readers = draft_readers(pair, is_static)
+        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
+        self._thread = ThreadPoolExecutor(1, "draft")
+        with torch.inference_mode():
+            with self._target_lane():
+                self._target.readers.warm_up(1)
+            with self._draft_lane():
+                self._draft_readers.warm_up(1)
+
+    @torch.inference_mode()
+    def __call__(self, window: Window, response: Response, question: str, trace: Trace) -> None:
+        text, asked = response.target, threading.Event()
+        draft = ToldDraft(self._pair, window.event_images, question, response.draft, self._draft_readers)
+        running = self._thread.submit(self._run, draft, trace, asked)
+        with self._target_lane():
+            session = TargetSession(self._target, trace)
+            for frame in window.frames:
+                session.append_frame(frame)
+            session.append_prompt(question)
+            said, tree = 0, DraftTree()
+            while said < len(text):
+                stage = "verify" if len(tree) else "decode" if said else "target_prefill"
+                with trace.span(f"{stage}[{session.passes}]"):
+                    session.verify(tree).argmax(-1).tolist()
+                path, following = follow_text(tree, text, said)
+                session.commit(path, following)
+                said += len(path) + 1
+                trace.mark("first_token")
+                tree = DraftTree()
+                if not asked.is_set():
+                    proposal = draft.proposal()[0]
+                    asked.set()
+                    if proposal[:1] == text[:1]:
+                        chain = DraftTree.chain(proposal[1:], [1.0] * len(proposal[1:]), "event_draft")
+                        tree = chain.cut(len(text) - said - 1)
+        trace.mark("caption")
+        running.result()
+
+    def _run(self, draft: EventDraft, trace: Trace, asked: threading.Event) -> None:
+        with self._draft_lane():
+            draft.run(trace, asked.is_set)
+
+    def close(self) -> None:
+        """End the draft's thread."""
+        self._thread.shutdown()
+
+
+class ToldGenerate:
+    """transformers' own `generate` from pixels and ids, which writes as many tokens as the response has."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        self._pair = pair
+
+    @torch.inference_mode()
+    def __call__(self, window: Window, response: Response, question: str, trace: Trace) -> None:
+        pair, length = self._pair, len(response.target)
+        before, after = target_prompt(question)
+        encode = pair.target_tokenizer.encode
+        video = [pair.target.config.video_token_index] * pair.target.config.video_seq_length
+        prompt = [*encode(before).ids, *video, *encode(after, add_special_tokens=False).ids]
+        ids = to_device(torch.tensor([prompt]), pair.target.device)
+        pixels = to_device(clip_pixels(window.frames, pair.frame_size)[None], pair.target.device)
+        with trace.span("decode"):
+            out = pair.target.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                pixel_values_videos=pixels.to(pair.target.dtype),
+                do_sample=False,
+                min_new_tokens=length,
+                max_new_tokens=length,
+                eos_token_id=pair.eos_id,
+                pad_token_id=pair.eos_id,
+            )
+            out.tolist()
+        trace.mark("caption")
+
+
+def follow_text(tree: DraftTree, text: tuple[int, ...], said: int) -> tuple[tuple[int, ...], int]:
+    """The nodes that go on as `text` does after its first `said` tokens, and its token after the last of
+    them.
+
+    The tree must end at least one token before the text does.
+    """
+    depths = [0, *tree.depths()]
+    return follow(tree, lambda node: text[said + depths[1 + node]])

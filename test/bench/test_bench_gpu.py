@@ -1,0 +1,192 @@
+"""`crossspec bench gpu`: every line of it but a GPU's own, on small models on the CPU; its figures add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from crossspec_ros.bench.gpu_latency import ALONE, GENERATE, HIDING, OURS, figures, replay_windows
+from crossspec_ros.bench.gpu_models import dimensions_of, random_pair
+from crossspec_ros.bench.gpu_passes import Overlap, Passes, copy_bandwidth, noise, pass_bytes
+from crossspec_ros.bench.gpu_told import ToldDraft, follow_text
+from crossspec_ros.bench.trace import Response, read_trace
+from crossspec_ros.cli import main
+from crossspec_ros.paths import share_dir
+from crossspec_ros.speculation.event_draft import draft_readers
+from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.speculation.verify_cost import SIZES
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.footprint import estimate, measured_bytes
+from crossspec_ros.vlm.loading import ModelPair, load_pair
+from crossspec_ros.vlm.placement import Placement
+
+TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ModelPair:
+    return load_pair(share_dir() / "models" / "tiny")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """What might have been recorded: captions that resemble each other, and drafts that begin like them."""
+    tokenizer = Tokenizer.from_file(str(share_dir() / "models" / "tiny" / "target" / "tokenizer.json"))
+    path = tmp_path / "trace.jsonl"
+    with path.open("w") as file:
+        for text in TEXTS * 3:
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+            print(json.dumps({"target_tokens": ids, "draft_tokens": [*ids[:3], 9, 9, 9]}), file=file)
+    return path
+
+
+def bench(*arguments: object) -> int:
+    return main(["bench", "gpu", *map(str, arguments)])
+
+
+def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, plot, timeline = tmp_path / "gpu.json", tmp_path / "gpu.png", tmp_path / "timeline.json"
+    short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--rounds", 1, "--repeats", 1)
+    assert bench("--trace", trace, *short, "--json", out, "--plot", plot, "--timeline", timeline) == 0
+    result = json.loads(out.read_text())
+    assert set(result["dtypes"]) == {"float32", "nf4"}
+    for run in result["dtypes"].values():
+        assert list(map(int, run["verify_ms"])) == list(SIZES)
+        assert run["bandwidth_share"] == pytest.approx(
+            run["bound_ms"] / run["verify_ms"]["1"]["median"], rel=1e-6
+        )
+        assert run["achieved_gb_s"] == pytest.approx(
+            run["pass_bytes"] / run["verify_ms"]["1"]["median"] / 1e6, rel=1e-6
+        )
+        latency = run["latency"]
+        assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
+        assert latency["tokens_per_pass"] > 1  # the memory has heard the like
+        assert latency["times_sooner"][f"caption {ALONE}"]["median"] > 0
+        assert 0 <= latency["hidden_share"]["median"] <= 1
+        assert set(run["bytes"]["peak"]) == {"passes", "latency"}
+    whole, small = (result["dtypes"][dtype]["bytes"]["weights"]["target"] for dtype in ("float32", "nf4"))
+    assert small < whole / 2
+    events = json.loads(timeline.read_text())["traceEvents"]
+    processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert processes >= {f"nf4: {OURS}", f"nf4: {GENERATE}", "float32: both at once"}
+    assert {event["name"] for event in events if event["ph"] == "i"} == {"closed", "first_token", "caption"}
+    assert plot.stat().st_size > 20_000
+    printed = capsys.readouterr().out
+    assert "told" in printed and "T_verify(32) / T_verify(1)" in printed and "random weights" in printed
+
+
+def test_every_decoder_says_what_it_was_told_on_static_buffers_too(tiny: ModelPair, trace: Path) -> None:
+    heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
+    told.append(Response(told[0].target, ()))  # an empty draft is no draft
+    # It raises where a decoder says something else.
+    latency = replay_windows(tiny, told, 1, heard, window_s=0.1, is_static=True)
+    assert latency.tokens == sum(len(response.target) for response in told)
+    assert latency.passes < latency.tokens  # the memory has heard these
+    for name, reads in ((OURS, tiny.frames + 1), (ALONE, 1), (HIDING, 1), (GENERATE, 0)):
+        assert len(latency.traces[name]) == len(told)
+        for mine in latency.traces[name]:  # frame by frame and then the question, or all at once
+            assert sum(span.stage == "target_prefill" for span in mine.spans) == reads
+            assert mine.marks["closed"] < mine.marks["caption"]
+            assert name == OURS or min(span.start_ns for span in mine.spans) > mine.marks["closed"]
+    for mine, response in zip(latency.traces[ALONE], told, strict=True):
+        # Without proposers each token is a pass, of which the first reads the question.
+        assert sum(span.stage == "decode" for span in mine.spans) == len(response.target) - 1
+    for mine in latency.traces[HIDING]:
+        assert sum(span.stage == "verify" for span in mine.spans) <= 1
+    ratios = figures(latency)["times_sooner"]
+    assert ratios[f"caption {ALONE}"]["median"] == pytest.approx(
+        np.median(latency.ms(ALONE, "caption") / latency.ms(OURS, "caption"))
+    )
+    assert f"first_token {GENERATE}" not in ratios  # it tells nothing before its end
+
+
+def test_a_told_draft_takes_a_step_for_every_token_that_it_is_told(tiny: ModelPair) -> None:
+    told = (tiny.draft_eos_id, 7, tiny.draft_eos_id, 8, 9)
+    images = noise(np.random.default_rng(0), tiny.event_images, tiny.event_image_size)
+    draft = ToldDraft(tiny, images, "What is this?", told, draft_readers(tiny))
+    assert draft.proposal() == ((), ())
+    assert draft.run(Trace())
+    assert draft.proposal() == (told, (1.0,) * 5) and len(draft.tokens) == 5
+
+
+def test_the_tree_is_followed_as_far_as_it_has_the_text() -> None:
+    text = (5, 6, 7, 8)
+    assert follow_text(DraftTree(), text, 2) == ((), 7)
+    tree = DraftTree((6, 5, 6, 7, 9), (-1, -1, 1, 2, 2), (0.5,) * 5, (("x",),) * 5)
+    assert follow_text(tree, text, 0) == ((1, 2, 3), 8)
+    assert follow_text(tree, text, 1) == ((0,), 7)
+    assert follow_text(tree, text, 3) == ((), 8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
+def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
+    torch.manual_seed(0)
+    dimensions, placement = dimensions_of(tiny, "tiny"), Placement(dtype)
+    pair = random_pair(tiny, dimensions, placement)
+    estimated = estimate(placement, dimensions.target, dimensions.draft, dimensions.vision)
+    assert measured_bytes(pair.target) == pytest.approx(estimated.target.weights, rel=0.02)
+    assert measured_bytes(pair.draft) == pytest.approx(estimated.draft.weights, rel=0.02)
+    for tensor in (*pair.target.buffers(), *pair.draft.buffers(), *pair.target.parameters()):
+        assert tensor.device.type == "cpu"
+    for mine, real in ((pair.target, tiny.target), (pair.draft, tiny.draft)):
+        assert list(mine.state_dict()) and not mine.training
+        for (name, buffer), (_, wanted) in zip(mine.named_buffers(), real.named_buffers(), strict=True):
+            torch.testing.assert_close(buffer, wanted, msg=name)
+    passes = Passes(pair, 1)
+    times = passes.stages(3)
+    assert all(np.isfinite(values).all() for values in times.values())
+    assert len(times["frame encode"]) == tiny.frames - 1 and len(times["draft token"]) == 1
+    logits = pair.target(input_ids=torch.arange(3, 40)[None]).logits
+    assert logits.isfinite().all() and logits.std() > 0.01
+
+
+def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> None:
+    text = tiny.target.config.text_config
+    body = sum(p.numel() for p in tiny.target.model.language_model.parameters())
+    words = text.vocab_size * text.hidden_size
+    assert pass_bytes(tiny, 0) == 4 * (body - words + words)  # the head is as large as they are
+    each = pass_bytes(tiny, 11) - pass_bytes(tiny, 10)
+    assert each == 2 * 4 * text.num_hidden_layers * text.hidden_size
+    rates = copy_bandwidth(torch.device("cpu"), 1 << 20, 3)
+    assert len(rates) == 3 and min(rates) > 1e8
+
+
+def test_what_costs_nothing_is_hidden() -> None:
+    overlap = Overlap([2.0, 2.0, 2.0], [3.0, 3.0, 3.0], [3.0, 4.0, 5.0], [3.0, 3.9, 5.0])
+    np.testing.assert_allclose(overlap.hidden, [1.0, 0.5, 0.0])
+    np.testing.assert_allclose(overlap.slowdown, [1.0, 1.3, 5 / 3])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "no CUDA device: run it where there is one"),
+        ("--tiny --dtypes bf16,fp8", "'fp8': give some of float32,bf16,int8,nf4"),
+        ("--tiny --draft-device gpu", "'gpu' is no device: give one of cpu, cuda"),
+        ("--tiny --heard 5", "has 5 responses at stride 2, and --heard 5 leaves none"),
+    ],
+)
+def test_it_refuses_in_a_sentence(
+    given: str,
+    said: str,
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench("--trace", trace, *given.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_tokens_that_a_target_does_not_know_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = tmp_path / "real.jsonl"
+    real.write_text('{"target_tokens": [450, 29915]}\n')
+    assert bench("--trace", real, "--tiny") == 2
+    assert "token 29915, but the tiny target knows 577" in capsys.readouterr().err
