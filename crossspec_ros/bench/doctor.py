@@ -91,7 +91,9 @@ def placements() -> list[Placement]:
 def read_configs(target: str, draft: str) -> Configs:
     """The configs of the models that are named, of the released 7B models for those that are not."""
     draft_configs = eventgpt_configs(Path(draft)) if draft else eventgpt_7b()
-    return target_config(target_folder(target, with_weights=False)) if target else video_llava_7b(), *draft_configs
+    if not target:
+        return video_llava_7b(), *draft_configs
+    return target_config(target_folder(target, with_weights=False)), *draft_configs
 
 
 def judged(footprint: Footprint) -> dict[str, Any]:
