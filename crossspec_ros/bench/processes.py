@@ -1,9 +1,10 @@
-"""What a bench needs of the node processes that it starts: their figures on Linux, and their end."""
+"""What a bench needs of the processes that it starts: their ports, their figures on Linux, and their end."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -24,3 +25,12 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of all threads so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of this host that nobody listened to a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports

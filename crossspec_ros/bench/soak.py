@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.bench.processes import cpu_seconds, end
+from crossspec_ros.bench.processes import cpu_seconds, end, free_ports
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.nodes.graph import Process
 from crossspec_ros.nodes.live_graph import live_graph
@@ -62,7 +61,7 @@ def soak(
     """
     environment = ros_environment(isolated=True)
     _LOG.unlink(missing_ok=True)
-    ports = _free_ports(2)
+    ports = free_ports(2)
     graph = live_graph("dv_network", f"tcp://127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}", models=models)
     collect = ["-m", "crossspec_ros.nodes.soak_collector", "--ros-args", "-r", "report:=captioner/report"]
     collect += ["-r", "window_closed:=synchronizer/window_closed"]
@@ -198,14 +197,6 @@ def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, f
 def _children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sorted(int(word) for task in tasks for word in (task / "children").read_text().split())
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
 
 
 def _wait(condition: Callable[[], bool], complaint: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from itertools import pairwise
@@ -14,7 +12,9 @@ import dv_processing as dv
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
+from serving import serving
 
+from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv as dv_module
 from crossspec_ros.events import dv_stream
@@ -193,26 +193,12 @@ time.sleep(0.2)
 """
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
-
-
 @contextmanager
 def camera(batches, ends="events"):
     """A served camera's process and its addresses (events, frames); "silent", it stays at the end."""
     ports = free_ports(2)
-    arguments = [str(value) for value in (batches, ends, *ports)]
-    process = subprocess.Popen([sys.executable, "-c", SERVER, *arguments], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"up\n"
+    with serving(SERVER, batches, ends, *ports) as process:
         yield process, *(f"127.0.0.1:{port}" for port in ports)
-    finally:
-        process.kill()
-        process.wait()
         process.stdout.close()
 
 

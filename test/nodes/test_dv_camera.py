@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import dv_processing as dv
 import numpy as np
@@ -19,7 +17,9 @@ from outsider import spinning, to_ns
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
+from serving import serving
 
+from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.dv_camera import Link, open_sources
@@ -55,26 +55,8 @@ time.sleep(60)
 """
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
-
-
-@contextmanager
 def server(ports):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, *map(str, ports)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "up\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    return serving(SERVER, *ports)
 
 
 class Stage:
