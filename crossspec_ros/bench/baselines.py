@@ -6,16 +6,18 @@ Every one of them is lossless too, so they differ in time and passes only.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import DynamicCache, GenerationConfig, LlamaForCausalLM, LlamaModel
 
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
 from crossspec_ros.speculation.frame_features import FrameFeatures
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
@@ -26,6 +28,7 @@ from crossspec_ros.speculation.verify import agreement, greedy_path
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.prompts import target_prompt_ids
+from crossspec_ros.vlm.transfer import Lane
 from crossspec_ros.windows.window import Window
 
 Baseline = Callable[[Window, str, Trace], tuple[int, ...]]
@@ -162,44 +165,66 @@ class _DraftAsYouGo:
 
 
 class PublishedPrefillHiding:
-    """Draft beside the target's one-shot prefill, verify what is there as a chain, then go on alone."""
+    """Draft beside the target's one-shot prefill, verify what is there as a chain, then go on alone.
 
-    def __init__(self, pair: ModelPair) -> None:
-        self._pair = pair
+    It has buffers, graphs and streams as ours has them. The draft ends when it has been asked: it has nothing
+    more to tell, and would only slow the target down.
+    """
+
+    max_new_tokens = _LIMIT
+
+    def __init__(self, pair: ModelPair, is_static: bool | None = None) -> None:
+        self.pair, self._target = pair, TargetModel(pair, is_static)
+        self._draft_readers = draft_readers(pair, is_static)
+        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
         self._thread = ThreadPoolExecutor(1, "draft")
+        with torch.inference_mode():
+            with self._target_lane():
+                self._target.readers.warm_up(1)
+            with self._draft_lane():
+                self._draft_readers.warm_up(1)
 
     @torch.inference_mode()
     def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
-        draft = EventDraft(self._pair, window.event_images, question, _LIMIT)
-        done = False
-        running = self._thread.submit(draft.run, trace, lambda: done)
-        session = TargetSession(TargetModel(self._pair), trace)
-        for frame in window.frames:
-            session.append_frame(frame)
-        session.append_prompt(question)
-        tokens: list[int] = []
-        tree = DraftTree()
-        while not tokens or (tokens[-1] != self._pair.eos_id and len(tokens) < _LIMIT):
-            stage = "verify" if len(tree) else "decode" if tokens else "target_prefill"
-            with trace.span(f"{stage}[{session.passes}]"):
-                path, following = greedy_path(tree, session.verify(tree).argmax(-1).tolist())
-            session.commit(path, following)
-            tokens += [*(tree.token_ids[node] for node in path), following]
-            trace.mark("first_token")
-            if self._pair.eos_id in tokens:
-                tokens = tokens[: tokens.index(self._pair.eos_id) + 1]
-            # The draft is asked once, when the prefill is done; it fits if it begins as the target does.
-            proposal = draft.proposal()[0]
-            fits = session.passes == 1 and proposal[:1] == tuple(tokens)
-            tree = (
-                DraftTree.chain(proposal[1:], [1.0] * len(proposal[1:]), "event_draft")
-                if fits
-                else DraftTree()
-            )
-        done = True
+        draft, asked = self._event_draft(window.event_images, question), threading.Event()
+        running = self._thread.submit(self._run, draft, trace, asked)
+        eos, tokens = self.pair.eos_id, list[int]()
+        with self._target_lane():
+            session = TargetSession(self._target, trace)
+            for frame in window.frames:
+                session.append_frame(frame)
+            session.append_prompt(question)
+            tree = DraftTree()
+            while not tokens or (tokens[-1] != eos and len(tokens) < self.max_new_tokens):
+                stage = "verify" if len(tree) else "decode" if tokens else "target_prefill"
+                with trace.span(f"{stage}[{session.passes}]"):
+                    path, following = self._choose(tree, session.verify(tree), len(tokens))
+                session.commit(path, following)
+                tokens += [*(tree.token_ids[node] for node in path), following]
+                trace.mark("first_token")
+                if eos in tokens:
+                    tokens = tokens[: tokens.index(eos) + 1]
+                tree = DraftTree()
+                if not asked.is_set():
+                    proposal = draft.proposal()[0]
+                    asked.set()
+                    # It fits if it begins as the target does.
+                    if proposal[:1] == tuple(tokens):
+                        chain = DraftTree.chain(proposal[1:], [1.0] * len(proposal[1:]), "event_draft")
+                        tree = chain.cut(self.max_new_tokens - len(tokens) - 1)
         running.result()
-        return tuple(tokens[:_LIMIT])
+        return tuple(tokens)
 
     def close(self) -> None:
         """End the draft's thread."""
         self._thread.shutdown()
+
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft_readers)
+
+    def _choose(self, tree: DraftTree, logits: torch.Tensor, said: int) -> tuple[tuple[int, ...], int]:
+        return greedy_path(tree, logits.argmax(-1).tolist())
+
+    def _run(self, draft: EventDraft, trace: Trace, asked: threading.Event) -> None:
+        with self._draft_lane():
+            draft.run(trace, asked.is_set)

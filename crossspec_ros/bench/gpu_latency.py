@@ -114,14 +114,20 @@ def _modes(
         trace.mark("caption")
         _check(caption.token_ids, response)
 
-    def closed(answer: ToldPrefillHiding | ToldGenerate) -> Mode:
-        def caption(window: Window, response: Response, trace: Trace) -> None:
-            _close(trace)
-            answer(window, response, QUESTION, trace)
+    def caption_hiding(window: Window, response: Response, trace: Trace) -> None:
+        hiding.tell(response)
+        _close(trace)
+        tokens = hiding(window, QUESTION, trace)
+        trace.mark("caption")
+        _check(tokens, response)
 
-        return caption
+    def caption_generate(window: Window, response: Response, trace: Trace) -> None:
+        _close(trace)
+        generate(window, response, QUESTION, trace)
+        trace.mark("caption")
 
-    modes = {OURS: caption_live, ALONE: caption_alone, HIDING: closed(hiding), GENERATE: closed(generate)}
+    modes: dict[str, Mode] = {OURS: caption_live, ALONE: caption_alone}
+    modes |= {HIDING: caption_hiding, GENERATE: caption_generate}
     try:
         yield ours, modes
     finally:

@@ -5,25 +5,21 @@ So the time of a real model's captions is measured without its weights: what is 
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import torch
 
+from crossspec_ros.bench.baselines import PublishedPrefillHiding
 from crossspec_ros.bench.trace import Response
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
-from crossspec_ros.speculation.target_model import TargetModel
-from crossspec_ros.speculation.target_session import TargetSession
+from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify import follow
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.preprocess import clip_pixels
-from crossspec_ros.vlm.prompts import target_prompt
+from crossspec_ros.vlm.prompts import target_prompt_ids
 from crossspec_ros.vlm.reader import Readers
-from crossspec_ros.vlm.transfer import Lane, to_device
+from crossspec_ros.vlm.transfer import to_device
 from crossspec_ros.windows.window import Window
 
 
@@ -66,59 +62,21 @@ class ToldDecoder(PrefillHiddenDecoder):
         return ToldDraft(self.pair, images, question, self._told.draft, self._draft_readers)
 
 
-class ToldPrefillHiding:
-    """`baselines.PublishedPrefillHiding`, on buffers, graphs and streams as ours has them.
+class ToldPrefillHiding(PublishedPrefillHiding):
+    """The published prefill hiding, likewise."""
 
-    The draft ends when it has been asked: it has nothing more to tell, and the device is the target's.
-    """
+    _told = Response((), ())
 
-    def __init__(self, pair: ModelPair, is_static: bool | None = None) -> None:
-        self._pair, self._target = pair, TargetModel(pair, is_static)
-        self._draft_readers = draft_readers(pair, is_static)
-        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
-        self._thread = ThreadPoolExecutor(1, "draft")
-        with torch.inference_mode():
-            with self._target_lane():
-                self._target.readers.warm_up(1)
-            with self._draft_lane():
-                self._draft_readers.warm_up(1)
+    def tell(self, response: Response) -> None:
+        """What the next window's caption will be."""
+        self._told, self.max_new_tokens = response, len(response.target)
 
-    @torch.inference_mode()
-    def __call__(self, window: Window, response: Response, question: str, trace: Trace) -> None:
-        text, asked = response.target, threading.Event()
-        draft = ToldDraft(self._pair, window.event_images, question, response.draft, self._draft_readers)
-        running = self._thread.submit(self._run, draft, trace, asked)
-        with self._target_lane():
-            session = TargetSession(self._target, trace)
-            for frame in window.frames:
-                session.append_frame(frame)
-            session.append_prompt(question)
-            said, tree = 0, DraftTree()
-            while said < len(text):
-                stage = "verify" if len(tree) else "decode" if said else "target_prefill"
-                with trace.span(f"{stage}[{session.passes}]"):
-                    session.verify(tree).argmax(-1).tolist()
-                path, following = follow_text(tree, text, said)
-                session.commit(path, following)
-                said += len(path) + 1
-                trace.mark("first_token")
-                tree = DraftTree()
-                if not asked.is_set():
-                    proposal = draft.proposal()[0]
-                    asked.set()
-                    if proposal[:1] == text[:1]:
-                        chain = DraftTree.chain(proposal[1:], [1.0] * len(proposal[1:]), "event_draft")
-                        tree = chain.cut(len(text) - said - 1)
-        trace.mark("caption")
-        running.result()
+    def _choose(self, tree: DraftTree, logits: torch.Tensor, said: int) -> tuple[tuple[int, ...], int]:
+        super()._choose(tree, logits, said)
+        return follow_text(tree, self._told.target, said)
 
-    def _run(self, draft: EventDraft, trace: Trace, asked: threading.Event) -> None:
-        with self._draft_lane():
-            draft.run(trace, asked.is_set)
-
-    def close(self) -> None:
-        """End the draft's thread."""
-        self._thread.shutdown()
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+        return ToldDraft(self.pair, images, question, self._told.draft, self._draft_readers)
 
 
 class ToldGenerate:
@@ -130,10 +88,9 @@ class ToldGenerate:
     @torch.inference_mode()
     def __call__(self, window: Window, response: Response, question: str, trace: Trace) -> None:
         pair, length = self._pair, len(response.target)
-        before, after = target_prompt(question)
-        encode = pair.target_tokenizer.encode
+        before, after = target_prompt_ids(pair.target_tokenizer, question)
         video = [pair.target.config.video_token_index] * pair.target.config.video_seq_length
-        prompt = [*encode(before).ids, *video, *encode(after, add_special_tokens=False).ids]
+        prompt = [*before, *video, *after]
         ids = to_device(torch.tensor([prompt]), pair.target.device)
         pixels = to_device(clip_pixels(window.frames, pair.frame_size)[None], pair.target.device)
         with trace.span("decode"):
@@ -148,7 +105,6 @@ class ToldGenerate:
                 pad_token_id=pair.eos_id,
             )
             out.tolist()
-        trace.mark("caption")
 
 
 def follow_text(tree: DraftTree, text: tuple[int, ...], said: int) -> tuple[tuple[int, ...], int]:
