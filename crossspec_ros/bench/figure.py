@@ -15,7 +15,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
 from crossspec_ros.paths import share_dir
 from crossspec_ros.speculation.assembly import speculative_decoder
-from crossspec_ros.speculation.decoder import Caption
+from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.camera import events, frame

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from crossspec_ros.speculation.decoder import Caption, PrefillHiddenDecoder
+from crossspec_ros.speculation.caption import Caption
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -14,7 +14,7 @@ from crossspec_ros.vlm.placement import Placement, placement_of
 from crossspec_ros.windows.quality import HARMLESS
 
 if TYPE_CHECKING:
-    from crossspec_ros.speculation.decoder import Caption
+    from crossspec_ros.speculation.caption import Caption
 
 RECENT = 20
 

@@ -21,7 +21,7 @@ from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    from crossspec_ros.speculation.decoder import Caption
+    from crossspec_ros.speculation.caption import Caption
 
 _LOG = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from crossspec_ros.nodes.model_loading import (
 from crossspec_ros.nodes.params import declare, read_names
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
 from crossspec_ros.nodes.run import NodeError, run
-from crossspec_ros.nodes.span_text import write_spans
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.speculation.limits import Limits
+from crossspec_ros.telemetry.span_text import write_spans
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.annotation import annotated
@@ -42,7 +42,7 @@ from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    from crossspec_ros.speculation.decoder import Caption
+    from crossspec_ros.speculation.caption import Caption
 
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""

@@ -11,7 +11,7 @@ from crossspec_ros.nodes.messages import key_values, to_time
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
 
 if TYPE_CHECKING:
-    from crossspec_ros.speculation.decoder import Caption
+    from crossspec_ros.speculation.caption import Caption
     from crossspec_ros.windows.window import Window
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    from crossspec_ros.speculation.decoder import Caption
+    from crossspec_ros.speculation.caption import Caption
 
 THUMBNAIL = 4
 """A frame is remembered by the mean colours of so many times so many tiles."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from crossspec_ros.nodes.span_text import read_spans
+from crossspec_ros.telemetry.span_text import read_spans
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Span
 
 KEPT = 32

@@ -9,14 +9,14 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
@@ -35,31 +35,6 @@ _LOG = logging.getLogger(__name__)
 
 _OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""
-
-
-@dataclass(frozen=True)
-class Caption:
-    """What was said about a window.
-
-    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
-    where there was nothing to see. `token_ids` include the end-of-sequence token, unless the caption was cut;
-    those of an event draft are of its own vocabulary.
-    `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
-    target, which took `accepted` of them; a token that two proposed counts for both.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    source: str
-    target_passes: int = 0
-    drafted: Mapping[str, int] = field(default_factory=dict)
-    accepted: Mapping[str, int] = field(default_factory=dict)
-    late: bool = False
-
-    @property
-    def mean_acceptance_length(self) -> float:
-        """Tokens per target pass, the target's own one included."""
-        return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
 
 
 class _Stream:

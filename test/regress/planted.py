@@ -13,7 +13,7 @@ from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.regress.code_replay import CodeReplay
 from crossspec_ros.regress.golden import Golden
-from crossspec_ros.speculation.decoder import Caption
+from crossspec_ros.speculation.caption import Caption
 
 SECOND = 10**9
 START_NS = 50 * SECOND

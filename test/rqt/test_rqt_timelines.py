@@ -10,10 +10,10 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
 from crossspec_ros.nodes.messages import key_values
 from crossspec_ros.nodes.reports import report
-from crossspec_ros.nodes.span_text import read_spans, write_spans
 from crossspec_ros.paths import share_dir
 from crossspec_ros.rqt.timelines import HEIGHT, HIDDEN, INK, WRONG, draw, fits
 from crossspec_ros.rqt.windows import KEPT, LastWindows
+from crossspec_ros.telemetry.span_text import read_spans, write_spans
 from crossspec_ros.telemetry.timeline import COLOURS
 from crossspec_ros.telemetry.trace import Trace
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from crossspec_ros.speculation.decoder import Caption, PrefillHiddenDecoder
+from crossspec_ros.speculation.caption import Caption
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.tree import DraftTree

@@ -1,0 +1,31 @@
+"""What was said about a window, and how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What was said about a window.
+
+    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
+    where there was nothing to see. `token_ids` include the end-of-sequence token, unless the caption was cut;
+    those of an event draft are of its own vocabulary.
+    `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
+    target, which took `accepted` of them; a token that two proposed counts for both.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    source: str
+    target_passes: int = 0
+    drafted: Mapping[str, int] = field(default_factory=dict)
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    late: bool = False
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens per target pass, the target's own one included."""
+        return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
