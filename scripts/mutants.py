@@ -77,14 +77,14 @@ MUTANTS = {
     ],
     "vlm/kv_buffer.py": [
         ("if list(moved) != list(range(length, end)):", "if False:"),
-        ("for buffer in (layer.keys, layer.values):", "for buffer in (layer.keys,):"),
-        ("buffer[:, :, list(moved)]", "buffer[:, :, : len(moved)]"),
-        ("        self.length = end", "        self.length = length"),
+        ("self._states.index_select(3, places)", "self._states[..., : len(moved), :]"),
+        ("places)\n        self.length = end", "places)\n        self.length = length"),
+        ("states[..., : self.length, :] = self._states[..., : self.length, :]", "pass"),
         (
             "for layer in self._buffers:\n            layer.length",
             "for layer in self._buffers[:1]:\n            layer.length",
         ),
-        ("room[:, :, :used] = buffer[:, :, :used]", "pass"),
+        ("values[:, :, start:end] = value_states", "pass"),
     ],
     "vlm/reader.py": [
         ("last = self._cache.capacity - 1", "last = length"),

@@ -133,7 +133,6 @@ def _bars(run: dict[str, Any]) -> list[_Bar]:
         _Bar("T_verify(32) / T_verify(1)", 1.3, True, run["verify_32_to_1"]),
         _Bar("close to caption, times sooner than autoregressive", 5, False, _middle(ratios, ALONE)),
         _Bar("close to caption, times sooner than generate", 8, False, _middle(ratios, GENERATE)),
-        _Bar("draft hidden, live, by its spans", 0.8, False, run["latency"]["hidden_share"]["median"]),
         _Bar("draft hidden beside a busy target", 0.8, False, run["overlap"]["hidden_share"]["median"]),
     ]
 

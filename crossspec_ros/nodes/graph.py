@@ -105,8 +105,8 @@ def chosen_models(
     chosen = _given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))
-        if value and Path(value).is_dir():
-            chosen[name] = str(Path(value).resolve())
+        if value and Path(value).expanduser().is_dir():
+            chosen[name] = str(Path(value).expanduser().resolve())
     return chosen | {"models": str(folder.resolve())}
 
 

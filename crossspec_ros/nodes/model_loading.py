@@ -86,7 +86,8 @@ def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loade
         try:
             return load(placement)
         except Exception as error:
-            if not is_out_of_memory(error):
+            # That these models cannot be quantised so is no end where nobody asked for it.
+            if not is_out_of_memory(error) and (placement == asked or not isinstance(error, InputError)):
                 raise
             release(error)
             reason = str(error).strip().split("\n")[0]

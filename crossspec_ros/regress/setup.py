@@ -88,10 +88,14 @@ class Setup:
             name: getattr(self.params[node], name) for node, names in _SHAPING.items() for name in names
         }
         captioner = self.params["captioner"]
-        folders = [captioner.target, captioner.draft]
-        if not all(folders):
-            folders.append(captioner.models)
-        models = _models([Path(folder) for folder in folders if folder])
+        folders = [Path(captioner.draft)] if captioner.draft else []
+        if captioner.target:
+            from crossspec_ros.vlm.target_checkpoint import target_folder
+
+            folders.append(target_folder(captioner.target))
+        if len(folders) < 2:
+            folders.append(Path(captioner.models))
+        models = _models(folders)
         return {"recording": _recording(self.bag), "models": models, "settings": settings}
 
     def check(self, path: Path, stored: Mapping[str, Any]) -> None:
@@ -125,7 +129,7 @@ def _models(folders: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            if path.suffix in (".json", ".safetensors", ".bin"):
+            if path.suffix in (".json", ".safetensors", ".bin", ".model"):
                 digest.update(path.relative_to(folder).as_posix().encode())
                 with path.open("rb") as file:
                     while block := file.read(1 << 20):

@@ -7,21 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.caption_memory import CaptionMemory
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Proposer
 from crossspec_ros.speculation.sampling import Sampling
-from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.windows.window import Window
-
-_WARM_UP_TOKENS = 8
 
 
 def speculative_decoder(
@@ -36,10 +29,8 @@ def speculative_decoder(
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
     the decoder closes. Raises InputError when that file is damaged.
     """
-    decoder = autoregressive_decoder(pair, max_new_tokens, sampling)
-    size = pair.event_image_size
-    draft = EventDraft(pair, _noise(pair.event_images, size), "What is this?", _WARM_UP_TOKENS)
-    draft.run(Trace())
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    decoder.warm_up()
     if proposers is None:
         proposers = captions, _ = default_proposers()
         if memory is not None:
@@ -52,11 +43,9 @@ def autoregressive_decoder(
     pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm and never drafts."""
-    frames = _noise(pair.frames, pair.frame_size)
-    warm_up = PrefillHiddenDecoder(pair, Policy((), None))
-    warm_up.caption(Window(0, 0, 10**9, frames[:0], frames), "What is this?", Trace())
-    warm_up.close()
-    return PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    decoder.warm_up(with_draft=False)
+    return decoder
 
 
 def keep_memory(decoder: PrefillHiddenDecoder, memory: CaptionMemory, path: Path) -> None:
@@ -67,7 +56,7 @@ def keep_memory(decoder: PrefillHiddenDecoder, memory: CaptionMemory, path: Path
     """
     vocabulary = hashlib.blake2b(decoder.pair.target_tokenizer.to_str().encode()).hexdigest()
     if path.exists():
-        memory.load(path, vocabulary)
+        memory.load(path, vocabulary, decoder.pair.target.get_input_embeddings().num_embeddings)
     try:
         memory.save(path, vocabulary)
     except OSError as error:
@@ -81,7 +70,3 @@ def keep_memory(decoder: PrefillHiddenDecoder, memory: CaptionMemory, path: Path
 def default_proposers() -> tuple[CaptionMemory, EventDraftProposer]:
     """The caption memory and the event draft."""
     return CaptionMemory(), EventDraftProposer()
-
-
-def _noise(images: int, size: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (images, size, size, 3), np.uint8)

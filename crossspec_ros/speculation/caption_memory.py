@@ -86,8 +86,8 @@ class CaptionMemory:
         scratch.write_text(json.dumps(document))
         os.replace(scratch, path)
 
-    def load(self, path: Path, vocabulary: str) -> None:
-        """Take over what was saved, in place of what is here.
+    def load(self, path: Path, vocabulary: str, ids: int) -> None:
+        """Take over what was saved, in place of what is here; `ids` is how many token ids the target knows.
 
         Raises:
             InputError: the file is damaged or of another vocabulary; this memory stays as it is.
@@ -99,7 +99,7 @@ class CaptionMemory:
             if document["vocabulary"] != vocabulary:
                 raise ValueError("its captions are of a target with another tokenizer")
             streams = OrderedDict(
-                (str(question), _Stream.restored(self._capacity, state))
+                (str(question), _Stream.restored(self._capacity, state, ids))
                 for question, state in document["questions"].items()
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
@@ -224,12 +224,12 @@ class _Stream:
         }
 
     @classmethod
-    def restored(cls, capacity: int, state: dict[str, Any]) -> _Stream:
+    def restored(cls, capacity: int, state: dict[str, Any], ids: int) -> _Stream:
         """The stream that gave `state`; ValueError, KeyError or TypeError if it is none."""
         stream = cls(capacity)
         for caption in state["captions"]:
-            if not all(type(token) is int and token >= 0 for token in caption):
-                raise ValueError("a caption holds something other than token ids")
+            if not all(type(token) is int and 0 <= token < ids for token in caption):
+                raise ValueError("a caption holds something other than the target's token ids")
             stream.add(tuple(caption))
         stream._weights = _floats(state["weights"], ORDERS + 1)
         stream._hint_biases = _floats(state["hint_biases"], 2 * _BIASES)

@@ -20,7 +20,7 @@ from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
-from crossspec_ros.speculation.sampling import Sampling, sample_path
+from crossspec_ros.speculation.sampling import LazyRows, Sampling, sample_path
 from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
@@ -33,6 +33,7 @@ from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
 
+_NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
 _OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""
 
@@ -51,11 +52,8 @@ class _Stream:
     def end_draft(self) -> None:
         """A draft that is still writing has nothing more to tell and must not slow the target down."""
         self.stop.set()
-        running, self.running = self.running, None
-        if running is None or running.cancel():
-            return
-        if error := running.exception():
-            _LOG.error("the event draft failed, the caption goes without it: %r", error)
+        if self.running is not None and not self.running.cancel():
+            self.running.result()
 
 
 class PrefillHiddenDecoder:
@@ -149,8 +147,8 @@ class PrefillHiddenDecoder:
         with self._turn:
             stream = self._close(window.index)
             self._last = None
-            # On a device of its own kind it goes on beside the target; a CPU it would take from it.
-            if self.pair.draft.device.type == "cpu" or not len(window.frames):
+            # Beside the target it goes on, unless it would take the CPU from it.
+            if self.pair.target.device.type == self.pair.draft.device.type == "cpu" or not len(window.frames):
                 stream.end_draft()
             self._event_images = len(window.event_images) or self._event_images
             try:
@@ -164,7 +162,7 @@ class PrefillHiddenDecoder:
                 self._last = stream
                 return caption
             finally:
-                stream.end_draft()
+                stream.stop.set()
                 trace.extend(stream.trace)
 
     def ask(
@@ -192,21 +190,26 @@ class PrefillHiddenDecoder:
             return caption
 
     @torch.inference_mode()
-    def measure(self) -> VerifyCost:
-        """Warm up, then measure what passes cost, on a window of noise; takes some 60 passes."""
-        size = self.pair.frame_size
-        frames = np.random.default_rng(0).integers(0, 256, (self.pair.frames, size, size, 3), np.uint8)
-        with self._draft_lane():
-            self._draft_readers.warm_up(1)
+    def warm_up(self, with_draft: bool = True) -> None:
+        """Take all buffers, capture all graphs, and do what is slow the first time."""
         with self._target_lane():
-            # Those that are open and the last one.
+            # For those that are open and the last one.
             self._target.readers.warm_up(_OPEN_WINDOWS + 1)
-            session = TargetSession(self._target, Trace())
-            for frame in frames:
-                session.append_frame(frame)
-            session.append_prompt("What is this?")
+            self._noise_session().verify(DraftTree()).argmax(-1).tolist()
+        if with_draft:
+            with self._draft_lane():
+                self._draft_readers.warm_up(1)
+            images = _noise(self.pair.event_images, self.pair.event_image_size)
+            draft = EventDraft(self.pair, images, _NOISE_QUESTION, _WARM_UP_TOKENS, self._draft_readers)
+            self._draft_thread.submit(self._run_draft, draft, Trace(), None, lambda: False).result()
+
+    @torch.inference_mode()
+    def measure(self) -> VerifyCost:
+        """Measure what passes cost, on a window of noise; takes some 60 passes."""
+        with self._target_lane():
+            session = self._noise_session()
             session.verify(DraftTree())
-            return VerifyCost.measured(session)
+            return VerifyCost.measured(session, self._target.readers.is_static)
 
     def close(self) -> None:
         """End the draft's thread."""
@@ -215,6 +218,13 @@ class PrefillHiddenDecoder:
         with self._turn:
             self._learn()
             self.at_close()
+
+    def _noise_session(self) -> TargetSession:
+        session = TargetSession(self._target, Trace())
+        for frame in _noise(self.pair.frames, self.pair.frame_size):
+            session.append_frame(frame)
+        session.append_prompt(_NOISE_QUESTION)
+        return session
 
     def _stream(self, index: int) -> _Stream:
         with self._streams_lock:
@@ -242,6 +252,7 @@ class PrefillHiddenDecoder:
         """Give the session the frames that it lacks; they are read together with the question."""
         session = stream.session
         if session is None or not _begins_with(window.frames, session.frames):
+            stream.session = session = None  # its buffers serve the next
             session = stream.session = TargetSession(self._target, stream.trace)
         for frame in window.frames[len(session.frames) :]:
             session.append_frame(frame)
@@ -270,10 +281,11 @@ class PrefillHiddenDecoder:
             unread = session.unread
             with trace.span("propose"):
                 tree = self.policy.propose(context, unread, self.max_new_tokens - len(tokens))
-            started = time.perf_counter()
+            begun = self._target_lane.mark()
             with trace.span(_pass_name(session, session.passes - passes, tree)):
                 path, following = self._choose(tree, session.verify(tree))
-            self.policy.observe_pass(unread + len(tree), time.perf_counter() - started)
+            ended_at = self._target_lane.mark()
+            self.policy.observe_pass(unread + len(tree), self._target_lane.seconds(begun, ended_at))
             new = self._cut([*(tree.token_ids[node] for node in path), following])
             session.commit(path, following)
             trace.mark("first_token")
@@ -307,7 +319,7 @@ class PrefillHiddenDecoder:
     def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
         if self._sampling is None:
             return greedy_path(tree, logits.argmax(-1).tolist())
-        return sample_path(tree, self._sampling.probs(logits.cpu()), {}, self._generator)
+        return sample_path(tree, LazyRows(self._sampling, logits.cpu()), {}, self._generator)
 
     def _cut(self, new: list[int]) -> list[int]:
         """What a pass adds, up to the end of sequence; the policy keeps to the length limit."""
@@ -332,13 +344,18 @@ class PrefillHiddenDecoder:
             return Caption("", (), "none")
         draft, finished = stream.draft, True
         if draft is None or not draft.ended or draft.question != question:
+            self._stop_drafts()
             draft = self._event_draft(window.event_images, question)
-            with self._draft_lane():
-                finished = draft.run(stream.trace, stopped)
+            # In the draft's thread, for it has one set of buffers.
+            finished = self._draft_thread.submit(self._in_lane, draft, stream.trace, stopped).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 
     def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
         return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft_readers)
+
+    def _in_lane(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
+        with self._draft_lane():
+            return draft.run(trace, stopped)
 
     def _run_draft(
         self,
@@ -347,10 +364,12 @@ class PrefillHiddenDecoder:
         on_draft: Callable[[str], None] | None,
         stopped: Callable[[], bool],
     ) -> None:
-        with self._draft_lane():
-            finished = draft.run(trace, stopped)
-        if finished and on_draft:
-            on_draft(draft.text)
+        try:
+            finished = self._in_lane(draft, trace, stopped)
+            if finished and on_draft:
+                on_draft(draft.text)
+        except Exception as error:
+            _LOG.error("the event draft failed, the caption goes without it: %r", error)
 
 
 def _begins_with(frames: np.ndarray, first: list[np.ndarray]) -> bool:
@@ -368,3 +387,7 @@ def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:
     if i == 0:
         return f"target_prefill[{len(session.frames)}]"
     return f"verify[{i}]" if len(tree) else f"decode[{i}]"
+
+
+def _noise(images: int, size: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (images, size, size, 3), np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -54,12 +55,33 @@ class Sampling:
         return scores.masked_fill(outside.scatter(-1, order, outside), -torch.inf).softmax(-1)
 
 
+class Rows(Protocol):
+    """Rows of probabilities, as a tensor has them or as they are asked for."""
+
+    def __getitem__(self, row: int, /) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class LazyRows:
+    """What `sampling` makes of (rows, vocab) logits, row by row: to sort a large vocabulary takes time."""
+
+    sampling: Sampling
+    logits: torch.Tensor
+
+    def __getitem__(self, row: int, /) -> torch.Tensor:
+        return self.sampling.probs(self.logits[row])
+
+
 def sample_path(
-    tree: DraftTree, probs: torch.Tensor, draft_probs: Mapping[int, torch.Tensor], generator: torch.Generator
+    tree: DraftTree,
+    probs: Rows,
+    draft_probs: Mapping[int, torch.Tensor],
+    generator: torch.Generator,
 ) -> tuple[tuple[int, ...], int]:
     """The accepted nodes, from the root down, and the token after the last; all distributed as the target's.
 
-    `probs` is (len(tree) + 1, vocab): row 0 after the root, row 1 + i after node i. `draft_probs` gives for
+    `probs[0]` are the (vocab,) probabilities after the root, `probs[1 + i]` after node i; only those on the
+    path are asked for. `draft_probs` gives for
     each node that a proposer SAMPLED the (vocab,) distribution it was drawn from; the others are plain
     guesses. `generator` is one on the CPU, independent of what the draws were made with.
 

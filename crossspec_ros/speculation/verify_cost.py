@@ -10,22 +10,26 @@ import torch
 
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
+from crossspec_ros.vlm.reader import SIZES
 
-SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 _REPEATS = 5
 _FORGETTING = 0.02
 
 
 class VerifyCost:
-    """T_verify(n): seconds of a pass over `n` tokens, interpolated between measured sizes."""
+    """T_verify(n): seconds of a pass over `n` tokens, interpolated between measured sizes.
 
-    def __init__(self, seconds: Mapping[int, float]) -> None:
+    Where passes are padded (`is_static`), each costs what the next size does.
+    """
+
+    def __init__(self, seconds: Mapping[int, float], is_static: bool = False) -> None:
+        self._is_static = is_static
         self._sizes = np.array(sorted(seconds), float)
         self._seconds = np.array([seconds[size] for size in sorted(seconds)], float)
 
     @classmethod
     @torch.inference_mode()
-    def measured(cls, session: TargetSession) -> VerifyCost:
+    def measured(cls, session: TargetSession, is_static: bool = False) -> VerifyCost:
         """Measure on a session whose question has been put, so that the context has its usual length."""
         runs: dict[int, list[float]] = {size: [] for size in SIZES}
         for _ in range(_REPEATS):
@@ -36,13 +40,16 @@ class VerifyCost:
                 started = time.perf_counter()
                 session.verify(chain).argmax(-1).tolist()
                 runs[size].append(time.perf_counter() - started)
-        return cls({size: float(np.median(times)) for size, times in runs.items()})
+        return cls({size: float(np.median(times)) for size, times in runs.items()}, is_static)
 
     def seconds(self, tokens: np.ndarray | int) -> np.ndarray:
         """The cost of a pass over so many tokens; beyond the largest measured size in proportion."""
         last = self._seconds[-1] * np.maximum(np.asarray(tokens) / self._sizes[-1], 1.0)
+        within = np.minimum(tokens, self._sizes[-1])
+        if self._is_static:
+            within = self._sizes[np.searchsorted(self._sizes, within)]
         return np.where(
-            np.asarray(tokens) > self._sizes[-1], last, np.interp(tokens, self._sizes, self._seconds)
+            np.asarray(tokens) > self._sizes[-1], last, np.interp(within, self._sizes, self._seconds)
         )
 
     def observe(self, tokens: int, seconds: float) -> None:
@@ -52,6 +59,8 @@ class VerifyCost:
         right = int(np.clip(np.searchsorted(self._sizes, tokens), 1, len(self._sizes) - 1))
         span = self._sizes[right] - self._sizes[right - 1]
         weight = float(np.clip((tokens - self._sizes[right - 1]) / span, 0.0, 1.0))
+        if self._is_static and tokens > 1:
+            weight = 1.0
         # One pass that the machine held up must not throw the table over.
         error = float(np.clip(seconds / self.seconds(tokens), 0.5, 2.0)) - 1.0
         self._seconds[right - 1] *= 1 + _FORGETTING * (1 - weight) * error

@@ -27,6 +27,7 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 _NUMBERED = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)(?P<suffix>\.\w+)")
 _NF4_BLOCK = 64
+_LAYER = re.compile(r"(?:^model|language_model)\.layers\.(\d+)\.")
 # Buffers that older versions of the libraries stored, and that follow from the config.
 _COMPUTED = re.compile(r"\.(rotary_emb\.inv_freq|position_ids)$")
 
@@ -82,6 +83,10 @@ def load(
         InputError: the config describes no such model; a tensor is missing, has another shape, is
             quantised, or is one more than a module of the model has; or the model cannot be quantised so.
     """
+    # What a config may ask for instead takes no mask as a tree needs it, or is code from elsewhere.
+    for part in (config, *args, *(getattr(config, name) for name in getattr(config, "sub_configs", ()))):
+        part._attn_implementation = "sdpa"
+    _check_depth(config, stored, folder)
     try:
         with torch.device("meta"):
             skeleton = model(config, *args)
@@ -103,11 +108,23 @@ def load(
             state_dict=tensors,
             dtype=placement.torch_dtype,
             device_map={"": device},
+            attn_implementation="sdpa",
             quantization_config=placement.quantization(),
         )
     finally:
         logging.set_verbosity(verbosity)
     return loaded.eval().requires_grad_(False)
+
+
+def _check_depth(config: Any, stored: dict[str, Stored], folder: Path) -> None:
+    """A config that asks for more layers than are stored must not make a host build them first."""
+    layers = getattr(config, "text_config", config).num_hidden_layers
+    depth = max((int(found[1]) for name in stored if (found := _LAYER.search(name))), default=-1) + 1
+    if layers > depth:
+        raise InputError(
+            f"'{folder / 'config.json'}' says {layers} layers, but {depth} are stored: take config.json and "
+            f"weights from the same checkpoint"
+        )
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:

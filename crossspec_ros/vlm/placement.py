@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
+QUANTIZED = ("int8", "nf4")
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """What fits one of `DEVICES`."""
@@ -62,7 +63,7 @@ class Placement:
 
     def quantizes(self, name: str) -> bool:
         """Whether the weight of the linear layer of this name is quantised."""
-        if self.dtype not in ("int8", "nf4"):
+        if self.dtype not in QUANTIZED:
             return False
         return not any(name == kept or name.startswith(f"{kept}.") for kept in UNQUANTIZED)
 
@@ -88,10 +89,11 @@ class Placement:
 def smaller(placement: Placement) -> Placement | None:
     """The next choice that takes less memory where it is scarce; None where there is none.
 
-    First the smaller dtypes, then the draft on the CPU, then both there.
+    First the smaller dtypes, as far as there is bitsandbytes, then the draft on the CPU, then both there.
     """
-    if placement.dtype != DTYPES[-1]:
-        return replace(placement, dtype=DTYPES[DTYPES.index(placement.dtype) + 1])
+    following = DTYPES[DTYPES.index(placement.dtype) + 1 :]
+    if following and (following[0] not in QUANTIZED or importlib.util.find_spec("bitsandbytes")):
+        return replace(placement, dtype=following[0])
     if placement.draft_on != "cpu":
         return replace(placement, draft_device="cpu")
     return Placement("bf16", "cpu") if placement.device != "cpu" else None
@@ -111,7 +113,7 @@ def available(dtype: str, device: str = "auto", draft_device: str = "") -> Place
     Both devices must match `DEVICE`, but for that "auto" and for an empty `draft_device`. Raises InputError
     for a device that is not there, and for a quantisation without its library.
     """
-    if dtype in ("int8", "nf4") and not importlib.util.find_spec("bitsandbytes"):
+    if dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
             f"models.dtype is {dtype}, but bitsandbytes is missing: pip install bitsandbytes, or take bf16"
         )

@@ -14,12 +14,15 @@ from transformers import LlamaModel
 from crossspec_ros.vlm.kv_buffer import KVBuffer
 from crossspec_ros.vlm.transfer import to_device
 
-SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
-"""Tokens of the passes that have buffers of their own; others are padded to the next of these."""
+SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 129)
+"""Tokens of the passes that have buffers of their own; others are padded to the next of these. The last is
+the largest tree and the token before it."""
+_capturing = threading.Lock()
+"""CUDA allows one capture at a time in a process."""
 
 
 class Reader:
-    """One sequence: `read` appends to it, `keep` rolls it back.
+    """One sequence: `read` appends to it, `keep` rolls it back; `warm_up` comes first.
 
     Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, so that a
     CUDA device replays each as one captured graph instead of being told of a thousand operations. Longer
@@ -31,11 +34,18 @@ class Reader:
         self._model, self._is_static, self._pool = model, is_static, pool
         self._cache = KVBuffer(model.config.num_hidden_layers, capacity)
         self._steps: dict[int, _Step] = {}
+        self.is_sound = True
+        """False after a pass that failed half way: nobody knows what is in its buffers."""
 
     @property
     def length(self) -> int:
         """Tokens that were read and kept."""
         return self._cache.length
+
+    @property
+    def capacity(self) -> int:
+        """Tokens for which there is room; it doubles where they are more."""
+        return self._cache.capacity
 
     def read(self, inputs: torch.Tensor, positions: Sequence[int], mask: torch.Tensor) -> torch.Tensor:
         """The last hidden states (n, width) of `inputs` (n, width), good until the next pass.
@@ -44,36 +54,39 @@ class Reader:
             positions: of each token in the sequence.
             mask: additive, (1, 1, n, length + n), on the host.
         """
-        size = next((size for size in SIZES if size >= len(inputs)), None)
         # The last place is where the padding goes.
-        fits = self.length + len(inputs) < self._cache.capacity
-        if self._is_static and self._cache.is_placed and size and fits:
-            if size not in self._steps:
-                self._steps[size] = _Step(self._model, self._cache, size, inputs, self._pool)
-            hidden = self._steps[size].read(inputs, positions, mask, self.length)
-            self._cache.length += len(inputs)
-            return hidden
+        fits = self.length + len(inputs) < self.capacity
         if not fits:
             self._steps.clear()  # the buffers will move
-        return _forward(
-            self._model,
-            self._cache,
-            inputs[None],
-            to_device(torch.tensor([positions]), inputs.device),
-            to_device(mask, inputs.device),
-        )
+        step = self._steps.get(next((size for size in SIZES if size >= len(inputs)), 0))
+        self.is_sound = False
+        if step:
+            hidden = step.read(inputs, positions, mask, self.length)
+            self._cache.length += len(inputs)
+        else:
+            where = to_device(torch.tensor([positions]), inputs.device)
+            hidden = _forward(self._model, self._cache, inputs[None], where, to_device(mask, inputs.device))
+        self.is_sound = True
+        return hidden
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the places `moved`, which follow."""
         self._cache.keep(length, moved)
 
     def warm_up(self) -> None:
-        """Take the buffers and capture the graphs of all sizes; the sequence is empty afterwards."""
+        """Take the buffers and capture the graphs of all sizes; the sequence is empty afterwards.
+
+        Not later: a graph takes its time, and no other thread may capture meanwhile.
+        """
         weight = self._model.embed_tokens.weight
-        for size in (SIZES[-1] + 1, *SIZES) if self._is_static else ():
-            self.keep(0)
-            mask = torch.zeros(1, 1, size, size, dtype=weight.dtype)
-            self.read(weight.new_zeros(size, weight.shape[1]), range(size), mask)
+        self.keep(0)
+        mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype)
+        self.read(weight.new_zeros(1, weight.shape[1]), range(1), mask)
+        if self._is_static:
+            with _capturing:
+                self._steps = {
+                    size: _Step(self._model, self._cache, size, weight, self._pool) for size in SIZES
+                }
         self.keep(0)
 
 
@@ -95,7 +108,7 @@ class _Step:
         self._at = torch.full((size,), cache.capacity - 1, device=like.device)
         self._hidden = self._inputs[0]
         self._graph: torch.cuda.CUDAGraph | None = None
-        if like.device.type == "cuda":
+        if like.is_cuda:
             self._capture(pool)
 
     def read(
@@ -122,18 +135,20 @@ class _Step:
         return self._hidden[:n]
 
     def _pass(self) -> None:
-        self._cache.place(self._at)
+        self._cache.at = self._at
         try:
             self._hidden = _forward(self._model, self._cache, self._inputs, self._positions, self._mask)
         finally:
-            self._cache.place(None)
+            self._cache.at = None
 
     def _capture(self, pool: Any) -> None:
         """On the stream that is current; what libraries set up at a first pass must not be captured."""
         for _ in range(2):
             self._pass()
-        graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream(self._inputs.device)
+        if stream == torch.cuda.default_stream(self._inputs.device):
+            return  # CUDA captures on others only
+        graph = torch.cuda.CUDAGraph()
         # The draft's thread goes on meanwhile.
         with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             self._pass()
@@ -161,7 +176,7 @@ class Readers:
         names = {type(module).__name__ for module in model.modules()}
         by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
         self._model, self._capacity = model, capacity
-        self._is_static = by_device if is_static is None else is_static
+        self.is_static = by_device if is_static is None else is_static
         self._pool = torch.cuda.graph_pool_handle() if by_device else None
         self._free: list[Reader] = []
         self._lock = threading.Lock()
@@ -183,7 +198,13 @@ class Readers:
 
     def _empty(self) -> Reader:
         with self._lock:
-            reader = self._free.pop() if self._free else self._new()
+            while self._free:
+                reader = self._free.pop()
+                # One that has grown would keep what it took, and every pass would attend to all of it.
+                if reader.is_sound and reader.capacity <= self._capacity:
+                    break
+            else:
+                reader = self._new()
         reader.keep(0)
         return reader
 
@@ -196,4 +217,4 @@ class Readers:
                 reader.warm_up()
 
     def _new(self) -> Reader:
-        return Reader(self._model, self._capacity, self._is_static, self._pool)
+        return Reader(self._model, self._capacity, self.is_static, self._pool)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -24,6 +26,21 @@ class Lane:
             self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
             # The weights have come on another.
             torch.cuda.synchronize(device)
+
+    def mark(self) -> float | torch.cuda.Event:
+        """This point of what is queued, see `seconds`."""
+        if self._stream is None:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        return event
+
+    def seconds(self, since: Any, until: Any) -> float:
+        """What the work between two marks took, without what was queued before it; waits for its end."""
+        if self._stream is None:
+            return until - since
+        until.synchronize()
+        return since.elapsed_time(until) / 1e3
 
     def __call__(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()

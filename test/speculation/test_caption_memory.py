@@ -94,7 +94,7 @@ def test_saved_and_loaded_it_proposes_the_same(
         tell(memory, caption, draft)
     path = tmp_path_factory.mktemp("memory") / "memory.json"
     memory.save(path, "words")
-    again.load(path, "words")
+    again.load(path, "words", 9)
     for context in (Context("?", said), Context("?", said, draft_tokens=draft), Context("?")):
         assert again.propose(context, 30, 1e-4) == memory.propose(context, 30, 1e-4)
 
@@ -168,10 +168,10 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     for text in damaged:
         path.write_text(text)
         with pytest.raises(InputError, match=r"memory\.json.*delete the file"):
-            memory.load(path, "words")
+            memory.load(path, "words", 9)
         assert memory.propose(Context("?"), 8, 1e-4) == before
     with pytest.raises(InputError, match="nowhere"):
-        memory.load(tmp_path / "nowhere.json", "words")
+        memory.load(tmp_path / "nowhere.json", "words", 9)
 
 
 def test_on_the_recorded_captions_it_drafts_well_and_knows_how_well(shared: Path) -> None:
@@ -223,5 +223,5 @@ def test_a_memory_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     memory.save(path, "words")
     other = CaptionMemory()
     with pytest.raises(InputError, match=r"memory\.json.*another tokenizer.*delete the file"):
-        other.load(path, "syllables")
+        other.load(path, "syllables", 9)
     assert other.propose(Context("?"), 8, 1e-4) == DraftTree()

@@ -408,7 +408,7 @@ def test_passes_are_measured_and_correct_the_cost_model(
     windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
     cost = decoder.measure()
-    assert 0 < cost.table()[1] < cost.table()[128]
+    assert 0 < cost.table()[1] < cost.table()[129]
     before = VerifyCost(cost.table())
     decoder.policy = Policy((), cost)
     decoder.caption(windows[0], QUESTION, Trace())
