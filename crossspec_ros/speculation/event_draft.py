@@ -98,7 +98,7 @@ class EventDraft:
     def _prompt(self, event_tokens: torch.Tensor) -> torch.Tensor:
         before, after = draft_prompt_ids(self._pair.draft_tokenizer, self.question)
         ids = [*before, EVENT_TOKEN_ID, *after]
-        return self._pair.draft.embed_prompt(to_device(torch.tensor(ids), event_tokens.device), event_tokens)
+        return self._pair.draft.embed_prompt(torch.tensor(ids), event_tokens)
 
     def _embed(self, ids: Sequence[int]) -> torch.Tensor:
         words = self._pair.draft.get_input_embeddings()

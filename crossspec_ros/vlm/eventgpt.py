@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
+from crossspec_ros.vlm.transfer import to_device
+
 EVENT_TOKEN_ID = -200
 """Stands in `input_ids` where the event tokens go."""
 
@@ -55,10 +57,11 @@ class EventGPT(LlamaForCausalLM):
         return torch.cat([tokens.mean(-2), tokens.mean(-3)], dim=-2)
 
     def embed_prompt(self, input_ids: Tensor, event_tokens: Tensor) -> Tensor:
-        """(length,) ids with one `EVENT_TOKEN_ID` and (tokens, hidden) event tokens -> (1, expanded,
-        hidden)."""
+        """(length,) ids on the host with one `EVENT_TOKEN_ID` and (tokens, hidden) event tokens -> (1,
+        expanded, hidden)."""
         at = int((input_ids == EVENT_TOKEN_ID).nonzero().item())
         embed = self.model.embed_tokens
+        input_ids = to_device(input_ids, event_tokens.device)
         return torch.cat([embed(input_ids[:at]), event_tokens, embed(input_ids[at + 1 :])])[None]
 
 

@@ -67,7 +67,7 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
         assert latency["tokens_per_pass"] > 1  # the memory has heard the like
         assert latency["times_sooner"][f"caption {ALONE}"]["median"] > 0
-        assert 0 <= latency["hidden_share"]["median"] <= 1
+        assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
         assert set(run["bytes"]["peak"]) == {"passes", "latency"}
     whole, small = (result["dtypes"][dtype]["bytes"]["weights"]["target"] for dtype in ("float32", "nf4"))
     assert small < whole / 2
