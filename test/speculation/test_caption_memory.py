@@ -162,6 +162,7 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
         "[]",
         json.dumps({**whole, "caption_memory": 2}),
         json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1, "two"]]}}}),
+        json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1, 9]]}}}),
         json.dumps({**whole, "questions": {"?": {**stream, "weights": [1.0]}}}),
         json.dumps({**whole, "questions": {"?": {**stream, "last_biases": []}}}),
     ]

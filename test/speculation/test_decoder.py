@@ -351,6 +351,27 @@ def test_a_draft_for_another_question_is_no_answer_to_this_one(
     assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
 
 
+def test_drafts_never_run_two_at_a_time(
+    pair: ModelPair, blind: Window, decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have one set of buffers."""
+    run, running, most = EventDraft.run, [], []
+
+    def watched(self: EventDraft, *args: object) -> bool:
+        running.append(self)
+        most.append(len(running))
+        time.sleep(0.05)
+        done = run(self, *args)  # type: ignore[arg-type]
+        running.remove(self)
+        return done
+
+    monkeypatch.setattr(EventDraft, "run", watched)
+    for image in blind.event_images:
+        decoder.stream_event_image(blind.index + 1, image, QUESTION)
+    assert decoder.caption(blind, QUESTION, Trace()).source == "event_draft"
+    assert len(most) >= 2 and max(most) == 1
+
+
 def test_a_draft_that_fails_costs_no_caption(
     pair: ModelPair,
     windows: list[Window],

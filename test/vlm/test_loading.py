@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -129,4 +130,23 @@ def test_a_truncated_file(models: Path, file: str) -> None:
     data = (models / file).read_bytes()
     (models / file).write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match=f"^'{models / file}' is (cut off|no )"):
+        load_pair(models)
+
+
+@pytest.mark.parametrize("asked", ["flash_attention_2", "someone/kernel"])
+def test_a_config_does_not_choose_the_attention(models: Path, asked: str) -> None:
+    for name in ("target", "draft"):
+        edit(models / name / "config.json", attn_implementation=asked, _attn_implementation=asked)
+    pair = load_pair(models)
+    language_models = pair.target.model.language_model, pair.draft.model
+    assert {model.config._attn_implementation for model in language_models} == {"sdpa"}
+
+
+@pytest.mark.parametrize(("name", "key"), [("target", "text_config"), ("draft", "")])
+def test_layers_that_are_not_stored_are_not_built(models: Path, name: str, key: str) -> None:
+    file = models / name / "config.json"
+    values = json.loads(file.read_text())
+    (values[key] if key else values)["num_hidden_layers"] = 10**7
+    file.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=rf"'{file}' says 10000000 layers, but \d are stored"):
         load_pair(models)

@@ -86,3 +86,13 @@ def test_parameters_are_checked_without_torch() -> None:
     code = "import sys, crossspec_ros.nodes.graph; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+def test_without_the_library_of_quantisation_the_ladder_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert [str(choice) for choice in ladder(Placement("float32", "cuda:0"))] == [
+        "float32 on cuda:0",
+        "bf16 on cuda:0",
+        "bf16 on cuda:0, draft on cpu",
+        "bf16 on cpu",
+    ]
