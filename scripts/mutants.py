@@ -91,7 +91,9 @@ MUTANTS = {
         ("self._cache.length += len(inputs)", "self._cache.length += size"),
         ("padded[:, :, :n, :all_seen] = mask", "padded[:, :, :n, :all_seen] = 0"),
         ("self._steps.clear()", "pass"),
-        ("        reader.keep(0)\n        weakref", "        weakref"),
+        ("        reader.keep(0)\n        return reader", "        return reader"),
+        ("reader.is_sound and reader.capacity", "reader.capacity"),
+        (" and reader.capacity <= self._capacity", ""),
     ],
     "speculation/decoder.py": [
         ("new[: new.index(self.pair.eos_id) + 1]", "new[: new.index(self.pair.eos_id)]"),
