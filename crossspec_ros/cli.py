@@ -199,9 +199,11 @@ def _bench(subparsers: Subparsers) -> None:
         "--no-ros", dest="ros", action="store_false", help="leave out the rate between two ROS processes"
     )
     soak = add("soak", "a dv network stream captioned for minutes: losses, memory, reconnection")
-    soak.add_argument("--seconds", type=_seconds, default=1200.0, help="how long [1200]")
+    soak.add_argument(
+        "--seconds", type=_seconds, default=1200.0, help="how long; memory counts from 1120 [1200]"
+    )
     soak.add_argument("--rate", type=float, default=5.0, help="million events per second [5]")
-    soak.add_argument("--inference", type=float, default=0.0, help="slow each caption by SECONDS [0]")
+    soak.add_argument("--inference", type=_seconds, default=0.0, help="slow each caption by SECONDS [0]")
     gpu = add("gpu", "what the 7B models take on a GPU, with random weights and recorded captions")
     gpu.add_argument(
         "--trace", type=Path, required=True, help="JSONL with target_tokens and draft_tokens a line"

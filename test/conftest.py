@@ -15,7 +15,7 @@ def shared() -> Path:
     """The folder of recordings beside the repository; where it is missing, tests that need it are skipped."""
     path = Path(__file__).resolve().parents[2] / "shared"
     if not path.is_dir():
-        pytest.skip(f"{path} is not here")
+        pytest.skip("needs recordings that are not part of this repository")
     return path
 
 

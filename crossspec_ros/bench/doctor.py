@@ -235,7 +235,7 @@ def _print(report: dict[str, Any]) -> None:
     if any("measured" in choice for choice in report["choices"]):
         console.print(_measurements(report["choices"]))
     console.print(f"recommended: {report['recommendation']}", markup=False)
-    console.print("findings:" if report["findings"] else "findings: nothing wrong was found")
+    console.print("findings:" if report["findings"] else "findings: nothing is wrong with the set-up")
     for finding in report["findings"]:
         console.print(f"- {finding}", markup=False)
 

@@ -114,6 +114,8 @@ def _placements(args: argparse.Namespace) -> list[Placement]:
     for name in (args.device, args.draft_device):
         if name not in ("auto", "") and not re.fullmatch(DEVICE, name):
             raise InputError(f"'{name}' is no device: give one of {', '.join(DEVICES)}")
+    if args.tiny and (args.device != "auto" or args.draft_device):
+        raise InputError("--tiny runs on the CPU: leave out --device and --draft-device")
     if not args.tiny and not torch.cuda.is_available():
         raise InputError(
             "bench gpu measures 7B models, but torch finds no CUDA device: run it where there is one, or try "

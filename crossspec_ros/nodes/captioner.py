@@ -80,7 +80,11 @@ class CaptionerNode(LifecycleNode):
         self._failure: Exception | None = None
         self._is_started = not self._params.autostart
         if self._params.autostart:
-            self._start()
+            try:
+                self._start()
+            except Exception:
+                self.destroy_node()
+                raise
 
     def _start(self) -> None:
         for trigger in (self.trigger_configure, self.trigger_activate):
@@ -101,10 +105,10 @@ class CaptionerNode(LifecycleNode):
         started = time.monotonic()
         try:
             self._decoder = self._load(self._params)
+            self._adjust(self._params)
         except Exception as error:
             self._drop_inputs()
             return self._fail("load its models and warm up", error)
-        self._adjust(self._params)
         # A decoder without models, as tests have it, is nowhere.
         asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
         self._health.loaded(self._params.models or "models/tiny", self._decoder, asked)
@@ -243,8 +247,9 @@ class CaptionerNode(LifecycleNode):
                 self._worker.submit(window, closed_ns)
 
     def _adjust(self, params: SimpleNamespace) -> None:
-        """Take over what was set while the node runs."""
+        """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
+            self._decoder.check_question(params.question)
             self._decoder.max_new_tokens = params.max_new_tokens
             self._decoder.policy.limits = Limits(
                 params.max_nodes, params.least_prob, read_names(params.proposers)

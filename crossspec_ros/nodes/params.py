@@ -269,9 +269,9 @@ def declare(
 ) -> SimpleNamespace:
     """Declare the parameters of a node that was made with `automatically_declare_parameters_from_overrides`.
 
-    Returns their values as `attributes`. All but the live ones are read-only from then on; when live ones are
-    set, the attributes follow and `on_change` is told. Raises InputError for an override that is of the wrong
-    type, out of range or unknown.
+    Returns their values as `attributes`. All but the live ones are read-only from then on; when live ones
+    are set, the attributes follow and `on_change` is told, whose InputError refuses them. Raises
+    InputError for an override that is of the wrong type, out of range or unknown.
     """
     from rcl_interfaces.msg import SetParametersResult
 
@@ -291,13 +291,15 @@ def declare(
     live = {param.name: param for param in PARAMS[kind] if param.live}
 
     def set_live(parameters: Sequence[Parameter]) -> SetParametersResult:
+        before = dict(vars(params))
         try:
             news = {p.name: live[p.name].check(p.value) for p in parameters if p.name in live}
+            vars(params).update({live[name].attribute: value for name, value in news.items()})
+            if news:
+                on_change(params)
         except InputError as error:
+            vars(params).update(before)
             return SetParametersResult(successful=False, reason=f"{kind}: {error}")
-        vars(params).update({live[name].attribute: value for name, value in news.items()})
-        if news:
-            on_change(params)
         return SetParametersResult(successful=True)
 
     node.add_on_set_parameters_callback(set_live)

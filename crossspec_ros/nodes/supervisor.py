@@ -70,10 +70,11 @@ def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[byt
                 continue
             if child is children[-1]:
                 return code
-            print(
-                f"crossspec: error: {process.name} ended with code {code} during the replay", file=sys.stderr
-            )
-            return code if code > 0 else 1
+            if code > 0:
+                return code  # it has said why
+            why = f"was ended by signal {-code}" if code else "ended"
+            print(f"crossspec: error: {process.name} {why} during the replay", file=sys.stderr)
+            return 1
         time.sleep(0.05)
 
 

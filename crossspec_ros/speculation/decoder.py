@@ -28,11 +28,13 @@ from crossspec_ros.speculation.verify import greedy_path
 from crossspec_ros.speculation.verify_cost import VerifyCost
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.prompts import target_prompt_ids
 from crossspec_ros.vlm.transfer import Lane
 from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
 
+_ANSWER_ROOM = 64
 _NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
 _OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""
@@ -177,8 +179,9 @@ class PrefillHiddenDecoder:
         `between` and `cancel` are those of `caption`.
 
         Raises:
-            InputError: the window before had no frames, or there was none.
+            InputError: the window before had no frames, or there was none; or as `check_question`.
         """
+        self.check_question(question)
         with self._turn, torch.inference_mode(), self._target_lane():
             stream, self._last = self._last, None
             if stream is None:
@@ -188,6 +191,19 @@ class PrefillHiddenDecoder:
             caption = self._answer(stream, question, trace, None, between, cancel, None)
             self._last = stream
             return caption
+
+    def check_question(self, question: str) -> None:
+        """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
+        if not question.strip():
+            raise InputError("the question is empty: ask in words")
+        config = self.pair.target.config
+        before, after = target_prompt_ids(self.pair.target_tokenizer, question)
+        room = config.text_config.max_position_embeddings - config.video_seq_length - _ANSWER_ROOM
+        if len(before) + len(after) > room:
+            raise InputError(
+                f"the question makes a prompt of {len(before) + len(after)} tokens, but the target takes "
+                f"{room} beside the frames and an answer: shorten it"
+            )
 
     @torch.inference_mode()
     def warm_up(self, with_draft: bool = True) -> None:

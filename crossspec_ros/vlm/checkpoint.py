@@ -134,6 +134,10 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise ValueError("no object")
     except FileNotFoundError as error:
+        if not file.parent.is_dir():
+            raise InputError(
+                f"there is no folder '{file.parent}': name one that holds a whole checkpoint"
+            ) from error
         raise InputError(
             f"the checkpoint '{file.parent}' lacks '{file.name}': name a folder that holds a whole checkpoint"
         ) from error

@@ -59,7 +59,7 @@ def eventgpt_configs(folder: Path) -> tuple[LlamaConfig, CLIPVisionConfig]:
     values = read_config(file, ["model_type"])
     if values["model_type"] != _MODEL_TYPE:
         raise InputError(
-            f"'{file}' is of a {values['model_type']}, not of EventGPT ({_MODEL_TYPE}): name "
+            f"'{file}' is of the type {values['model_type']}, not of EventGPT ({_MODEL_TYPE}): name "
             f"the folder of an EventGPT"
         )
     return _built(LlamaConfig, read_config(file, _NEEDED), _LLAMA_KEYS, file), _tower_config(folder)

@@ -140,7 +140,7 @@ def _device(name: str, device: str) -> str:
         return "cpu"
     if not number:
         raise InputError(
-            f"{name} is {device}, but torch finds no CUDA device: set it to auto or cpu, or check with "
+            f"{name} is {device}, but torch finds no CUDA device: set it to cpu, or check with "
             f"nvidia-smi that the driver works, and that torch is a CUDA build"
         )
     index = int(device.partition(":")[2] or 0)

@@ -58,8 +58,8 @@ def target_config(folder: Path) -> VideoLlavaConfig:
         )
     if values["model_type"] != VideoLlavaConfig.model_type:
         raise InputError(
-            f"'{file}' is of a {values['model_type']}, not of Video-LLaVA ({VideoLlavaConfig.model_type}): "
-            f"take {PORT}"
+            f"'{file}' is of the type {values['model_type']}, not of Video-LLaVA "
+            f"({VideoLlavaConfig.model_type}): take {PORT}"
         )
     read_config(file, ["text_config", "vision_config"])
     try:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from crossspec_ros.bench.gpu_latency import ALONE, GENERATE, HIDING, OURS, figures, replay_windows
 from crossspec_ros.bench.gpu_models import dimensions_of, random_pair
 from crossspec_ros.bench.gpu_passes import Overlap, Passes, copy_bandwidth, noise, pass_bytes
+from crossspec_ros.bench.gpu_report import print_tables
 from crossspec_ros.bench.gpu_told import ToldDraft, follow_text
 from crossspec_ros.bench.trace import Response, read_trace
 from crossspec_ros.cli import main
@@ -77,7 +78,9 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert {event["name"] for event in events if event["ph"] == "i"} == {"closed", "first_token", "caption"}
     assert plot.stat().st_size > 20_000
     printed = capsys.readouterr().out
-    assert "told" in printed and "T_verify(32) / T_verify(1)" in printed and "random weights" in printed
+    assert "told" in printed and "random weights" in printed and "aimed at" not in printed
+    print_tables(result | {"dimensions": "7B"})
+    assert "T_verify(32) / T_verify(1)" in capsys.readouterr().out
 
 
 def test_every_decoder_says_what_it_was_told_on_static_buffers_too(tiny: ModelPair, trace: Path) -> None:

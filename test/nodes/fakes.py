@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from crossspec_ros.errors import InputError
+
 
 class FakeDecoder:
     """Captions a window by its counts; `gate(window, cancel)` may block, `fail` raises.
@@ -22,6 +24,10 @@ class FakeDecoder:
 
     def close(self):
         self.closed = True
+
+    def check_question(self, question):
+        if len(question) > 100:
+            raise InputError("the question is long: shorten it")
 
     def ask(self, question, trace, between, cancel):
         if self.fail:

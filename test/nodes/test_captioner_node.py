@@ -249,6 +249,8 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
         result = change(name, value)
         assert (not result.successful and name in result.reason) or "read-only" in result.reason
     assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == ("memory",)
+    assert "shorten it" in change("question", 101 * "x").reason
+    assert node._params.question == "where?"
 
 
 def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):

@@ -351,6 +351,18 @@ def test_a_draft_for_another_question_is_no_answer_to_this_one(
     assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
 
 
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [(" ", "the question is empty"), ("x y " * 3000, "the target takes [0-9]+ beside the frames")],
+)
+def test_a_question_that_cannot_be_asked_is_refused(
+    decoder: PrefillHiddenDecoder, question: str, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        decoder.ask(question, Trace())
+    decoder.check_question("Who is on the road, and what are they doing there?")
+
+
 def test_drafts_never_run_two_at_a_time(
     pair: ModelPair, blind: Window, decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

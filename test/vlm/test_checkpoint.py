@@ -204,7 +204,7 @@ def test_a_target_whose_tensors_do_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [("{", "is no readable JSON"), ({"model_type": None}, "lacks the value 'model_type'"),
-     ({"model_type": "llama"}, "is of a llama, not of"),
+     ({"model_type": "llama"}, "is of the type llama, not of"),
      ({"quantization_config": {"bits": 4}}, "is of a quantised"),
      ({"vision_config": None, "hidden_size": None}, "lacks the value '(vision_config|hidden_size)'"),
      ({"text_config": {"hidden_size": "wide"}, "hidden_size": "wide"}, "is no config of"),

@@ -88,7 +88,7 @@ def test_the_models_may_lie_apart(tmp_path: Path) -> None:
     write(draft, weights("draft"), "bin shards index")
     pair = load_pair("/nowhere", target=str(target), draft=str(draft))
     assert pair.frames == 8
-    with pytest.raises(InputError, match=r"'/nowhere/draft' lacks 'config.json'"):
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'"):
         load_pair("/nowhere", target=str(target))
 
 
@@ -103,7 +103,7 @@ def test_each_model_ends_in_its_own_way(models: Path) -> None:
 
 
 def test_a_missing_folder() -> None:
-    with pytest.raises(InputError, match=r"the checkpoint '/nowhere/target' lacks 'config.json'"):
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/target'"):
         load_pair("/nowhere")
 
 

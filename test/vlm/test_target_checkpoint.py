@@ -113,7 +113,7 @@ def test_the_weights_of_another_model_are_not_fetched(monkeypatch: pytest.Monkey
         return str(TINY / "draft")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    with pytest.raises(InputError, match="is of a EventChat_llama, not of Video-LLaVA"):
+    with pytest.raises(InputError, match="is of the type EventChat_llama, not of Video-LLaVA"):
         target_folder("ORG/NAME")
     assert asked == [["config.json"]]
 
