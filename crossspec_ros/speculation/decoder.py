@@ -217,7 +217,7 @@ class PrefillHiddenDecoder:
                 self._draft_readers.warm_up(1)
             images = _noise(self.pair.event_images, self.pair.event_image_size)
             draft = EventDraft(self.pair, images, _NOISE_QUESTION, _WARM_UP_TOKENS, self._draft_readers)
-            self._draft_thread.submit(self._run_draft, draft, Trace(), None, lambda: False).result()
+            self._draft_thread.submit(self._in_lane, draft, Trace(), lambda: False).result()
 
     @torch.inference_mode()
     def measure(self) -> VerifyCost:

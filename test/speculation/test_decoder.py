@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from reference import QUESTION, Guess, caption, chain, generated, script
 
 from crossspec_ros.errors import InputError
@@ -361,6 +362,18 @@ def test_a_question_that_cannot_be_asked_is_refused(
     with pytest.raises(InputError, match=sentence):
         decoder.ask(question, Trace())
     decoder.check_question("Who is on the road, and what are they doing there?")
+
+
+def test_what_fails_while_warming_up_is_raised_so_that_less_can_be_tried(
+    decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*args: object) -> bool:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(EventDraft, "run", no_memory)
+    decoder.warm_up(with_draft=False)
+    with pytest.raises(torch.OutOfMemoryError):
+        decoder.warm_up()
 
 
 def test_drafts_never_run_two_at_a_time(
