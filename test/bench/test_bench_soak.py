@@ -9,7 +9,7 @@ from crossspec_ros.bench.soak import soak
 
 @pytest.mark.parametrize("inference_s", [0.0, 1.5])
 def test_all_is_counted_and_every_window_is_captioned_or_told_as_skipped(inference_s):
-    figures = soak(seconds=6.0, rate=0.2, inference_s=inference_s)
+    figures = soak(seconds=11.0, rate=0.2, inference_s=inference_s)
     windows, events = figures["windows"], figures["events"]
     assert windows["sent"] >= 4 and windows["closed"] == windows["sent"] and windows["missed"] == 0
     assert windows["captioned"] + windows["skipped"] == windows["sent"]

@@ -18,6 +18,8 @@ from crossspec_ros.paths import share_dir
 
 PERSPECTIVE = share_dir() / "config" / "rqt" / "latency.perspective"
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
+APART = "/layouts"
+"""A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
 PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
 
 
@@ -28,10 +30,12 @@ def published():
     remaps = [word for topic in inputs for word in ("-r", f"{topic}:=synchronizer/{topic}")]
     with ExitStack() as stack:
         nodes = [
-            stack.enter_context(spinning(SynchronizerNode)),
+            stack.enter_context(spinning(lambda: SynchronizerNode(namespace=APART))),
             stack.enter_context(
                 spinning(
-                    lambda: CaptionerNode(lambda params: FakeDecoder(), cli_args=["--ros-args", *remaps])
+                    lambda: CaptionerNode(
+                        lambda params: FakeDecoder(), cli_args=["--ros-args", *remaps], namespace=APART
+                    )
                 )
             ),
         ]
@@ -39,7 +43,7 @@ def published():
             node.get_publisher_names_and_types_by_node(node.get_name(), node.get_namespace())
             for node in nodes
         ]
-    return {topic: kinds[0] for topics in named for topic, kinds in topics}
+    return {topic.removeprefix(APART): kinds[0] for topics in named for topic, kinds in topics}
 
 
 @pytest.fixture(scope="module")
