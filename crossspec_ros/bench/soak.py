@@ -34,8 +34,6 @@ MOST_WAITING_MS = 1100.0
 is this and one inference."""
 _LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """What the processes of the last soak said."""
-_SETTLING_S = 6
-"""Of the stream, before it counts: with Jazzy's Fast DDS a new publisher's first packets may be lost."""
 _WARM_UP_S, _FEW_WARM_UP_S = 560.0, 120.0
 """Before memory counts, for until then the caption memory fills; slow inference gives few captions."""
 _STARTUP_S, _AWAY_S, _AFTER_S = 120.0, 2.0, 4.0
@@ -82,7 +80,7 @@ def soak(
         _wait(lambda: bool(writer.lines), "dv_camera did not connect")
         memory = _watch(nodes, seconds)
         # The last second's window is still being captioned.
-        sent = {line["end_s"]: line for line in writer.lines[1 + _SETTLING_S : -1]}
+        sent = {line["end_s"]: line for line in writer.lines[2:-1]}
         behind_s = max(line["behind_s"] for line in writer.lines[1:])
         writer.process.kill()
         time.sleep(_AWAY_S)
