@@ -16,6 +16,8 @@ from crossspec_ros.paths import share_dir
 
 EVENTS_TOPIC = "event_camera/events"
 IMAGE_TOPIC = "camera/image_raw"
+CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
+"""The captioner listens to the synchronizer beside it."""
 
 MODEL_ARGUMENTS = {
     "target": "target",
@@ -78,10 +80,10 @@ def replay_graph(
             "event_type": recording.event_type.replace("/msg/", "/"),
             "image_transport": "raw" if raw else "compressed",
         },
-        "captioner": {**configured["captioner"], **_given(question=question, mode=mode), **chosen},
+        "captioner": {**configured["captioner"], **given(question=question, mode=mode), **chosen},
         "dsec_player": {
             **configured["dsec_player"],
-            **_given(rate=rate),
+            **given(rate=rate),
             "path": str(path.resolve()),
             "max_lateness_s": lateness,
         },
@@ -91,7 +93,7 @@ def replay_graph(
     image = IMAGE_TOPIC if raw else f"{IMAGE_TOPIC}/compressed"
     remaps = {
         "synchronizer": {"events": EVENTS_TOPIC, "image": image},
-        "captioner": {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")},
+        "captioner": CAPTIONER_REMAPS,
         "dsec_player": {"report": "captioner/report"},
     }
     return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
@@ -102,7 +104,7 @@ def chosen_models(
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
     folder = models or Path(str(configured.get("models", "")) or share_dir() / "models" / "tiny")
-    chosen = _given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
+    chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))
         if value and Path(value).expanduser().is_dir():
@@ -156,5 +158,6 @@ def _image_size(file: Path, *keys: str) -> int | None:
         return None
 
 
-def _given(**arguments: Value | None) -> dict[str, Value]:
+def given(**arguments: Value | None) -> dict[str, Value]:
+    """Those that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}

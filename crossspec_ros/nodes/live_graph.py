@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.config import read_config
-from crossspec_ros.nodes.graph import EVENTS_TOPIC, IMAGE_TOPIC, Process, chosen_models, image_sizes
+from crossspec_ros.nodes.graph import (
+    CAPTIONER_REMAPS,
+    EVENTS_TOPIC,
+    IMAGE_TOPIC,
+    Process,
+    chosen_models,
+    given,
+    image_sizes,
+)
 from crossspec_ros.nodes.params import Value, check_values, nearest
 from crossspec_ros.paths import share_dir
 
@@ -75,7 +83,7 @@ def live_graph(
         raise InputError(f"source and frames do not fit camera:={camera}: set camera:=dv_network")
     config = config or share_dir() / "config" / "live.yaml"
     configured = read_config(config)
-    dv_camera = check_values("dv_camera", {**configured["dv_camera"], **_given(source=source, frames=frames)})
+    dv_camera = check_values("dv_camera", {**configured["dv_camera"], **given(source=source, frames=frames)})
     if camera == "dv_network" and dv_camera["source"] == "camera":
         raise InputError("camera:=dv_network needs a source: give one like source:=tcp://127.0.0.1:7777")
     driver = _driver(camera, is_installed)
@@ -86,7 +94,7 @@ def live_graph(
             **image_sizes({**configured["captioner"], **chosen}),
             **configured["synchronizer"],
         },
-        "captioner": {**configured["captioner"], **_given(question=question, mode=mode), **chosen},
+        "captioner": {**configured["captioner"], **given(question=question, mode=mode), **chosen},
     }
     for node, values in overrides.items():
         check_values(node, values)
@@ -94,7 +102,7 @@ def live_graph(
     own_image = "event_camera/image_raw" if driver and camera == "davis" else IMAGE_TOPIC
     remaps = {
         "synchronizer": {"events": events or EVENTS_TOPIC, "image": image or own_image},
-        "captioner": {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")},
+        "captioner": CAPTIONER_REMAPS,
     }
     processes = [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
     if driver:
@@ -126,7 +134,3 @@ def _driver(camera: str, is_installed: Callable[[str], bool]) -> Driver | None:
 
 def _install(package: str) -> str:
     return f"sudo apt install ros-{os.environ.get('ROS_DISTRO', '$ROS_DISTRO')}-{package}"
-
-
-def _given(**arguments: Value | None) -> dict[str, Value]:
-    return {name: value for name, value in arguments.items() if value is not None}

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.vlm.placement import UNQUANTIZED, Placement
+from crossspec_ros.vlm.placement import Placement
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -195,11 +195,8 @@ def _fitting(stored: dict[str, Stored], skeleton: PreTrainedModel) -> dict[str, 
 def _check_widths(skeleton: PreTrainedModel, placement: Placement, folder: Path) -> None:
     # bitsandbytes itself fails at the first pass only.
     for name, module in skeleton.named_modules():
-        if (
-            placement.dtype != "nf4"
-            or not isinstance(module, torch.nn.Linear)
-            or name.startswith(UNQUANTIZED)
-        ):
+        is_nf4 = placement.dtype == "nf4" and placement.quantizes(name)
+        if not is_nf4 or not isinstance(module, torch.nn.Linear):
             continue
         for width in (module.in_features, module.out_features):
             if width % _NF4_BLOCK:
