@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _doctor, _regress, _info, _synth, _convert, _train, _bench, _fuzz):
+    for register in (_replay, _caption, _doctor, _regress, _info, _synth, _convert, _train, _bench, _fuzz):
         register(subparsers)
     return parser
 
@@ -45,6 +45,34 @@ def _replay(subparsers: Subparsers) -> None:
         help="caption a recording through the ROS 2 nodes",
         description="Plays a recording on ROS 2 topics and captions each of its seconds.",
     )
+    _captioned(parser)
+    parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
+    parser.add_argument("--mode", help="prefill_hidden or autoregressive")
+    parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
+    parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
+
+
+def _caption(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "caption",
+        help="caption a recording in code, if need be with one model in memory",
+        description="Captions each second of a recording without ROS topics and not in real time, with the "
+        "captions that replay gives.",
+    )
+    _captioned(parser)
+    parser.add_argument(
+        "--drafts",
+        type=Path,
+        metavar="FILE",
+        help="load one model at a time: the draft, which writes here what it has to say unless this is there "
+        "already, then the target",
+    )
+    parser.add_argument("--json", type=Path, help="write the captions here as well")
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.offline.caption:run")))
+
+
+def _captioned(parser: argparse.ArgumentParser) -> None:
+    """What is captioned and with what."""
     parser.add_argument("path", type=Path, help="a DSEC sequence, a rosbag2, or an .aedat4 or .npz file")
     parser.add_argument(
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
@@ -54,11 +82,7 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
-    parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
-    parser.add_argument("--mode", help="prefill_hidden or autoregressive")
     parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
-    parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
-    parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
 
 
 def _named_models(parser: argparse.ArgumentParser) -> None:
@@ -264,9 +288,10 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
     """Refuse an output that cannot be written before the work, not after it."""
 
     def call(args: argparse.Namespace) -> object:
-        for name in ("json", "junit", "html", "plot", "out", "timeline"):
+        for name in ("json", "junit", "html", "plot", "out", "timeline", "drafts"):
             path = getattr(args, name, None)
-            if path is None:
+            # Drafts that are there are read.
+            if path is None or (name == "drafts" and path.exists()):
                 continue
             if name in ("plot", "out") and path.suffix not in _PICTURES:
                 raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(_PICTURES)}")

@@ -38,6 +38,9 @@ _TIMED = (1, 32)
 """Tokens of the target's passes that are timed."""
 _FILE_WIDTH = 160
 
+ONE_AT_A_TIME = "fits one model at a time"
+"""A verdict; recordings can be captioned so."""
+
 Configs = tuple[VideoLlavaConfig, LlamaConfig, CLIPVisionConfig]
 
 
@@ -107,7 +110,7 @@ def judged(footprint: Footprint) -> dict[str, Any]:
 
 
 def verdict(footprint: Footprint) -> str:
-    """Whether this fits, or what it fits without."""
+    """Whether this fits, or when it would."""
     there = {device: memory(device) for device in footprint.by_device()}
 
     def fits(needed: dict[str, int], which: int) -> bool:
@@ -117,8 +120,8 @@ def verdict(footprint: Footprint) -> str:
         return "fits"
     if fits(footprint.by_device(), 1):
         return "fits only without other programs"
-    if fits(footprint.by_device(with_draft=False), 0):
-        return "fits only without the draft"
+    if all(fits(footprint.by_device(only), 0) for only in ("target", "draft")):
+        return ONE_AT_A_TIME
     return "does not fit"
 
 
@@ -161,6 +164,12 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
         if choice["verdict"] == "fits" and choice.get("measured", True) and not is_wasteful:
             draft = f" models.draft_device:={placement.draft_device}" if placement.draft_device else ""
             return f"models.dtype:={placement.dtype} models.device:={placement.device}{draft}"
+    for choice in choices:
+        if choice["verdict"] == ONE_AT_A_TIME:
+            placed = [
+                f"--{name.replace('_', '-')} {value}" for name, value in choice["placement"].items() if value
+            ]
+            return f"for recordings only: crossspec caption --drafts FILE {' '.join(placed)}"
     return "none: nothing fits; end what else uses the memory, or name smaller models"
 
 

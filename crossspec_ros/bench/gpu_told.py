@@ -58,7 +58,7 @@ class ToldDecoder(PrefillHiddenDecoder):
         self._said += len(path) + 1
         return path, following
 
-    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+    def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
         return ToldDraft(self.pair, images, question, self._told.draft, self._draft_readers)
 
 

@@ -6,7 +6,7 @@ import gc
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +17,9 @@ from crossspec_ros.vlm.placement import Placement, available, ladder, smaller
 
 if TYPE_CHECKING:
     from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+    from crossspec_ros.speculation.drafting import DraftingDecoder
+    from crossspec_ros.speculation.stored_draft import Said
+    from crossspec_ros.vlm.loading import ModelPair
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,29 +42,44 @@ def asked_placement(params: SimpleNamespace) -> Placement:
     return available(params.models_dtype, params.models_device, params.models_draft_device)
 
 
-def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHiddenDecoder:
+def load_decoder(
+    params: SimpleNamespace, placement: Placement, said: Mapping[int, Said] | None = None
+) -> PrefillHiddenDecoder:
     """Load and warm up the decoder of the captioner's parameters in this placement.
 
-    Raises InputError for missing or broken checkpoints and for bad sampling.
+    Where the draft has `said` all it has to say, it is not loaded. Raises InputError for missing or broken
+    checkpoints and for bad sampling.
     """
     from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
     from crossspec_ros.speculation.sampling import Sampling
-    from crossspec_ros.vlm.loading import load_pair
 
     sampling = None
     if params.temperature:
         sampling = Sampling(params.temperature, params.top_p, params.seed)
+    pair = _load_pair(params, placement, "" if said is None else "target")
+    if params.mode == "autoregressive":
+        return autoregressive_decoder(pair, params.max_new_tokens, sampling, said)
+    memory = Path(params.memory) if params.memory else None
+    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory, said=said)
+
+
+def load_drafting(params: SimpleNamespace, placement: Placement, said: dict[int, Said]) -> DraftingDecoder:
+    """Likewise the draft alone, which fills `said`."""
+    from crossspec_ros.speculation.drafting import DraftingDecoder
+
+    return DraftingDecoder(_load_pair(params, placement, "draft"), params.max_new_tokens, said)
+
+
+def _load_pair(params: SimpleNamespace, placement: Placement, only: str) -> ModelPair:
+    from crossspec_ros.vlm.loading import load_pair
+
     models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
     if smaller(placement):
-        _check_cpu_memory(placement, models, params.target, params.draft)
-    pair = load_pair(models, params.threads, placement, params.target, params.draft)
-    if params.mode == "autoregressive":
-        return autoregressive_decoder(pair, params.max_new_tokens, sampling)
-    memory = Path(params.memory) if params.memory else None
-    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
+        _check_cpu_memory(placement, models, params.target, params.draft, only)
+    return load_pair(models, params.threads, placement, params.target, params.draft, only)
 
 
-def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: str) -> None:
+def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: str, only: str) -> None:
     """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the node."""
     from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
     from crossspec_ros.vlm.footprint import estimate, memory
@@ -69,7 +87,7 @@ def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: st
 
     config = target_config(target_folder(target, with_weights=False) if target else models / "target")
     draft_config, vision = eventgpt_configs(Path(draft) if draft else models / "draft")
-    needed = estimate(placement, config, draft_config, vision).by_device().get("cpu", 0)
+    needed = estimate(placement, config, draft_config, vision).by_device(only).get("cpu", 0)
     free, _ = memory("cpu")
     if needed > free:
         raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")

@@ -62,16 +62,21 @@ def plain(faults: Sequence[str]) -> str:
     return ", ".join(faults).replace("_", " ")
 
 
-def log_lines(
-    window: Window, origin_ns: int, caption: Caption, stages: Mapping[str, float], faults: Sequence[str]
-) -> str:
-    """The caption and where its time went, for people; they count the seconds from `origin_ns`."""
+def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Sequence[str]) -> str:
+    """The caption for people, who count the seconds from `origin_ns`."""
     start_s, end_s = (window.start_ns - origin_ns) / 1e9, (window.end_ns - origin_ns) / 1e9
     head = f"{start_s:g}-{end_s:g} s: {caption.text or '(nothing seen)'}"
     if caption.source == "event_draft":
         head += " [from events only]"
     if faults:
         head += f" [{plain(faults)}]"
+    return head
+
+
+def log_lines(
+    window: Window, origin_ns: int, caption: Caption, stages: Mapping[str, float], faults: Sequence[str]
+) -> str:
+    """Likewise, and where the time went."""
     parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in _SUMS]
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:
@@ -82,4 +87,4 @@ def log_lines(
             f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "
             f"accepted {taken or 'nothing'}"
         )
-    return f"{head}\n    {tail}"
+    return f"{caption_line(window, origin_ns, caption, faults)}\n    {tail}"

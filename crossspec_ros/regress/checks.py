@@ -14,10 +14,11 @@ from crossspec_ros.regress.difference import Check, Difference, all_differences
 from crossspec_ros.regress.golden import Golden, compare, golden_folder, read_golden
 from crossspec_ros.regress.live_replay import ReplayError, Reports, replay
 from crossspec_ros.regress.other_load import OtherLoad
+from crossspec_ros.regress.record import Record, record
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
-    from crossspec_ros.regress.code_replay import Seen
+    from crossspec_ros.offline.code_replay import Captioned
 
 WINDOWS, LIVE = "windows.json", "live.json"
 """The files in a folder of goldens."""
@@ -36,14 +37,16 @@ def silent(what: str, share: float | None) -> None:
 
 
 def windows_in_code(
-    setup: Setup, look: Callable[[Seen], None] = lambda seen: None, tick: Tick = silent
+    setup: Setup,
+    look: Callable[[Captioned, Record], None] = lambda captioned, record: None,
+    tick: Tick = silent,
 ) -> Golden:
-    """Replay a recording in code; `look` gets each window as it comes.
+    """Replay a recording in code; `look` gets each window as it comes, and what is remembered of it.
 
     Raises InputError for a recording that is damaged or has no window.
     """
     from crossspec_ros.nodes.model_loading import asked_placement
-    from crossspec_ros.regress.code_replay import CodeReplay
+    from crossspec_ros.offline.code_replay import CodeReplay
     from crossspec_ros.speculation.assembly import speculative_decoder
     from crossspec_ros.vlm.loading import load_pair
 
@@ -54,9 +57,9 @@ def windows_in_code(
     try:
         run = CodeReplay(setup, decoder)
         windows = []
-        for seen in run.windows(lambda share: tick("replaying in code", share)):
-            windows.append(seen.record)
-            look(seen)
+        for captioned in run.windows(lambda share: tick("replaying in code", share)):
+            windows.append(record(captioned))
+            look(captioned, windows[-1])
     finally:
         decoder.close()
     if not windows:

@@ -29,10 +29,11 @@ from crossspec_ros.regress.junit import junit
 from crossspec_ros.regress.live_replay import ReplayError
 from crossspec_ros.regress.other_load import OtherLoad
 from crossspec_ros.regress.page import Page
+from crossspec_ros.regress.record import Record
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
-    from crossspec_ros.regress.code_replay import Seen
+    from crossspec_ros.offline.code_replay import Captioned
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,10 +57,10 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
     expected = {record.end_ns: record for record in golden.windows}
     page = Page()
 
-    def look(seen: Seen) -> None:
+    def look(captioned: Captioned, new: Record) -> None:
         if args.html:
-            name, old = golden.window_name(seen.record.end_ns), expected.get(seen.record.end_ns)
-            page.add(name, seen, old, passed=not compare_window(name, old, seen.record).differences)
+            name, old = golden.window_name(new.end_ns), expected.get(new.end_ns)
+            page.add(name, captioned, old, passed=not compare_window(name, old, new).differences)
 
     checks = compare(golden, windows_in_code(setup, look, tick))
     if baseline:

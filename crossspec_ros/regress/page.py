@@ -19,7 +19,7 @@ from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
-    from crossspec_ros.regress.code_replay import Seen
+    from crossspec_ros.offline.code_replay import Captioned
 
 PICTURED = 100
 """Windows that passed and are shown nevertheless; what failed always is."""
@@ -51,11 +51,11 @@ class Page:
         self._windows: dict[str, str] = {}
         self._passed = 0
 
-    def add(self, name: str, seen: Seen, expected: Record | None, passed: bool) -> None:
+    def add(self, name: str, captioned: Captioned, expected: Record | None, passed: bool) -> None:
         """Take the window of the check `name`; of those that passed only the first `PICTURED` are shown."""
         self._passed += passed
         if not passed or self._passed <= PICTURED:
-            self._windows[name] = _window(seen, expected)
+            self._windows[name] = _window(captioned, expected)
 
     def html(self, title: str, identity: Sequence[str], checks: Sequence[Check]) -> str:
         """The whole page, what failed first; `identity` are lines about what was replayed."""
@@ -80,8 +80,8 @@ class Page:
         )
 
 
-def _window(seen: Seen, expected: Record | None) -> str:
-    old, new = expected.caption if expected else None, seen.record.caption
+def _window(captioned: Captioned, expected: Record | None) -> str:
+    old, new = expected.caption if expected else None, captioned.caption.text
     if old == new:
         rows = {"caption": escape(new)}
     elif old is None:
@@ -92,9 +92,9 @@ def _window(seen: Seen, expected: Record | None) -> str:
             "actual": marked(old, new, _nothing, _added, escape),
         }
     rows |= {
-        "frames": _strip("frame", seen.window.frames),
-        "event images": _strip("event image", seen.window.event_images),
-        "timeline": _timeline(seen.trace),
+        "frames": _strip("frame", captioned.window.frames),
+        "event images": _strip("event image", captioned.window.event_images),
+        "timeline": _timeline(captioned.trace),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{content}</dd>" for name, content in rows.items())
     return f"<dl>{listed}</dl>"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from crossspec_ros.windows.window import Window
-
 if TYPE_CHECKING:
-    from crossspec_ros.speculation.caption import Caption
+    from crossspec_ros.offline.code_replay import Captioned
 
 THUMBNAIL = 4
 """A frame is remembered by the mean colours of so many times so many tiles."""
@@ -40,19 +37,18 @@ class Record:
     caption: str
 
 
-def record(
-    window: Window, event_image_stamps_ns: list[int], faults: Sequence[str], caption: Caption
-) -> Record:
-    """The record of a captioned window; `faults` are the flags of `windows.quality`."""
+def record(captioned: Captioned) -> Record:
+    """What is remembered of a captioned window."""
+    window, caption = captioned.window, captioned.caption
     return Record(
         end_ns=window.end_ns,
         frame_stamps_ns=list(window.frame_stamps_ns),
-        event_image_stamps_ns=event_image_stamps_ns,
+        event_image_stamps_ns=captioned.event_image_stamps_ns,
         frames=[_thumbnail(frame) for frame in window.frames],
         event_images=[hashlib.sha256(image.tobytes()).hexdigest()[:16] for image in window.event_images],
         events=window.events,
         lost_packets=window.lost_packets,
-        degraded=list(faults),
+        degraded=list(captioned.faults),
         source=caption.source,
         caption=caption.text,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Proposer
 from crossspec_ros.speculation.sampling import Sampling
+from crossspec_ros.speculation.stored_draft import Said
 from crossspec_ros.vlm.loading import ModelPair
 
 
@@ -23,13 +24,14 @@ def speculative_decoder(
     sampling: Sampling | None = None,
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
+    said: Mapping[int, Said] | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has all proposers, or those given.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
-    the decoder closes. Raises InputError when that file is damaged.
+    the decoder closes. `said` is that of the decoder. Raises InputError when the file is damaged.
     """
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, said=said)
     decoder.warm_up()
     if proposers is None:
         proposers = captions, _ = default_proposers()
@@ -40,10 +42,13 @@ def speculative_decoder(
 
 
 def autoregressive_decoder(
-    pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
+    pair: ModelPair,
+    max_new_tokens: int = 64,
+    sampling: Sampling | None = None,
+    said: Mapping[int, Said] | None = None,
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm and never drafts."""
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    """A decoder that is warm and never drafts; `said` is that of the decoder."""
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, said=said)
     decoder.warm_up(with_draft=False)
     return decoder
 

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -21,6 +21,7 @@ from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.sampling import LazyRows, Sampling, sample_path
+from crossspec_ros.speculation.stored_draft import NOTHING, Said, StoredDraft
 from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
@@ -63,7 +64,8 @@ class PrefillHiddenDecoder:
 
     `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
     `stream_event_image` never waits. With an empty policy it is the target alone. `max_new_tokens` may be
-    changed at any time. `is_static` is that of `vlm.reader.Reader`; by default, as the device wants it.
+    changed at any time. `is_static` is that of `vlm.reader.Reader`; by default, as the device wants it. Where
+    `said` has what the draft said about windows beforehand, by their index, it is not asked again.
     """
 
     def __init__(
@@ -73,8 +75,9 @@ class PrefillHiddenDecoder:
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
         is_static: bool | None = None,
+        said: Mapping[int, Said] | None = None,
     ) -> None:
-        self.pair, self.policy, self._sampling = pair, policy, sampling
+        self.pair, self.policy, self._sampling, self._stored = pair, policy, sampling, said
         self.max_new_tokens = max_new_tokens
         self._event_images = pair.event_images
         self._turn = threading.RLock()
@@ -122,7 +125,7 @@ class PrefillHiddenDecoder:
         stream.event_images.append(image)
         if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
             self._stop_drafts()
-            stream.draft = self._event_draft(np.stack(stream.event_images), question)
+            stream.draft = self._event_draft(index, np.stack(stream.event_images), question)
             stream.running = self._draft_thread.submit(
                 self._run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
@@ -206,13 +209,14 @@ class PrefillHiddenDecoder:
             )
 
     @torch.inference_mode()
-    def warm_up(self, with_draft: bool = True) -> None:
+    def warm_up(self, with_target: bool = True, with_draft: bool = True) -> None:
         """Take all buffers, capture all graphs, and do what is slow the first time."""
-        with self._target_lane():
-            # For those that are open and the last one.
-            self._target.readers.warm_up(_OPEN_WINDOWS + 1)
-            self._noise_session().verify(DraftTree()).argmax(-1).tolist()
-        if with_draft:
+        if with_target:
+            with self._target_lane():
+                # For those that are open and the last one.
+                self._target.readers.warm_up(_OPEN_WINDOWS + 1)
+                self._noise_session().verify(DraftTree()).argmax(-1).tolist()
+        if with_draft and self._stored is None:
             with self._draft_lane():
                 self._draft_readers.warm_up(1)
             images = _noise(self.pair.event_images, self.pair.event_image_size)
@@ -361,12 +365,14 @@ class PrefillHiddenDecoder:
         draft, finished = stream.draft, True
         if draft is None or not draft.ended or draft.question != question:
             self._stop_drafts()
-            draft = self._event_draft(window.event_images, question)
+            draft = self._event_draft(window.index, window.event_images, question)
             # In the draft's thread, for it has one set of buffers.
             finished = self._draft_thread.submit(self._in_lane, draft, stream.trace, stopped).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 
-    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+    def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
+        if self._stored is not None:
+            return StoredDraft(self.pair, question, self._stored.get(index, NOTHING), self._draft_readers)
         return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft_readers)
 
     def _in_lane(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:

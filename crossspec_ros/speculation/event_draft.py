@@ -45,6 +45,11 @@ class EventDraft:
         return self._tokens.copy()
 
     @property
+    def probs(self) -> tuple[float, ...]:
+        """How sure it was of each of its tokens."""
+        return tuple(self._probs)
+
+    @property
     def text(self) -> str:
         return self._pair.draft_tokenizer.decode(self._tokens).strip()
 

@@ -41,7 +41,11 @@ class Summary:
         for name, values in self._values.items():
             median, p90 = self.percentile(name, 50), self.percentile(name, 90)
             lines.append(f"{name:<{width}}  {len(values):7d}  {median:7.1f}  {p90:7.1f}  {max(values):7.1f}")
+        return "\n".join([*lines, self.totals()])
+
+    def totals(self) -> str:
+        """The last line of it."""
         totals = [f"{name.replace('_', ' ')} {number}" for name, number in self.counts.items()]
         if passes := self.counts["target_passes"]:
             totals.append(f"tokens per target pass {self.counts['tokens'] / passes:.2f}")
-        return "\n".join([*lines, ", ".join(totals) or "no windows"])
+        return ", ".join(totals) or "no windows"

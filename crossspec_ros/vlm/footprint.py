@@ -53,10 +53,12 @@ class Footprint:
     target: Bytes
     draft: Bytes
 
-    def by_device(self, with_draft: bool = True) -> dict[str, int]:
-        """The bytes needed on each device, by its torch name."""
-        needed = Counter({self.placement.device: self.target.total})
-        if with_draft:
+    def by_device(self, only: str = "") -> dict[str, int]:
+        """The bytes needed on each device, by its torch name; `only` is that of `loading.load_pair`."""
+        needed: Counter[str] = Counter()
+        if only != "draft":
+            needed[self.placement.device] += self.target.total
+        if only != "target":
             needed[self.placement.draft_on] += self.draft.total
         return {device: size + CUDA_BYTES * device.startswith("cuda") for device, size in needed.items()}
 

@@ -12,15 +12,16 @@ from transformers import VideoLlavaForConditionalGeneration
 from crossspec_ros.errors import InputError
 from crossspec_ros.vlm.checkpoint import read_json
 from crossspec_ros.vlm.eventgpt import EventGPT
-from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_tokenizer, load_eventgpt
+from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, eventgpt_tokenizer, load_eventgpt
+from crossspec_ros.vlm.footprint import draft_skeleton, target_skeleton
 from crossspec_ros.vlm.placement import Placement
-from crossspec_ros.vlm.target_checkpoint import load_target, target_folder, target_tokenizer
+from crossspec_ros.vlm.target_checkpoint import load_target, target_config, target_folder, target_tokenizer
 from crossspec_ros.vlm.translation import Translation
 
 
 @dataclass(frozen=True)
 class ModelPair:
-    """Both models, ready for inference.
+    """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
 
     `frame_size` and `event_image_size` are the shortest edges in pixels that the models look at, `frames` and
     `event_images` how many a window has; token ids below `shared_ids` mean the same to both models. Each has
@@ -53,12 +54,14 @@ def load_pair(
     placement: Placement = Placement(),  # noqa: B008
     target: str = "",
     draft: str = "",
+    only: str = "",
 ) -> ModelPair:
     """Load both models as they are placed, with `threads` threads inside an operation on the CPU.
 
     Args:
         models: folder with `target/` and `draft/`.
         target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, a folder.
+        only: "target" or "draft" where only its weights are wanted.
 
     Raises:
         InputError: a folder, a file in it, or a tensor is missing or damaged; it names the file.
@@ -70,7 +73,12 @@ def load_pair(
     )
     # Before the weights, which take their time.
     tokenizers = target_tokenizer(paths[0]), eventgpt_tokenizer(paths[1])
-    loaded = load_target(paths[0], placement), load_eventgpt(paths[1], placement)
+    loaded = (
+        load_target(paths[0], placement) if only != "draft" else target_skeleton(target_config(paths[0])),
+        load_eventgpt(paths[1], placement)
+        if only != "target"
+        else draft_skeleton(*eventgpt_configs(paths[1])),
+    )
     vision = loaded[0].config.vision_config
     eos_id = _eos_id(paths[0], loaded[0].config.text_config.eos_token_id)
     draft_eos_id = _eos_id(paths[1], loaded[1].config.eos_token_id)

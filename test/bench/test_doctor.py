@@ -75,7 +75,7 @@ def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, floa
     gpu(1, 23.5, 24)
     found = verdicts()
     assert found["float32 on cuda:0"] == "does not fit" and found["nf4 on cuda:0"] == "fits"
-    assert found["bf16 on cuda:0"] == "fits only without the draft"
+    assert found["bf16 on cuda:0"] == "fits one model at a time"
     gpu(1, 10, 80)
     assert verdicts()["bf16 on cuda:0"] == "fits only without other programs"
     gpu(2, 23.5, 24)

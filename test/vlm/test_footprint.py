@@ -91,7 +91,7 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
         "cuda:1": apart.draft.total + CUDA_BYTES,
     }
     assert together.by_device() == {"cuda:0": together.target.total + together.draft.total + CUDA_BYTES}
-    assert together.by_device(with_draft=False) == {"cuda:0": together.target.total + CUDA_BYTES}
+    assert together.by_device("target") == {"cuda:0": together.target.total + CUDA_BYTES}
     # Both in bfloat16 need a card of 40 GB, in nf4 one of 24 GB.
     assert 32e9 < together.by_device()["cuda:0"] < 38e9
     assert 14e9 < nf4.by_device()["cuda:0"] < 20e9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from crossspec_ros.events.messages import RecordedMessage, typestore
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.event_stream import make_stream
 from crossspec_ros.nodes.messages import camera_array, compressed_array
-from crossspec_ros.regress.record import Record, record
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.offline.setup import ReplaySetup
+from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
@@ -34,11 +34,13 @@ from crossspec_ros.windows.window import Window
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A captioned window: what is remembered of it, and what it looked like."""
+class Captioned:
+    """A window, its caption, the spans of its stages, and what was wrong with it, by `windows.quality`."""
 
-    record: Record
     window: Window
+    event_image_stamps_ns: list[int]
+    faults: Sequence[str]
+    caption: Caption
     trace: Trace
 
 
@@ -49,7 +51,7 @@ class CodeReplay:
     give the same records.
     """
 
-    def __init__(self, setup: Setup, decoder: PrefillHiddenDecoder) -> None:
+    def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
         self._setup, self._decoder = setup, decoder
         params = setup.params["synchronizer"]
         self._question = setup.params["captioner"].question
@@ -75,7 +77,7 @@ class CodeReplay:
         counts += self._stream.problems + self._synchronizer.counts + self._assembler.counts
         return dict(sorted(counts.items()))
 
-    def windows(self, tick: Callable[[float], None] = lambda share: None) -> Iterator[Seen]:
+    def windows(self, tick: Callable[[float], None] = lambda share: None) -> Iterator[Captioned]:
         """Every window in order; `tick` is told which share of the recording has been read, 0 to 1.
 
         Raises InputError where the recording is damaged.
@@ -109,7 +111,7 @@ class CodeReplay:
         else:
             yield from self._synchronizer.advance(EVENTS, stamp_ns)
 
-    def _take(self, update: Update) -> Iterator[Seen]:
+    def _take(self, update: Update) -> Iterator[Captioned]:
         windows = []
         if isinstance(update, FrameReady):
             frame = resize_shortest(update.image, self._sizes[FrameReady])
@@ -127,7 +129,7 @@ class CodeReplay:
             )
         yield from map(self._caption, windows)
 
-    def _caption(self, window: Window) -> Seen:
+    def _caption(self, window: Window) -> Captioned:
         if self._draft is not None:
             wait([self._draft])
         trace = Trace()
@@ -135,4 +137,4 @@ class CodeReplay:
         faults = flags(window)
         caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
         stamps = self._event_image_stamps.pop(window.index, [])
-        return Seen(record(window, stamps, faults, caption), window, trace)
+        return Captioned(window, stamps, faults, caption, trace)

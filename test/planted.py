@@ -11,8 +11,9 @@ from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
-from crossspec_ros.regress.code_replay import CodeReplay
+from crossspec_ros.offline.code_replay import CodeReplay
 from crossspec_ros.regress.golden import Golden
+from crossspec_ros.regress.record import record
 from crossspec_ros.speculation.caption import Caption
 
 SECOND = 10**9
@@ -21,8 +22,9 @@ WINDOWS = 3
 WIDTH, HEIGHT = 32, 24
 
 
-def write_drive(path, seed=7, broken_frame=None):
-    """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz."""
+def write_drive(path, seed=7, broken_frame=None, blind=()):
+    """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz; in the
+    windows `blind`, counted from 0, there are no frames."""
     rng = np.random.default_rng(seed)
     with write_bag(path) as write:
         for tick in range(WINDOWS * 100):
@@ -32,7 +34,7 @@ def write_drive(path, seed=7, broken_frame=None):
             payload = encode_evt3(EventBatch(t, x, y, p.astype(np.uint8), WIDTH, HEIGHT))
             packet = event_packet(stamp_ns, payload, "evt3", (WIDTH, HEIGHT), tick)
             write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
-            if tick % 5 == 0:
+            if tick % 5 == 0 and tick // 100 not in blind:
                 pixels = np.full((HEIGHT, WIDTH, 3), rng.permutation((40, 120, 200)), np.uint8)
                 encoding = "rgb8" if tick // 5 != broken_frame else "smell8"
                 write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding)))
@@ -75,5 +77,5 @@ class FakeDecoder:
 def captured(setup, decoder=None):
     """What a replay in code gives now."""
     run = CodeReplay(setup, decoder or FakeDecoder())
-    windows = [seen.record for seen in run.windows()]
+    windows = [record(captioned) for captioned in run.windows()]
     return Golden(windows, run.counts, setup.origin_ns)

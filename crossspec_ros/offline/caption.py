@@ -1,0 +1,116 @@
+"""`crossspec caption`: every window of a recording, as fast as the machine captions them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.graph import MODEL_ARGUMENTS
+from crossspec_ros.nodes.model_loading import (
+    asked_placement,
+    free_memory,
+    load_decoder,
+    load_drafting,
+    load_smaller,
+)
+from crossspec_ros.nodes.reports import caption_line, caption_values
+from crossspec_ros.offline.code_replay import Captioned, CodeReplay
+from crossspec_ros.offline.setup import ReplaySetup, models_digest
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.speculation.stored_draft import Said, load_drafts, save_drafts
+from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
+from crossspec_ros.vlm.placement import Placement
+
+_DRAFTED = ("question", "max_new_tokens", "models_dtype", "event_images", "event_slicing", "event_image_size",
+            "max_lateness_s")  # fmt: skip
+"""The settings that a draft depends on."""
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the caption of each window, and write them as JSON if asked.
+
+    With `args.drafts` one model is in memory at a time: the draft writes that file, unless it is there, and
+    is gone before the target is loaded.
+    """
+    placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+    setup = ReplaySetup(args.path, args.models, args.question, args.config, placed)
+    console = Console(highlight=False, soft_wrap=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        said = _said(setup, args.drafts, progress) if args.drafts else None
+        windows, counts, totals = [], Counter[str](), Summary()
+        for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
+            caption = captioned.caption
+            line = caption_line(captioned.window, setup.origin_ns, caption, captioned.faults)
+            console.print(line, markup=False)
+            windows.append(_row(captioned))
+            totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
+    if not windows:
+        raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
+    totals.count(**counts)
+    console.print(totals.totals(), markup=False)
+    if args.json:
+        document = {"recording": str(setup.bag), "settings": setup.settings, "windows": windows}
+        args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
+
+
+def _said(setup: ReplaySetup, path: Path, progress: Progress) -> dict[int, Said]:
+    """What the draft says about each window, by its index."""
+    captioner = setup.params["captioner"]
+    folder = Path(captioner.draft or Path(captioner.models) / "draft")
+    identity = {
+        "recording": setup.recording_digest,
+        "draft": models_digest([folder]),
+        **{name: setup.settings[name] for name in _DRAFTED},
+    }
+    if path.exists():
+        config, _ = eventgpt_configs(folder)
+        return load_drafts(path, identity, config.vocab_size, config.hidden_size)
+    said: dict[int, Said] = {}
+    for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
+        pass
+    save_drafts(path, said, identity)
+    return said
+
+
+def _captions(
+    setup: ReplaySetup,
+    load: Callable[[SimpleNamespace, Placement], PrefillHiddenDecoder],
+    progress: Progress,
+    what: str,
+    counts: Counter[str],
+) -> Iterator[Captioned]:
+    """Every window captioned by the decoder that `load` gives, which is gone afterwards; what is wrong with
+    the recording is added to `counts`."""
+    params = setup.params["captioner"]
+    task = progress.add_task(f"loading the models for {what}", total=None)
+    with closing(load_smaller(asked_placement(params), partial(load, params))) as decoder:
+        progress.update(task, description=what, total=1.0)
+        replay = CodeReplay(setup, decoder)
+        yield from replay.windows(lambda share: progress.update(task, completed=share))
+        counts.update(replay.counts)
+    progress.remove_task(task)
+    del decoder, replay
+    free_memory()
+
+
+def _row(captioned: Captioned) -> dict[str, Any]:
+    window, caption = captioned.window, captioned.caption
+    return {
+        "start_ns": window.start_ns,
+        "end_ns": window.end_ns,
+        "caption": caption.text,
+        "degraded": list(captioned.faults),
+        **caption_values(caption),
+    }

@@ -1,0 +1,100 @@
+"""What is replayed in code and with what: recording, models and every parameter, as the nodes have them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from crossspec_ros.events.recording import open_recording
+from crossspec_ros.nodes.config import read_config
+from crossspec_ros.nodes.graph import Process, replay_graph
+from crossspec_ros.nodes.params import Value, attributes, check_values
+from crossspec_ros.windows.grid import SECOND
+
+SHAPING = {
+    "synchronizer": (
+        "event_images",
+        "frames",
+        "frame_size",
+        "event_slicing",
+        "event_image_size",
+        "max_lateness_s",
+    ),
+    "captioner": ("question", "max_new_tokens", "models_dtype"),
+}
+"""The parameters that a caption depends on; that the others change nothing is what a replay checks."""
+
+
+@dataclass(frozen=True)
+class ReplaySetup:
+    """A replay, as `crossspec replay` would start it; `placed` are the arguments in `graph.MODEL_ARGUMENTS`.
+
+    Raises InputError when it is made of a recording, models or a configuration that cannot work.
+    """
+
+    bag: Path
+    models: Path | None = None
+    question: str | None = None
+    config: Path | None = None
+    placed: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.params  # noqa: B018
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        """The nodes of the replay; the player is the last."""
+        return replay_graph(self.bag, self.models, self.question, config=self.config, **self.placed)
+
+    @cached_property
+    def params(self) -> dict[str, SimpleNamespace]:
+        """All parameters of each node, as the node itself would see them."""
+        return {
+            process.name: attributes(
+                process.name,
+                check_values(
+                    process.name, {**read_config(process.params_file)[process.name], **process.parameters}
+                ),
+            )
+            for process in self.processes
+        }
+
+    @cached_property
+    def settings(self) -> dict[str, Value]:
+        """The parameters that captions depend on."""
+        return {name: getattr(self.params[node], name) for node, names in SHAPING.items() for name in names}
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """The start of the window that the recording begins in."""
+        with closing(open_recording(self.bag)) as recording:
+            return recording.start_ns // SECOND * SECOND
+
+    @cached_property
+    def recording_digest(self) -> str:
+        """Of the messages and not of the files, so that a bag may be converted or compressed anew."""
+        digest, count = hashlib.sha256(), 0
+        with closing(open_recording(self.bag)) as recording:
+            for message in recording.messages():
+                digest.update(message.kind.encode() + message.data)
+                count += 1
+        return f"{count} messages, sha256 {digest.hexdigest()}"
+
+
+def models_digest(folders: Iterable[Path]) -> str:
+    """Of all that makes the checkpoints in these folders, which is all read."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".json", ".safetensors", ".bin", ".model"):
+                digest.update(path.relative_to(folder).as_posix().encode())
+                with path.open("rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+    return f"sha256 {digest.hexdigest()}"

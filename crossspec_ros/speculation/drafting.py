@@ -1,0 +1,42 @@
+"""The draft alone, window by window: what it says is kept for a target that is loaded once it is gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from crossspec_ros.speculation.caption import Caption
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.policy import Policy
+from crossspec_ros.speculation.stored_draft import Said
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.windows.window import Window
+
+
+class DraftingDecoder(PrefillHiddenDecoder):
+    """Captions windows as if they had no frames, just as the decoder of both models would, and so needs no
+    target; what the draft says goes into `kept`, by the window's index."""
+
+    def __init__(self, pair: ModelPair, max_new_tokens: int, kept: dict[int, Said]) -> None:
+        super().__init__(pair, Policy((), None), max_new_tokens)
+        self.warm_up(with_target=False)
+        self._kept = kept
+        self._drafts: dict[int, EventDraft] = {}
+
+    def stream_frame(self, index: int, frame: np.ndarray) -> None:
+        """Nobody is there to see it."""
+
+    def caption(self, window: Window, *args: Any, **options: Any) -> Caption:
+        """What the draft says about the window; the arguments are those of any decoder."""
+        blind = replace(window, frames=window.frames[:0], frame_stamps_ns=window.frame_stamps_ns[:0])
+        caption = super().caption(blind, *args, **options)
+        if draft := self._drafts.pop(window.index, None):
+            self._kept[window.index] = Said(tuple(draft.tokens), draft.probs, draft.feature)
+        return caption
+
+    def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
+        self._drafts[index] = super()._event_draft(index, images, question)
+        return self._drafts[index]

@@ -1,0 +1,130 @@
+"""What the draft said beforehand: kept in a file, so that draft and target need not be in memory together."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.reader import Readers
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the draft said about a window: its tokens, their probabilities, and what the events look like."""
+
+    tokens: tuple[int, ...]
+    probs: tuple[float, ...]
+    feature: np.ndarray | None
+
+
+NOTHING = Said((), (), None)
+
+
+class StoredDraft(EventDraft):
+    """A draft that is done before it begins."""
+
+    def __init__(self, pair: ModelPair, question: str, said: Said, readers: Readers) -> None:
+        super().__init__(pair, np.empty((0, 0, 0, 3), np.uint8), question, len(said.tokens), readers)
+        self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
+
+    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Nothing is left to do."""
+        return True
+
+
+def save_drafts(path: Path, drafts: Mapping[int, Said], identity: Mapping[str, Any]) -> None:
+    """Write the drafts of windows, by their index, and what they were made of, which is ready for JSON.
+
+    Those without event images are left out. A file that is there is replaced once all is written. Raises
+    InputError where it cannot be written.
+    """
+    kept = {index: said for index, said in drafts.items() if said.feature is not None}
+    ends = np.cumsum([0, *(len(said.tokens) for said in kept.values())])
+    arrays: dict[str, np.ndarray] = {
+        "windows": np.array(list(kept), np.int64),
+        "ends": ends.astype(np.int64),
+        "tokens": np.array([token for said in kept.values() for token in said.tokens], np.int64),
+        "probs": np.array([prob for said in kept.values() for prob in said.probs], np.float32),
+        "features": np.array([said.feature for said in kept.values()], np.float32),
+    }
+    scratch = path.with_name(path.name + ".part")
+    try:
+        scratch.write_bytes(save(arrays, {"identity": json.dumps(identity)}))
+        os.replace(scratch, path)
+    except OSError as error:
+        raise InputError(
+            f"the drafts cannot be written to '{path}' ({error}): name a file in a folder that exists and "
+            f"can be written to"
+        ) from error
+
+
+def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -> dict[int, Said]:
+    """The drafts in a file that `save_drafts` wrote, by a draft with so many token ids and that width.
+
+    Raises InputError where it is damaged, or was not made of what `identity` says.
+    """
+    try:
+        with safe_open(path, "numpy") as file:
+            _check_identity(path, json.loads((file.metadata() or {})["identity"]), identity)
+            windows, ends, tokens, probs, features = (
+                file.get_tensor(name) for name in ("windows", "ends", "tokens", "probs", "features")
+            )
+        _check(windows, ends, tokens, probs, features, ids, width)
+    except InputError:
+        raise
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"the drafts in '{path}' cannot be read ({error}): delete the file, and they are written anew"
+        ) from error
+    return {
+        int(window): Said(tuple(tokens[begin:end].tolist()), tuple(probs[begin:end].tolist()), feature)
+        for window, (begin, end), feature in zip(windows, pairwise(ends), features, strict=True)
+    }
+
+
+def _check_identity(path: Path, stored: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    for name, value in identity.items():
+        if stored.get(name) != value:
+            raise InputError(
+                f"the drafts in '{path}' were made with {name} {stored.get(name)!r}, but this run has "
+                f"{value!r}: name another file, or delete this one, and they are written anew"
+            )
+
+
+def _check(
+    windows: np.ndarray,
+    ends: np.ndarray,
+    tokens: np.ndarray,
+    probs: np.ndarray,
+    features: np.ndarray,
+    ids: int,
+    width: int,
+) -> None:
+    lengths = np.diff(ends)
+    if not (
+        windows.dtype == ends.dtype == tokens.dtype == np.int64
+        and windows.ndim == ends.ndim == tokens.ndim == probs.ndim == 1
+        and len(ends) == len(windows) + 1
+        and features.shape == (len(windows), width)
+        and len(tokens) == len(probs) == ends[-1]
+        and ends[0] == 0
+        and (lengths >= 0).all()
+    ):
+        raise ValueError("its arrays do not fit each other")
+    if not ((tokens >= 0) & (tokens < ids)).all():
+        raise ValueError("it holds something other than the draft's token ids")
+    if not ((probs >= 0) & (probs <= 1)).all() or not np.isfinite(features).all():
+        raise ValueError("its numbers are not what a draft gives")
