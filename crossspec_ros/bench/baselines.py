@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,8 @@ from torch import nn
 from transformers import DynamicCache, GenerationConfig, LlamaForCausalLM, LlamaModel
 
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
+from crossspec_ros.speculation.draft_model import DraftModel
+from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.speculation.frame_features import FrameFeatures
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
@@ -28,7 +28,6 @@ from crossspec_ros.speculation.verify import agreement, greedy_path
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.prompts import target_prompt_ids
-from crossspec_ros.vlm.transfer import Lane
 from crossspec_ros.windows.window import Window
 
 Baseline = Callable[[Window, str, Trace], tuple[int, ...]]
@@ -175,21 +174,16 @@ class PublishedPrefillHiding:
 
     def __init__(self, pair: ModelPair, is_static: bool | None = None) -> None:
         self.pair, self._target = pair, TargetModel(pair, is_static)
-        self._draft_readers = draft_readers(pair, is_static)
-        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
-        self._thread = ThreadPoolExecutor(1, "draft")
-        with torch.inference_mode():
-            with self._target_lane():
-                self._target.readers.warm_up(1)
-            with self._draft_lane():
-                self._draft_readers.warm_up(1)
+        self._draft = DraftModel(pair, is_static)
+        self._target.warm_up(1)
+        self._draft.warm_up()
 
     @torch.inference_mode()
     def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
         draft, asked = self._event_draft(window.event_images, question), threading.Event()
-        running = self._thread.submit(self._run, draft, trace, asked)
+        running = self._draft.submit(draft.run, trace, asked.is_set)
         eos, tokens = self.pair.eos_id, list[int]()
-        with self._target_lane():
+        with self._target.lane():
             session = TargetSession(self._target, trace)
             for frame in window.frames:
                 session.append_frame(frame)
@@ -217,14 +211,10 @@ class PublishedPrefillHiding:
 
     def close(self) -> None:
         """End the draft's thread."""
-        self._thread.shutdown()
+        self._draft.close()
 
     def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
-        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft_readers)
+        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft.readers)
 
     def _choose(self, tree: DraftTree, logits: torch.Tensor, said: int) -> tuple[tuple[int, ...], int]:
         return greedy_path(tree, logits.argmax(-1).tolist())
-
-    def _run(self, draft: EventDraft, trace: Trace, asked: threading.Event) -> None:
-        with self._draft_lane():
-            draft.run(trace, asked.is_set)

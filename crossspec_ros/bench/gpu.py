@@ -12,7 +12,7 @@ import gc
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -150,8 +150,8 @@ def _passes(
     pair: ModelPair, repeats: int, tokens: int, copied: float
 ) -> tuple[dict[str, Any], Sequence[Trace]]:
     """Figures of single passes, `copied` being bytes per second, and timelines of both models at once."""
-    passes = Passes(pair, repeats)
-    verify, stages, overlap = passes.verify(), passes.stages(tokens), passes.overlap(tokens)
+    with closing(Passes(pair, repeats)) as passes:
+        verify, stages, overlap = passes.verify(), passes.stages(tokens), passes.overlap(tokens)
     read = pass_bytes(pair, passes.context)
     medians = {size: float(np.median(times)) for size, times in verify.items()}
     return {

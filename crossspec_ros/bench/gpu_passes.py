@@ -7,7 +7,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from crossspec_ros.bench.gpu_told import ToldDraft
-from crossspec_ros.speculation.event_draft import draft_readers
+from crossspec_ros.speculation.draft_model import DraftModel
 from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
@@ -24,7 +23,6 @@ from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.vlm.footprint import measured_bytes
 from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.vlm.transfer import Lane
 
 _TREE = 32
 """Nodes of the last chunk's tree."""
@@ -109,22 +107,18 @@ class Passes:
 
     def __init__(self, pair: ModelPair, repeats: int, is_static: bool | None = None) -> None:
         self._pair, self._repeats = pair, repeats
-        self._target, self._drafts = TargetModel(pair, is_static), draft_readers(pair, is_static)
-        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
+        self._target, self._draft = TargetModel(pair, is_static), DraftModel(pair, is_static)
         self._rng = np.random.default_rng(0)
         self.context = 0
         """Tokens before those that `verify` puts."""
-        with torch.inference_mode():
-            with self._target_lane():
-                self._target.readers.warm_up(1)
-            with self._draft_lane():
-                self._drafts.warm_up(1)
+        self._target.warm_up(1)
+        self._draft.warm_up()
 
     @torch.inference_mode()
     def verify(self) -> dict[int, list[float]]:
         """T_verify(n) in seconds, behind a window's frames and a question, size by size in each repeat."""
         times: dict[int, list[float]] = {size: [] for size in SIZES}
-        with self._target_lane():
+        with self._target.lane():
             session = self._session(self._frames())
             for _ in range(self._repeats):
                 session.append_prompt(QUESTION)
@@ -146,7 +140,7 @@ class Passes:
             frames, trace = self._frames(), Trace()
             self._frame_by_frame(times, frames)
             self._at_once(times, frames)
-            self._draft(trace, tokens)
+            self._write(trace, tokens)
             spans = trace.stages
             times["draft encode"].append(spans["event_encode"] / 1e3)
             times["draft prefill"].append(spans["draft_prefill"] / 1e3)
@@ -156,7 +150,7 @@ class Passes:
     @torch.inference_mode()
     def _frame_by_frame(self, times: Seconds, frames: np.ndarray) -> None:
         device, tree = self._pair.target.device, _chain(_TREE)
-        with self._target_lane():
+        with self._target.lane():
             session = TargetSession(self._target, Trace())
             for frame in frames[:-1]:
                 times["frame encode"].append(seconds(partial(session.append_frame, frame), device))
@@ -169,7 +163,7 @@ class Passes:
     @torch.inference_mode()
     def _at_once(self, times: Seconds, frames: np.ndarray) -> None:
         """As the target alone reads a window that has closed; what its tower makes of it is known by now."""
-        with self._target_lane():
+        with self._target.lane():
             session = self._session(frames)
             session.append_prompt(QUESTION)
             all_of_it = seconds(partial(_choice, session, DraftTree()), self._pair.target.device)
@@ -178,31 +172,36 @@ class Passes:
     def overlap(self, tokens: int) -> Overlap:
         """The draft alone, the target alone, both at once, in turns; the draft writes `tokens`."""
         result = Overlap()
-        with ThreadPoolExecutor(1, "draft") as thread:
-            for _ in range(2):  # the first is to warm up
-                draft, target = self._draft(Trace(), tokens), self._read(Trace(), self._windows(1))
-            result.windows = math.ceil(draft / target)
-            for _ in range(self._repeats):
-                result.draft.append(self._draft(Trace(), tokens))
-                result.target.append(self._read(Trace(), self._windows(result.windows)))
-                trace, windows, ready = Trace(), self._windows(result.windows), threading.Event()
-                running: Future[float] = thread.submit(self._draft, trace, tokens, ready)
-                ready.wait()
-                started = time.perf_counter()
-                result.target_beside.append(self._read(trace, windows))
-                running.result()
-                result.together.append(time.perf_counter() - started)
-                result.telemetry.append(hidden_share(trace))
-                result.traces.append(trace)
+        for _ in range(2):  # the first is to warm up
+            draft, target = self._write(Trace(), tokens), self._read(Trace(), self._windows(1))
+        result.windows = math.ceil(draft / target)
+        for _ in range(self._repeats):
+            result.draft.append(self._write(Trace(), tokens))
+            result.target.append(self._read(Trace(), self._windows(result.windows)))
+            trace, windows, ready = Trace(), self._windows(result.windows), threading.Event()
+            running = self._draft.submit(self._draft_alone, trace, tokens, ready)
+            ready.wait()
+            started = time.perf_counter()
+            result.target_beside.append(self._read(trace, windows))
+            running.result()
+            result.together.append(time.perf_counter() - started)
+            result.telemetry.append(hidden_share(trace))
+            result.traces.append(trace)
         return result
 
-    def _draft(self, trace: Trace, tokens: int, ready: threading.Event | None = None) -> float:
+    def close(self) -> None:
+        """End the draft's thread."""
+        self._draft.close()
+
+    def _write(self, trace: Trace, tokens: int) -> float:
+        return self._draft.submit(self._draft_alone, trace, tokens).result()
+
+    def _draft_alone(self, trace: Trace, tokens: int, ready: threading.Event | None = None) -> float:
         images = noise(self._rng, self._pair.event_images, self._pair.event_image_size)
-        draft = ToldDraft(self._pair, images, QUESTION, (0,) * tokens, self._drafts)
+        draft = ToldDraft(self._pair, images, QUESTION, (0,) * tokens, self._draft.readers)
         if ready:
             ready.set()
-        with self._draft_lane():
-            return seconds(lambda: draft.run(trace), self._pair.draft.device)
+        return seconds(lambda: draft.run(trace), self._pair.draft.device)
 
     @torch.inference_mode()
     def _read(self, trace: Trace, windows: list[np.ndarray]) -> float:
@@ -212,7 +211,7 @@ class Passes:
             for frames in windows:
                 self._read_window(trace, frames)
 
-        with self._target_lane():
+        with self._target.lane():
             return seconds(read_all, self._pair.target.device)
 
     def _read_window(self, trace: Trace, frames: np.ndarray) -> None:

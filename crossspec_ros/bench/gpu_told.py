@@ -59,7 +59,7 @@ class ToldDecoder(PrefillHiddenDecoder):
         return path, following
 
     def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
-        return ToldDraft(self.pair, images, question, self._told.draft, self._draft_readers)
+        return ToldDraft(self.pair, images, question, self._told.draft, self._draft.readers)
 
 
 class ToldPrefillHiding(PublishedPrefillHiding):
@@ -76,7 +76,7 @@ class ToldPrefillHiding(PublishedPrefillHiding):
         return follow_text(tree, self._told.target, said)
 
     def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
-        return ToldDraft(self.pair, images, question, self._told.draft, self._draft_readers)
+        return ToldDraft(self.pair, images, question, self._told.draft, self._draft.readers)
 
 
 class ToldGenerate:

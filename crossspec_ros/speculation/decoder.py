@@ -8,16 +8,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import numpy as np
 import torch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.caption import Caption
-from crossspec_ros.speculation.event_draft import EventDraft, draft_readers
+from crossspec_ros.speculation.draft_model import DraftModel
+from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.sampling import LazyRows, Sampling, sample_path
@@ -30,33 +32,12 @@ from crossspec_ros.speculation.verify_cost import VerifyCost
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.prompts import target_prompt_ids
-from crossspec_ros.vlm.transfer import Lane
 from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
 
 _ANSWER_ROOM = 64
 _NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
-_OPEN_WINDOWS = 2
-"""Windows that may be read ahead at a time: each has a KV cache of its own."""
-
-
-class _Stream:
-    """What is known of a window that is still open."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.session: TargetSession | None = None
-        self.event_images: list[np.ndarray] = []
-        self.draft: EventDraft | None = None
-        self.running: Future[None] | None = None
-        self.stop = threading.Event()
-
-    def end_draft(self) -> None:
-        """A draft that is still writing has nothing more to tell and must not slow the target down."""
-        self.stop.set()
-        if self.running is not None and not self.running.cancel():
-            self.running.result()
 
 
 class PrefillHiddenDecoder:
@@ -83,22 +64,19 @@ class PrefillHiddenDecoder:
         self._turn = threading.RLock()
         self._generator = sampling.generator() if sampling else torch.Generator()
         self._target = TargetModel(pair, is_static)
-        self._draft_readers = draft_readers(pair, is_static)
-        self._target_lane, self._draft_lane = Lane(pair.target.device, first=True), Lane(pair.draft.device)
-        self._streams: OrderedDict[int, _Stream] = OrderedDict()
-        self._streams_lock = threading.Lock()
-        self._last: _Stream | None = None
+        self._draft = DraftModel(pair, is_static)
+        self._open = OpenWindows()
+        self._last: OpenWindow | None = None
         self._lesson: Outcome | None = None
-        self._draft_thread = ThreadPoolExecutor(1, "draft")
         self.at_close: Callable[[], object] = lambda: None
         """What remains to be done when the decoder closes."""
 
     @torch.inference_mode()
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
         """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index`."""
-        with self._turn, self._target_lane():
+        with self._turn, self._target.lane():
             self._learn()
-            stream = self._stream(index)
+            stream = self._open.get(index)
             session = stream.session or TargetSession(self._target, stream.trace)
             # Should it fail half way, the window is read anew when it closes.
             stream.session = None
@@ -121,12 +99,12 @@ class PrefillHiddenDecoder:
         `on_draft` gets its text, in the draft's thread; a draft that is not done in time is dropped.
         Returns the draft's work once it has begun.
         """
-        stream = self._stream(index)
+        stream = self._open.get(index)
         stream.event_images.append(image)
         if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
-            self._stop_drafts()
+            self._open.stop_drafts()
             stream.draft = self._event_draft(index, np.stack(stream.event_images), question)
-            stream.running = self._draft_thread.submit(
+            stream.running = self._draft.submit(
                 self._run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
         return stream.running
@@ -150,7 +128,7 @@ class PrefillHiddenDecoder:
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """
         with self._turn:
-            stream = self._close(window.index)
+            stream = self._open.close(window.index)
             self._last = None
             # Beside the target it goes on, unless it would take the CPU from it.
             if self.pair.target.device.type == self.pair.draft.device.type == "cpu" or not len(window.frames):
@@ -159,7 +137,7 @@ class PrefillHiddenDecoder:
             try:
                 if not len(window.frames):
                     return self._draft_alone(stream, window, question, cancel, deadline_ns)
-                with torch.inference_mode(), self._target_lane():
+                with torch.inference_mode(), self._target.lane():
                     self._complete(stream, window)
                     caption = self._answer(
                         stream, question, stream.trace, on_words, between, cancel, deadline_ns
@@ -185,7 +163,7 @@ class PrefillHiddenDecoder:
             InputError: the window before had no frames, or there was none; or as `check_question`.
         """
         self.check_question(question)
-        with self._turn, torch.inference_mode(), self._target_lane():
+        with self._turn, torch.inference_mode(), self._target.lane():
             stream, self._last = self._last, None
             if stream is None:
                 raise InputError(
@@ -212,29 +190,28 @@ class PrefillHiddenDecoder:
     def warm_up(self, with_target: bool = True, with_draft: bool = True) -> None:
         """Take all buffers, capture all graphs, and do what is slow the first time."""
         if with_target:
-            with self._target_lane():
-                # For those that are open and the last one.
-                self._target.readers.warm_up(_OPEN_WINDOWS + 1)
+            # For those that are open and the last one.
+            self._target.warm_up(OPEN_WINDOWS + 1)
+            with self._target.lane():
                 self._noise_session().verify(DraftTree()).argmax(-1).tolist()
         if with_draft and self._stored is None:
-            with self._draft_lane():
-                self._draft_readers.warm_up(1)
+            self._draft.warm_up()
             images = _noise(self.pair.event_images, self.pair.event_image_size)
-            draft = EventDraft(self.pair, images, _NOISE_QUESTION, _WARM_UP_TOKENS, self._draft_readers)
-            self._draft_thread.submit(self._in_lane, draft, Trace(), lambda: False).result()
+            draft = EventDraft(self.pair, images, _NOISE_QUESTION, _WARM_UP_TOKENS, self._draft.readers)
+            self._draft.submit(draft.run, Trace()).result()
 
     @torch.inference_mode()
     def measure(self) -> VerifyCost:
         """Measure what passes cost, on a window of noise; takes some 60 passes."""
-        with self._target_lane():
+        with self._target.lane():
             session = self._noise_session()
             session.verify(DraftTree())
             return VerifyCost.measured(session, self._target.readers.is_static)
 
     def close(self) -> None:
         """End the draft's thread."""
-        self._stop_drafts()
-        self._draft_thread.shutdown()
+        self._open.stop_drafts()
+        self._draft.close()
         with self._turn:
             self._learn()
             self.at_close()
@@ -246,29 +223,7 @@ class PrefillHiddenDecoder:
         session.append_prompt(_NOISE_QUESTION)
         return session
 
-    def _stream(self, index: int) -> _Stream:
-        with self._streams_lock:
-            if index not in self._streams:
-                self._streams[index] = _Stream(Trace())
-                while len(self._streams) > _OPEN_WINDOWS:
-                    self._streams.popitem(last=False)[1].stop.set()
-            return self._streams[index]
-
-    def _stop_drafts(self) -> None:
-        """One draft at a time: what an earlier window's has written by now must do."""
-        with self._streams_lock:
-            for stream in self._streams.values():
-                if stream.draft is not None:
-                    stream.stop.set()
-
-    def _close(self, index: int) -> _Stream:
-        """The stream of a window, or a new one where it was not streamed; older ones are forgotten."""
-        with self._streams_lock:
-            for other in [i for i in self._streams if not index <= i <= index + _OPEN_WINDOWS]:
-                self._streams.pop(other).stop.set()
-            return self._streams.pop(index, None) or _Stream(Trace())
-
-    def _complete(self, stream: _Stream, window: Window) -> None:
+    def _complete(self, stream: OpenWindow, window: Window) -> None:
         """Give the session the frames that it lacks; they are read together with the question."""
         session = stream.session
         if session is None or not _begins_with(window.frames, session.frames):
@@ -279,7 +234,7 @@ class PrefillHiddenDecoder:
 
     def _answer(
         self,
-        stream: _Stream,
+        stream: OpenWindow,
         question: str,
         trace: Trace,
         on_words: Callable[[str], None] | None,
@@ -301,11 +256,11 @@ class PrefillHiddenDecoder:
             unread = session.unread
             with trace.span("propose"):
                 tree = self.policy.propose(context, unread, self.max_new_tokens - len(tokens))
-            begun = self._target_lane.mark()
+            begun = self._target.lane.mark()
             with trace.span(_pass_name(session, session.passes - passes, tree)):
                 path, following = self._choose(tree, session.verify(tree))
-            ended_at = self._target_lane.mark()
-            self.policy.observe_pass(unread + len(tree), self._target_lane.seconds(begun, ended_at))
+            ended_at = self._target.lane.mark()
+            self.policy.observe_pass(unread + len(tree), self._target.lane.seconds(begun, ended_at))
             new = self._cut([*(tree.token_ids[node] for node in path), following])
             session.commit(path, following)
             trace.mark("first_token")
@@ -350,7 +305,7 @@ class PrefillHiddenDecoder:
 
     def _draft_alone(
         self,
-        stream: _Stream,
+        stream: OpenWindow,
         window: Window,
         question: str,
         cancel: threading.Event | None,
@@ -364,20 +319,15 @@ class PrefillHiddenDecoder:
             return Caption("", (), "none")
         draft, finished = stream.draft, True
         if draft is None or not draft.ended or draft.question != question:
-            self._stop_drafts()
+            self._open.stop_drafts()
             draft = self._event_draft(window.index, window.event_images, question)
-            # In the draft's thread, for it has one set of buffers.
-            finished = self._draft_thread.submit(self._in_lane, draft, stream.trace, stopped).result()
+            finished = self._draft.submit(draft.run, stream.trace, stopped).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 
     def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
         if self._stored is not None:
-            return StoredDraft(self.pair, question, self._stored.get(index, NOTHING), self._draft_readers)
-        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft_readers)
-
-    def _in_lane(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
-        with self._draft_lane():
-            return draft.run(trace, stopped)
+            return StoredDraft(self.pair, question, self._stored.get(index, NOTHING), self._draft.readers)
+        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft.readers)
 
     def _run_draft(
         self,
@@ -387,7 +337,7 @@ class PrefillHiddenDecoder:
         stopped: Callable[[], bool],
     ) -> None:
         try:
-            finished = self._in_lane(draft, trace, stopped)
+            finished = draft.run(trace, stopped)
             if finished and on_draft:
                 on_draft(draft.text)
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -140,8 +141,8 @@ def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: Model
         assert list(mine.state_dict()) and not mine.training
         for (name, buffer), (_, wanted) in zip(mine.named_buffers(), real.named_buffers(), strict=True):
             torch.testing.assert_close(buffer, wanted, msg=name)
-    passes = Passes(pair, 1)
-    times = passes.stages(3)
+    with closing(Passes(pair, 1)) as passes:
+        times = passes.stages(3)
     assert all(np.isfinite(values).all() for values in times.values())
     assert len(times["frame encode"]) == tiny.frames - 1 and len(times["draft token"]) == 1
     logits = pair.target(input_ids=torch.arange(3, 40)[None]).logits

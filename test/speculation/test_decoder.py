@@ -201,13 +201,13 @@ def test_windows_left_open_are_forgotten(
 ) -> None:
     for index in range(6):
         decoder.stream_frame(index, windows[0].frames[0])
-    assert list(decoder._streams) == [4, 5]
+    assert list(decoder._open._windows) == [4, 5]
     decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
-    assert list(decoder._streams) == []
+    assert list(decoder._open._windows) == []
     # After a jump back in time nothing of the windows before it is left.
     decoder.stream_frame(100, windows[0].frames[0])
     decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
-    assert list(decoder._streams) == []
+    assert list(decoder._open._windows) == []
 
 
 def test_further_questions_use_what_was_read(
@@ -299,7 +299,7 @@ def test_the_event_draft_is_written_before_the_window_closes(
     for i, image in enumerate(images):
         decoder.stream_event_image(0, image, QUESTION, tell)
         if i < 3:
-            assert not decoder._streams[0].running
+            assert not decoder._open.get(0).running
     assert done.wait(20)
     trace = Trace()
     trace.mark("closed")
@@ -319,7 +319,7 @@ def test_the_event_draft_is_written_before_the_window_closes(
 def test_a_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, two, stop = EventDraft._append, threading.Event(), decoder._stream(0).stop
+    append, two, stop = EventDraft._append, threading.Event(), decoder._open.get(0).stop
 
     def slowly(self: EventDraft, *args: object) -> None:
         append(self, *args)  # type: ignore[arg-type]
@@ -485,7 +485,7 @@ def test_a_draft_that_has_not_begun_at_the_close_never_does(
         begun.set()
         release.wait(20)
 
-    decoder._draft_thread.submit(wait)
+    decoder._draft.submit(wait)
     assert begun.wait(20)
     monkeypatch.setattr(EventDraft, "_encode", lambda self: pytest.fail("it was to be ended"))
     for image in windows[0].event_images:
