@@ -8,7 +8,6 @@ which says nothing about a GPU but runs all that a GPU runs.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from crossspec_ros.bench.gpu_plot import draw
 from crossspec_ros.bench.gpu_report import print_tables
 from crossspec_ros.bench.trace import Response, read_trace
 from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.chrome_trace import chrome_trace
 from crossspec_ros.telemetry.memory import resident_mb
@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     scale = _TINY if args.tiny else _FULL
     device = torch.device(placements[0].device)
     copies = copy_bandwidth(device, scale.copy_bytes, args.repeats)
+    free_memory()
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU",
         "torch": torch.__version__,
@@ -88,23 +89,30 @@ def run(args: argparse.Namespace) -> int:
         }
         with _peak("passes", placement, peaks):
             passes, both = _passes(pair, args.repeats, tokens, float(np.median(copies)))
+        free_memory()
         with _peak("latency", placement, peaks):
             latency = replay_windows(pair, responses, args.rounds, heard, scale.window_s)
         result["dtypes"][placement.dtype] = measured | passes | {"latency": figures(latency)}
         for name, traces in (latency.traces | {"both at once": both}).items():
             timelines[f"{placement.dtype}: {name}"] = traces
+        # Now, because the next dtype may take longer than there is time.
+        _write(args, result, timelines, timelines[f"{placements[0].dtype}: {OURS}"][-1])
         # The next models come in the place of these.
         del pair
-        gc.collect()
-        torch.cuda.empty_cache()
+        free_memory()
     print_tables(result)
+    return 0
+
+
+def _write(
+    args: argparse.Namespace, result: dict[str, Any], timelines: dict[str, Sequence[Trace]], shown: Trace
+) -> None:
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     if args.timeline:
         args.timeline.write_text(json.dumps(chrome_trace(timelines)) + "\n")
     if args.plot:
-        draw(result, timelines[f"{placements[0].dtype}: {OURS}"][-1]).savefig(args.plot, dpi=100)
-    return 0
+        draw(result, shown).savefig(args.plot, dpi=100)
 
 
 def _placements(args: argparse.Namespace) -> list[Placement]:

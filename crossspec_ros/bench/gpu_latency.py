@@ -97,6 +97,8 @@ def _modes(
     ours = ToldDecoder(pair, Policy((), None), is_static=is_static)
     alone = ToldDecoder(pair, Policy((), None), is_static=is_static)
     hiding, generate = ToldPrefillHiding(pair, is_static), ToldGenerate(pair)
+    ours.warm_up()
+    alone.warm_up_alone()
     result.cost = ours.measure().table()
 
     def caption_live(window: Window, response: Response, trace: Trace) -> None:

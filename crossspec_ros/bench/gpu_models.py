@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from transformers import CLIPVisionConfig, LlamaConfig, PreTrainedModel, VideoLlavaConfig
 
+from crossspec_ros.vlm.checkpoint import skeleton
 from crossspec_ros.vlm.dimensions import eventgpt_7b, video_llava_7b
-from crossspec_ros.vlm.footprint import draft_skeleton, target_skeleton
+from crossspec_ros.vlm.eventgpt import EventGPT
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.placement import UNQUANTIZED, Placement
+from crossspec_ros.vlm.target_checkpoint import VideoTarget
 
 _SPREAD = 0.02
 """Standard deviation of quantised weights; transformers draws all others."""
@@ -46,8 +48,8 @@ def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -
     Tokenizers, the end of sequence and the images of a window are those of `like`, whose token ids must be
     valid in the larger vocabularies.
     """
-    target = _filled(target_skeleton(dimensions.target), placement, placement.device)
-    draft = _filled(draft_skeleton(dimensions.draft, dimensions.vision), placement, placement.draft_on)
+    target = _filled(skeleton(VideoTarget, dimensions.target), placement, placement.device)
+    draft = _filled(skeleton(EventGPT, dimensions.draft, dimensions.vision), placement, placement.draft_on)
     return replace(like, target=target, draft=draft)
 
 
@@ -66,8 +68,9 @@ def _filled(model: PreTrainedModel, placement: Placement, device: str) -> PreTra
                 filled = nn.Parameter(values, requires_grad=False)
             else:
                 values.normal_(std=_SPREAD)
-                # bitsandbytes quantises what comes from the host.
-                filled = type(parameter)(values.cpu(), requires_grad=False, **vars(parameter)).to(device)
+                # To int8 bitsandbytes quantises what comes from the host.
+                values = values.cpu() if placement.dtype == "int8" else values
+                filled = type(parameter)(values, requires_grad=False, **vars(parameter)).to(device)
                 module._is_hf_initialized = True
             setattr(module, name, filled)
         for name, buffer in list(module.named_buffers(recurse=False)):

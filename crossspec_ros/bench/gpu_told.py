@@ -47,6 +47,10 @@ class ToldDecoder(PrefillHiddenDecoder):
     _told = Response((), ())
     _said = 0
 
+    def warm_up_alone(self) -> None:
+        """Likewise for windows that are not read ahead: one set of buffers, and no draft."""
+        self._target.warm_up(1)
+
     def tell(self, response: Response) -> None:
         """What the next window's caption will be."""
         self._told, self._said = response, 0
@@ -58,7 +62,7 @@ class ToldDecoder(PrefillHiddenDecoder):
         self._said += len(path) + 1
         return path, following
 
-    def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
         return ToldDraft(self.pair, images, question, self._told.draft, self._draft.readers)
 
 

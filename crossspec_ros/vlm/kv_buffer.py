@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, buffer: KVBuffer, index: int) -> None:
         super().__init__()
-        self._buffer, self._index = buffer, index
+        # Weak, so that the memory goes with the buffer and not when Python next looks for circles.
+        self._buffer = weakref.proxy(buffer)
+        self._index = index
         self.length = 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:

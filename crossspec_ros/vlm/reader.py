@@ -54,11 +54,12 @@ class Reader:
             positions: of each token in the sequence.
             mask: additive, (1, 1, n, length + n), on the host.
         """
-        # The last place is where the padding goes.
-        fits = self.length + len(inputs) < self.capacity
-        if not fits:
+        end = self.length + len(inputs)
+        if end > self.capacity:
             self._steps.clear()  # the buffers will move
-        step = self._steps.get(next((size for size in SIZES if size >= len(inputs)), 0))
+        # The last place is where the padding goes.
+        fitting = SIZES if end < self.capacity else ()
+        step = self._steps.get(next((size for size in fitting if size >= len(inputs)), 0))
         self.is_sound = False
         if step:
             hidden = step.read(inputs, positions, mask, self.length)

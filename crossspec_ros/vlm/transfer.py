@@ -26,6 +26,10 @@ class Lane:
             self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
             # The weights have come on another.
             torch.cuda.synchronize(device)
+            # It would plan anew for every length of a mask, which takes it longer than many passes.
+            torch.backends.cuda.enable_cudnn_sdp(False)
+            # Nor is float32 to be less than that in a tower's first layer.
+            torch.backends.cudnn.allow_tf32 = False
 
     def mark(self) -> float | torch.cuda.Event:
         """This point of what is queued, see `seconds`."""

@@ -26,6 +26,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.footprint import estimate, measured_bytes
 from crossspec_ros.vlm.loading import ModelPair, load_pair
 from crossspec_ros.vlm.placement import Placement
+from crossspec_ros.vlm.reader import Reader, Readers
 
 TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
 
@@ -84,7 +85,17 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "T_verify(32) / T_verify(1)" in capsys.readouterr().out
 
 
-def test_every_decoder_says_what_it_was_told_on_static_buffers_too(tiny: ModelPair, trace: Path) -> None:
+def test_every_decoder_says_what_it_was_told_on_static_buffers_too(
+    tiny: ModelPair, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = Readers._empty
+
+    def warm(self: Readers) -> Reader:
+        reader = empty(self)
+        assert reader._steps, "a decoder was not warmed up and would run without its graphs"
+        return reader
+
+    monkeypatch.setattr(Readers, "_empty", warm)
     heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
     told.append(Response(told[0].target, ()))  # an empty draft is no draft
     # It raises where a decoder says something else.

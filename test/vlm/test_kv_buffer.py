@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import torch
 
@@ -37,3 +39,15 @@ def test_rolling_back_copies_nothing() -> None:
     cache.keep(2, [2])
     again, _ = cache.update(states([9]), states([9]), 0)
     assert again.data_ptr() == keys.data_ptr() and again[0, 0, :, 0].tolist() == [1, 2, 3, 9]
+
+
+def test_its_memory_goes_with_it() -> None:
+    cache = KVBuffer(layers=2, capacity=8)
+    keys, _ = cache.update(states([1]), states([1]), 0)
+    freed = weakref.ref(cache), weakref.ref(keys)
+    gc.disable()
+    try:
+        del cache, keys
+        assert [ref() for ref in freed] == [None, None]
+    finally:
+        gc.enable()

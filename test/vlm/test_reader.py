@@ -64,6 +64,20 @@ def test_a_sequence_that_outgrows_its_buffers_goes_on(model: LlamaModel) -> None
 
 
 @torch.inference_mode()
+def test_a_sequence_that_fills_its_buffers_to_the_last_place_goes_on_in_them(model: LlamaModel) -> None:
+    rng = random.Random(3)
+    static, usual = Reader(model, 32, is_static=True), Reader(model, 32, is_static=False)
+    static.warm_up()
+    for n, kept in ((20, 20), (12, 32), (0, 22), (4, 26), (5, 31), (1, 32)):
+        if n:
+            given = random_pass(rng, usual.length, n)
+            torch.testing.assert_close(static.read(*given), usual.read(*given), atol=2e-5, rtol=1e-4)
+        for reader in (static, usual):
+            reader.keep(kept)
+    assert static.capacity == 32 and set(static._steps) == set(SIZES)
+
+
+@torch.inference_mode()
 def test_buffers_come_back_empty_when_their_sequence_has_ended(model: LlamaModel) -> None:
     class Owner:
         pass
