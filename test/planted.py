@@ -59,6 +59,9 @@ class FakeDecoder:
         self._caption = caption
         self._streamed = {}
 
+    def check_question(self, question):
+        assert question
+
     def stream_frame(self, index, frame):
         self._streamed.setdefault(index, []).append(frame)
 

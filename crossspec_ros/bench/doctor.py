@@ -118,10 +118,10 @@ def verdict(footprint: Footprint) -> str:
 
     if fits(footprint.by_device(), 0):
         return "fits"
+    if fits(footprint.by_device("target"), 0) and fits(footprint.by_device("draft"), 0):
+        return ONE_AT_A_TIME
     if fits(footprint.by_device(), 1):
         return "fits only without other programs"
-    if all(fits(footprint.by_device(only), 0) for only in ("target", "draft")):
-        return ONE_AT_A_TIME
     return "does not fit"
 
 
@@ -157,19 +157,21 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
 
 def recommendation(choices: list[dict[str, Any]]) -> str:
     """What to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on."""
-    for choice in choices:
-        placement = Placement(**choice["placement"])
-        # The models were published in half precision, and a GPU reads that in half the time.
-        is_wasteful = placement.dtype == "float32" and placement.device != "cpu"
-        if choice["verdict"] == "fits" and choice.get("measured", True) and not is_wasteful:
+    # The models were published in half precision, and a GPU reads that in half the time.
+    sensible = [
+        (choice, placement)
+        for choice in choices
+        if (placement := Placement(**choice["placement"])).dtype != "float32" or placement.device == "cpu"
+    ]
+    for choice, placement in sensible:
+        if choice["verdict"] == "fits" and choice.get("measured", True):
             draft = f" models.draft_device:={placement.draft_device}" if placement.draft_device else ""
             return f"models.dtype:={placement.dtype} models.device:={placement.device}{draft}"
-    for choice in choices:
+    for choice, placement in sensible:
         if choice["verdict"] == ONE_AT_A_TIME:
-            placed = [
-                f"--{name.replace('_', '-')} {value}" for name, value in choice["placement"].items() if value
-            ]
-            return f"for recordings only: crossspec caption --drafts FILE {' '.join(placed)}"
+            draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
+            placed = f"--dtype {placement.dtype} --device {placement.device}{draft}"
+            return f"for recordings only: crossspec caption --drafts FILE {placed}"
     return "none: nothing fits; end what else uses the memory, or name smaller models"
 
 

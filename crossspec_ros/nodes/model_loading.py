@@ -6,19 +6,17 @@ import gc
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
-from crossspec_ros.vlm.placement import Placement, available, ladder, smaller
+from crossspec_ros.vlm.placement import Only, Placement, available, ladder, smaller
 
 if TYPE_CHECKING:
     from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-    from crossspec_ros.speculation.drafting import DraftingDecoder
-    from crossspec_ros.speculation.stored_draft import Said
     from crossspec_ros.vlm.loading import ModelPair
 
 _LOG = logging.getLogger(__name__)
@@ -42,13 +40,10 @@ def asked_placement(params: SimpleNamespace) -> Placement:
     return available(params.models_dtype, params.models_device, params.models_draft_device)
 
 
-def load_decoder(
-    params: SimpleNamespace, placement: Placement, said: Mapping[int, Said] | None = None
-) -> PrefillHiddenDecoder:
+def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHiddenDecoder:
     """Load and warm up the decoder of the captioner's parameters in this placement.
 
-    Where the draft has `said` all it has to say, it is not loaded. Raises InputError for missing or broken
-    checkpoints and for bad sampling.
+    Raises InputError for missing or broken checkpoints and for bad sampling.
     """
     from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
     from crossspec_ros.speculation.sampling import Sampling
@@ -56,21 +51,18 @@ def load_decoder(
     sampling = None
     if params.temperature:
         sampling = Sampling(params.temperature, params.top_p, params.seed)
-    pair = _load_pair(params, placement, "" if said is None else "target")
+    pair = load_models(params, placement)
     if params.mode == "autoregressive":
-        return autoregressive_decoder(pair, params.max_new_tokens, sampling, said)
+        return autoregressive_decoder(pair, params.max_new_tokens, sampling)
     memory = Path(params.memory) if params.memory else None
-    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory, said=said)
+    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
 
 
-def load_drafting(params: SimpleNamespace, placement: Placement, said: dict[int, Said]) -> DraftingDecoder:
-    """Likewise the draft alone, which fills `said`."""
-    from crossspec_ros.speculation.drafting import DraftingDecoder
+def load_models(params: SimpleNamespace, placement: Placement, only: Only = "") -> ModelPair:
+    """Load the models of the captioner's parameters in this placement, see `vlm.loading.load_pair`.
 
-    return DraftingDecoder(_load_pair(params, placement, "draft"), params.max_new_tokens, said)
-
-
-def _load_pair(params: SimpleNamespace, placement: Placement, only: str) -> ModelPair:
+    Raises MemoryError where the CPU's will not do, before anything is loaded.
+    """
     from crossspec_ros.vlm.loading import load_pair
 
     models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
@@ -79,7 +71,7 @@ def _load_pair(params: SimpleNamespace, placement: Placement, only: str) -> Mode
     return load_pair(models, params.threads, placement, params.target, params.draft, only)
 
 
-def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: str, only: str) -> None:
+def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: str, only: Only) -> None:
     """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the node."""
     from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
     from crossspec_ros.vlm.footprint import estimate, memory

@@ -17,25 +17,15 @@ from rich.progress import Progress
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.graph import MODEL_ARGUMENTS
-from crossspec_ros.nodes.model_loading import (
-    asked_placement,
-    free_memory,
-    load_decoder,
-    load_drafting,
-    load_smaller,
-)
+from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.nodes.reports import caption_line, caption_values
 from crossspec_ros.offline.code_replay import Captioned, CodeReplay
+from crossspec_ros.offline.decoders import load_decoder, load_drafting
 from crossspec_ros.offline.setup import ReplaySetup, models_digest
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.telemetry.summary import Summary
-from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
-from crossspec_ros.vlm.placement import Placement
-
-_DRAFTED = ("question", "max_new_tokens", "models_dtype", "event_images", "event_slicing", "event_image_size",
-            "max_lateness_s")  # fmt: skip
-"""The settings that a draft depends on."""
+from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, eventgpt_folders
 
 
 def run(args: argparse.Namespace) -> None:
@@ -48,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     setup = ReplaySetup(args.path, args.models, args.question, args.config, placed)
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        said = _said(setup, args.drafts, progress) if args.drafts else None
+        said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals = [], Counter[str](), Summary()
         for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
             caption = captioned.caption
@@ -65,19 +55,18 @@ def run(args: argparse.Namespace) -> None:
         args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
-def _said(setup: ReplaySetup, path: Path, progress: Progress) -> dict[int, Said]:
-    """What the draft says about each window, by its index."""
+def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
+    """What the draft says about the recording, from the file or for it."""
     captioner = setup.params["captioner"]
     folder = Path(captioner.draft or Path(captioner.models) / "draft")
-    identity = {
-        "recording": setup.recording_digest,
-        "draft": models_digest([folder]),
-        **{name: setup.settings[name] for name in _DRAFTED},
-    }
+    task = progress.add_task("reading the recording and the draft", total=None)
+    draft = models_digest(eventgpt_folders(folder))
+    identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
+    progress.remove_task(task)
     if path.exists():
         config, _ = eventgpt_configs(folder)
         return load_drafts(path, identity, config.vocab_size, config.hidden_size)
-    said: dict[int, Said] = {}
+    said: dict[bytes, Said] = {}
     for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
         pass
     save_drafts(path, said, identity)
@@ -86,16 +75,15 @@ def _said(setup: ReplaySetup, path: Path, progress: Progress) -> dict[int, Said]
 
 def _captions(
     setup: ReplaySetup,
-    load: Callable[[SimpleNamespace, Placement], PrefillHiddenDecoder],
+    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
     progress: Progress,
     what: str,
     counts: Counter[str],
 ) -> Iterator[Captioned]:
     """Every window captioned by the decoder that `load` gives, which is gone afterwards; what is wrong with
     the recording is added to `counts`."""
-    params = setup.params["captioner"]
     task = progress.add_task(f"loading the models for {what}", total=None)
-    with closing(load_smaller(asked_placement(params), partial(load, params))) as decoder:
+    with closing(load(setup.params["captioner"])) as decoder:
         progress.update(task, description=what, total=1.0)
         replay = CodeReplay(setup, decoder)
         yield from replay.windows(lambda share: progress.update(task, completed=share))

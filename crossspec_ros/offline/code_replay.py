@@ -55,6 +55,7 @@ class CodeReplay:
         self._setup, self._decoder = setup, decoder
         params = setup.params["synchronizer"]
         self._question = setup.params["captioner"].question
+        decoder.check_question(self._question)
         self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
         self._stream = make_stream(params.event_type)
         self._read_image = camera_array if params.image_transport == "raw" else compressed_array
@@ -120,6 +121,7 @@ class CodeReplay:
         elif isinstance(update, EventImageReady):
             image = resize_shortest(update.image, self._sizes[EventImageReady])
             index = self._grid.index(update.stamp_ns - 1)
+            self._wait_for_draft()  # another one would end it
             self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
             self._draft = self._decoder.stream_event_image(index, image, self._question) or self._draft
             windows = self._assembler.add_event_image(update.stamp_ns, image)
@@ -130,11 +132,14 @@ class CodeReplay:
         yield from map(self._caption, windows)
 
     def _caption(self, window: Window) -> Captioned:
-        if self._draft is not None:
-            wait([self._draft])
+        self._wait_for_draft()
         trace = Trace()
         trace.mark("closed")
         faults = flags(window)
         caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
         stamps = self._event_image_stamps.pop(window.index, [])
         return Captioned(window, stamps, faults, caption, trace)
+
+    def _wait_for_draft(self) -> None:
+        if self._draft is not None:
+            wait([self._draft])

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.config import read_config
 from crossspec_ros.nodes.graph import Process, replay_graph
@@ -33,9 +34,10 @@ SHAPING = {
 
 @dataclass(frozen=True)
 class ReplaySetup:
-    """A replay, as `crossspec replay` would start it; `placed` are the arguments in `graph.MODEL_ARGUMENTS`.
+    """A replay, as `crossspec replay` would start it, whose captions do not differ from run to run.
 
-    Raises InputError when it is made of a recording, models or a configuration that cannot work.
+    `placed` are the arguments in `graph.MODEL_ARGUMENTS`. Raises InputError when it is made of a recording,
+    models or a configuration that cannot work, and for settings with which captions would differ.
     """
 
     bag: Path
@@ -45,7 +47,17 @@ class ReplaySetup:
     placed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.params  # noqa: B018
+        captioner = self.params["captioner"]
+        if captioner.temperature:
+            raise InputError(
+                f"captions that are sampled (temperature {captioner.temperature:g}) differ from run to run: "
+                f"set the captioner's temperature to 0 in the configuration"
+            )
+        if captioner.deadline_s:
+            raise InputError(
+                f"captions cut by time (deadline_s {captioner.deadline_s:g}) differ from run to run: "
+                f"set the captioner's deadline_s to 0 in the configuration"
+            )
 
     @cached_property
     def processes(self) -> list[Process]:

@@ -45,15 +45,11 @@ def windows_in_code(
 
     Raises InputError for a recording that is damaged or has no window.
     """
-    from crossspec_ros.nodes.model_loading import asked_placement
     from crossspec_ros.offline.code_replay import CodeReplay
-    from crossspec_ros.speculation.assembly import speculative_decoder
-    from crossspec_ros.vlm.loading import load_pair
+    from crossspec_ros.offline.decoders import load_decoder
 
-    params = setup.params["captioner"]
     tick("loading the models", None)
-    pair = load_pair(params.models, params.threads, asked_placement(params), params.target, params.draft)
-    decoder = speculative_decoder(pair, params.max_new_tokens)
+    decoder = load_decoder(setup.params["captioner"])
     try:
         run = CodeReplay(setup, decoder)
         windows = []

@@ -14,34 +14,22 @@ from crossspec_ros.offline.setup import ReplaySetup, models_digest
 
 @dataclass(frozen=True)
 class Setup(ReplaySetup):
-    """A replay whose captions do not differ from run to run.
-
-    Raises InputError as `ReplaySetup` does, and for settings with which they would.
-    """
-
-    def __post_init__(self) -> None:
-        captioner = self.params["captioner"]
-        if captioner.temperature:
-            raise InputError(
-                f"captions that are sampled (temperature {captioner.temperature:g}) differ from run to run: "
-                f"set the captioner's temperature to 0 in the configuration"
-            )
-        if captioner.deadline_s:
-            raise InputError(
-                f"captions cut by time (deadline_s {captioner.deadline_s:g}) differ from run to run: "
-                f"set the captioner's deadline_s to 0 in the configuration"
-            )
+    """A replay, and by what its goldens know it; raises InputError as `ReplaySetup`."""
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What captions may depend on besides the code: recording, models and settings, ready for JSON."""
         captioner = self.params["captioner"]
-        folders = [Path(captioner.draft)] if captioner.draft else []
+        folders = []
+        if captioner.draft:
+            from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_folders
+
+            folders += eventgpt_folders(Path(captioner.draft))
         if captioner.target:
             from crossspec_ros.vlm.target_checkpoint import target_folder
 
             folders.append(target_folder(captioner.target))
-        if len(folders) < 2:
+        if not (captioner.draft and captioner.target):
             folders.append(Path(captioner.models))
         return {
             "recording": self.recording_digest,

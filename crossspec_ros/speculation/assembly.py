@@ -24,7 +24,7 @@ def speculative_decoder(
     sampling: Sampling | None = None,
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
-    said: Mapping[int, Said] | None = None,
+    said: Mapping[bytes, Said] | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has all proposers, or those given.
 
@@ -42,13 +42,10 @@ def speculative_decoder(
 
 
 def autoregressive_decoder(
-    pair: ModelPair,
-    max_new_tokens: int = 64,
-    sampling: Sampling | None = None,
-    said: Mapping[int, Said] | None = None,
+    pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm and never drafts; `said` is that of the decoder."""
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, said=said)
+    """A decoder that is warm and never drafts."""
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
     decoder.warm_up(with_draft=False)
     return decoder
 

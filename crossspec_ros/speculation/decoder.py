@@ -19,11 +19,12 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.draft_model import DraftModel
 from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.frame_features import digest
 from crossspec_ros.speculation.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.sampling import LazyRows, Sampling, sample_path
-from crossspec_ros.speculation.stored_draft import NOTHING, Said, StoredDraft
+from crossspec_ros.speculation.stored_draft import Said, StoredDraft
 from crossspec_ros.speculation.target_model import TargetModel
 from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
@@ -46,7 +47,7 @@ class PrefillHiddenDecoder:
     `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
     `stream_event_image` never waits. With an empty policy it is the target alone. `max_new_tokens` may be
     changed at any time. `is_static` is that of `vlm.reader.Reader`; by default, as the device wants it. Where
-    `said` has what the draft said about windows beforehand, by their index, it is not asked again.
+    `said` has what the draft said beforehand, by the digests of event images, it is not asked again.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class PrefillHiddenDecoder:
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
         is_static: bool | None = None,
-        said: Mapping[int, Said] | None = None,
+        said: Mapping[bytes, Said] | None = None,
     ) -> None:
         self.pair, self.policy, self._sampling, self._stored = pair, policy, sampling, said
         self.max_new_tokens = max_new_tokens
@@ -103,7 +104,7 @@ class PrefillHiddenDecoder:
         stream.event_images.append(image)
         if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
             self._open.stop_drafts()
-            stream.draft = self._event_draft(index, np.stack(stream.event_images), question)
+            stream.draft = self._event_draft(np.stack(stream.event_images), question)
             stream.running = self._draft.submit(
                 self._run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
             )
@@ -193,7 +194,7 @@ class PrefillHiddenDecoder:
             # For those that are open and the last one.
             self._target.warm_up(OPEN_WINDOWS + 1)
             with self._target.lane():
-                self._noise_session().verify(DraftTree()).argmax(-1).tolist()
+                self._noise_session().verify(_chain(_WARM_UP_TOKENS)).argmax(-1).tolist()
         if with_draft and self._stored is None:
             self._draft.warm_up()
             images = _noise(self.pair.event_images, self.pair.event_image_size)
@@ -218,8 +219,11 @@ class PrefillHiddenDecoder:
 
     def _noise_session(self) -> TargetSession:
         session = TargetSession(self._target, Trace())
-        for frame in _noise(self.pair.frames, self.pair.frame_size):
+        *first, last = _noise(self.pair.frames, self.pair.frame_size)
+        for frame in first:
             session.append_frame(frame)
+            session.prefill()
+        session.append_frame(last)
         session.append_prompt(_NOISE_QUESTION)
         return session
 
@@ -320,13 +324,18 @@ class PrefillHiddenDecoder:
         draft, finished = stream.draft, True
         if draft is None or not draft.ended or draft.question != question:
             self._open.stop_drafts()
-            draft = self._event_draft(window.index, window.event_images, question)
+            draft = self._event_draft(window.event_images, question)
             finished = self._draft.submit(draft.run, stream.trace, stopped).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 
-    def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
         if self._stored is not None:
-            return StoredDraft(self.pair, question, self._stored.get(index, NOTHING), self._draft.readers)
+            said = self._stored.get(digest(images))
+            if said is None:
+                raise InputError(
+                    "the stored drafts lack one of this recording: delete their file, then all are written"
+                )
+            return StoredDraft(self.pair, question, said, self._draft.readers)
         return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft.readers)
 
     def _run_draft(
@@ -359,6 +368,10 @@ def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:
     if i == 0:
         return f"target_prefill[{len(session.frames)}]"
     return f"verify[{i}]" if len(tree) else f"decode[{i}]"
+
+
+def _chain(nodes: int) -> DraftTree:
+    return DraftTree.chain([0] * nodes, [1.0] * nodes, "")
 
 
 def _noise(images: int, size: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.event_draft import EventDraft
+from crossspec_ros.speculation.frame_features import digest
 from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.speculation.stored_draft import Said
 from crossspec_ros.vlm.loading import ModelPair
@@ -18,25 +19,28 @@ from crossspec_ros.windows.window import Window
 
 class DraftingDecoder(PrefillHiddenDecoder):
     """Captions windows as if they had no frames, just as the decoder of both models would, and so needs no
-    target; what the draft says goes into `kept`, by the window's index."""
+    target. What the draft says is added to `said`, by the digest of the event images that it was shown."""
 
-    def __init__(self, pair: ModelPair, max_new_tokens: int, kept: dict[int, Said]) -> None:
+    def __init__(self, pair: ModelPair, max_new_tokens: int, said: dict[bytes, Said]) -> None:
         super().__init__(pair, Policy((), None), max_new_tokens)
         self.warm_up(with_target=False)
-        self._kept = kept
-        self._drafts: dict[int, EventDraft] = {}
+        self._said = said
+        self._drafts: dict[bytes, EventDraft] = {}
 
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
-        """Nobody is there to see it."""
+        """Nobody sees it, but from now on its window is open."""
+        self._open.get(index)
 
     def caption(self, window: Window, *args: Any, **options: Any) -> Caption:
         """What the draft says about the window; the arguments are those of any decoder."""
         blind = replace(window, frames=window.frames[:0], frame_stamps_ns=window.frame_stamps_ns[:0])
         caption = super().caption(blind, *args, **options)
-        if draft := self._drafts.pop(window.index, None):
-            self._kept[window.index] = Said(tuple(draft.tokens), draft.probs, draft.feature)
+        for images in [images for images, draft in self._drafts.items() if draft.ended]:
+            draft = self._drafts.pop(images)
+            assert draft.feature is not None
+            self._said[images] = Said(tuple(draft.tokens), draft.probs, draft.feature)
         return caption
 
-    def _event_draft(self, index: int, images: np.ndarray, question: str) -> EventDraft:
-        self._drafts[index] = super()._event_draft(index, images, question)
-        return self._drafts[index]
+    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
+        draft = self._drafts[digest(images)] = super()._event_draft(images, question)
+        return draft

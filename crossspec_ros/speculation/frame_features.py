@@ -25,7 +25,7 @@ class FrameFeatures:
 
     def encode(self, frame: np.ndarray) -> torch.Tensor:
         """The (tokens, width) features of an (H, W, 3) uint8 RGB frame in the language model's space."""
-        key = _digest(frame)
+        key = digest(frame)
         if key not in self._known:
             words = self._pair.target.get_input_embeddings().weight
             pixels = to_device(clip_pixels(frame[None], self._pair.frame_size), words.device)
@@ -36,8 +36,8 @@ class FrameFeatures:
         return self._known[key]
 
 
-def _digest(frame: np.ndarray) -> bytes:
-    """A frame's identity: its pixels and size, since stamps repeat when a recording starts anew."""
-    state = hashlib.blake2b(repr(frame.shape).encode(), digest_size=16)
-    state.update(np.ascontiguousarray(frame).data)
+def digest(pixels: np.ndarray) -> bytes:
+    """The identity of images, 16 bytes: pixels and size, for stamps repeat when a recording starts anew."""
+    state = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
+    state.update(np.ascontiguousarray(pixels).data)
     return state.digest()

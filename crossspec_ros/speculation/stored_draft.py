@@ -20,17 +20,17 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.reader import Readers
 
+_DIGEST = 16
+"""Bytes of `frame_features.digest`."""
+
 
 @dataclass(frozen=True)
 class Said:
-    """What the draft said about a window: its tokens, their probabilities, and what the events look like."""
+    """What the draft said: tokens, their probabilities, and what the events look like, (width,)."""
 
     tokens: tuple[int, ...]
     probs: tuple[float, ...]
-    feature: np.ndarray | None
-
-
-NOTHING = Said((), (), None)
+    feature: np.ndarray
 
 
 class StoredDraft(EventDraft):
@@ -45,33 +45,33 @@ class StoredDraft(EventDraft):
         return True
 
 
-def save_drafts(path: Path, drafts: Mapping[int, Said], identity: Mapping[str, Any]) -> None:
-    """Write the drafts of windows, by their index, and what they were made of, which is ready for JSON.
+def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str, Any]) -> None:
+    """Write drafts by the 16-byte digests of their event images, and of what else they were made.
 
-    Those without event images are left out. A file that is there is replaced once all is written. Raises
-    InputError where it cannot be written.
+    `identity` is ready for JSON. A file that is there is replaced once all is written. Raises InputError
+    where it cannot be written.
     """
-    kept = {index: said for index, said in drafts.items() if said.feature is not None}
-    ends = np.cumsum([0, *(len(said.tokens) for said in kept.values())])
+    said = drafts.values()
     arrays: dict[str, np.ndarray] = {
-        "windows": np.array(list(kept), np.int64),
-        "ends": ends.astype(np.int64),
-        "tokens": np.array([token for said in kept.values() for token in said.tokens], np.int64),
-        "probs": np.array([prob for said in kept.values() for prob in said.probs], np.float32),
-        "features": np.array([said.feature for said in kept.values()], np.float32),
+        "images": np.frombuffer(b"".join(drafts), np.uint8).reshape(-1, _DIGEST),
+        "ends": np.cumsum([0, *(len(draft.tokens) for draft in said)], dtype=np.int64),
+        "tokens": np.array([token for draft in said for token in draft.tokens], np.int64),
+        "probs": np.array([prob for draft in said for prob in draft.probs], np.float32),
+        "features": np.array([draft.feature for draft in said], np.float32),
     }
     scratch = path.with_name(path.name + ".part")
     try:
         scratch.write_bytes(save(arrays, {"identity": json.dumps(identity)}))
         os.replace(scratch, path)
     except OSError as error:
+        scratch.unlink(missing_ok=True)
         raise InputError(
             f"the drafts cannot be written to '{path}' ({error}): name a file in a folder that exists and "
             f"can be written to"
         ) from error
 
 
-def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -> dict[int, Said]:
+def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -> dict[bytes, Said]:
     """The drafts in a file that `save_drafts` wrote, by a draft with so many token ids and that width.
 
     Raises InputError where it is damaged, or was not made of what `identity` says.
@@ -79,10 +79,10 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
     try:
         with safe_open(path, "numpy") as file:
             _check_identity(path, json.loads((file.metadata() or {})["identity"]), identity)
-            windows, ends, tokens, probs, features = (
-                file.get_tensor(name) for name in ("windows", "ends", "tokens", "probs", "features")
+            images, ends, tokens, probs, features = (
+                file.get_tensor(name) for name in ("images", "ends", "tokens", "probs", "features")
             )
-        _check(windows, ends, tokens, probs, features, ids, width)
+        _check(images, ends, tokens, probs, features, ids, width)
     except InputError:
         raise
     except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -90,8 +90,8 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
             f"the drafts in '{path}' cannot be read ({error}): delete the file, and they are written anew"
         ) from error
     return {
-        int(window): Said(tuple(tokens[begin:end].tolist()), tuple(probs[begin:end].tolist()), feature)
-        for window, (begin, end), feature in zip(windows, pairwise(ends), features, strict=True)
+        key.tobytes(): Said(tuple(tokens[begin:end].tolist()), tuple(probs[begin:end].tolist()), feature)
+        for key, (begin, end), feature in zip(images, pairwise(ends), features, strict=True)
     }
 
 
@@ -105,7 +105,7 @@ def _check_identity(path: Path, stored: Mapping[str, Any], identity: Mapping[str
 
 
 def _check(
-    windows: np.ndarray,
+    images: np.ndarray,
     ends: np.ndarray,
     tokens: np.ndarray,
     probs: np.ndarray,
@@ -113,15 +113,16 @@ def _check(
     ids: int,
     width: int,
 ) -> None:
-    lengths = np.diff(ends)
+    count = len(images)
     if not (
-        windows.dtype == ends.dtype == tokens.dtype == np.int64
-        and windows.ndim == ends.ndim == tokens.ndim == probs.ndim == 1
-        and len(ends) == len(windows) + 1
-        and features.shape == (len(windows), width)
-        and len(tokens) == len(probs) == ends[-1]
+        images.dtype == np.uint8
+        and ends.dtype == tokens.dtype == np.int64
+        and images.shape == (count, _DIGEST)
+        and ends.shape == (count + 1,)
+        and tokens.shape == probs.shape == (ends[-1],)
+        and features.shape == ((count, width) if count else (0,))
         and ends[0] == 0
-        and (lengths >= 0).all()
+        and (np.diff(ends) >= 0).all()
     ):
         raise ValueError("its arrays do not fit each other")
     if not ((tokens >= 0) & (tokens < ids)).all():

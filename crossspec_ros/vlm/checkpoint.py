@@ -87,16 +87,9 @@ def load(
     for part in (config, *args, *(getattr(config, name) for name in getattr(config, "sub_configs", ()))):
         part._attn_implementation = "sdpa"
     _check_depth(config, stored, folder)
-    try:
-        with torch.device("meta"):
-            skeleton = model(config, *args)
-    except (ValueError, TypeError, KeyError, RuntimeError, ArithmeticError) as error:
-        raise InputError(
-            f"the config in '{folder}' describes no {model.__name__} ({_first_line(error)}): take the one "
-            f"that came with the weights"
-        ) from error
-    tensors = _fitting(stored, skeleton)
-    _check_widths(skeleton, placement, folder)
+    outline = skeleton(model, config, *args, folder=folder)
+    tensors = _fitting(stored, outline)
+    _check_widths(outline, placement, folder)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -114,6 +107,22 @@ def load(
     finally:
         logging.set_verbosity(verbosity)
     return loaded.eval().requires_grad_(False)
+
+
+def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> Model:
+    """`model(*configs)` without numbers, on torch's meta device.
+
+    Raises InputError where the configs, those in `folder`, describe no such model.
+    """
+    try:
+        with torch.device("meta"):
+            return model(*configs).eval()
+    except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError) as error:
+        where = f" in '{folder}'" if folder else ""
+        raise InputError(
+            f"the config{where} describes no {model.__name__} ({_first_line(error)}): take the one that came "
+            f"with the weights"
+        ) from error
 
 
 def _check_depth(config: Any, stored: dict[str, Stored], folder: Path) -> None:

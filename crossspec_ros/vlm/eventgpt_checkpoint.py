@@ -65,6 +65,14 @@ def eventgpt_configs(folder: Path) -> tuple[LlamaConfig, CLIPVisionConfig]:
     return _built(LlamaConfig, read_config(file, _NEEDED), _LLAMA_KEYS, file), _tower_config(folder)
 
 
+def eventgpt_folders(folder: Path) -> list[Path]:
+    """Where the checkpoint's files are: its folder, and that of the tower where it is elsewhere."""
+    tower = _tower_folder(folder)
+    # A link in the folder is not followed by those who look through it.
+    inside = tower is None or tower.resolve().is_relative_to(folder.resolve())
+    return [folder] if inside or tower is None else [folder, tower]
+
+
 def eventgpt_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer, with the tokens of its prompt; raises InputError as `load_tokenizer`."""
     rows = eventgpt_configs(folder)[0].vocab_size

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
+from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig
 
+from crossspec_ros.vlm.checkpoint import skeleton
 from crossspec_ros.vlm.eventgpt import EventGPT
-from crossspec_ros.vlm.placement import Placement
+from crossspec_ros.vlm.placement import Only, Placement
+from crossspec_ros.vlm.target_checkpoint import VideoTarget
 
 SESSIONS = 3
 """KV caches of the target: of two windows that are still open, and of the one captioned last."""
@@ -53,8 +55,8 @@ class Footprint:
     target: Bytes
     draft: Bytes
 
-    def by_device(self, only: str = "") -> dict[str, int]:
-        """The bytes needed on each device, by its torch name; `only` is that of `loading.load_pair`."""
+    def by_device(self, only: Only = "") -> dict[str, int]:
+        """The bytes needed on each device, by its torch name; of `only` one model or of both."""
         needed: Counter[str] = Counter()
         if only != "draft":
             needed[self.placement.device] += self.target.total
@@ -78,7 +80,7 @@ def estimates(
     window, images = target.video_seq_length + TEXT_ROOM, EVENT_IMAGES * _positions(vision)
     target_numbers = SESSIONS * _cache(text, window) + KEPT_FRAMES * frame * text.hidden_size
     draft_numbers = _cache(draft, DRAFT_TOKENS)
-    skeletons = target_skeleton(target), draft_skeleton(draft, vision)
+    skeletons = skeleton(VideoTarget, target), skeleton(EventGPT, draft, vision)
     return [
         Footprint(
             placement,
@@ -95,20 +97,6 @@ def estimates(
         )
         for placement in placements
     ]
-
-
-def target_skeleton(config: VideoLlavaConfig) -> VideoLlavaForConditionalGeneration:
-    """The target without numbers, on the meta device, and without the tower for still images."""
-    with torch.device("meta"):
-        model = VideoLlavaForConditionalGeneration(config)
-    model.model.image_tower = None
-    return model
-
-
-def draft_skeleton(config: LlamaConfig, vision: CLIPVisionConfig) -> EventGPT:
-    """The draft without numbers, on the meta device."""
-    with torch.device("meta"):
-        return EventGPT(config, vision)
 
 
 def weight_bytes(skeleton: nn.Module, placement: Placement) -> int:

@@ -10,12 +10,17 @@ from tokenizers import Tokenizer
 from transformers import VideoLlavaForConditionalGeneration
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.vlm.checkpoint import read_json
+from crossspec_ros.vlm.checkpoint import read_json, skeleton
 from crossspec_ros.vlm.eventgpt import EventGPT
 from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, eventgpt_tokenizer, load_eventgpt
-from crossspec_ros.vlm.footprint import draft_skeleton, target_skeleton
-from crossspec_ros.vlm.placement import Placement
-from crossspec_ros.vlm.target_checkpoint import load_target, target_config, target_folder, target_tokenizer
+from crossspec_ros.vlm.placement import Only, Placement
+from crossspec_ros.vlm.target_checkpoint import (
+    VideoTarget,
+    load_target,
+    target_config,
+    target_folder,
+    target_tokenizer,
+)
 from crossspec_ros.vlm.translation import Translation
 
 
@@ -54,14 +59,14 @@ def load_pair(
     placement: Placement = Placement(),  # noqa: B008
     target: str = "",
     draft: str = "",
-    only: str = "",
+    only: Only = "",
 ) -> ModelPair:
     """Load both models as they are placed, with `threads` threads inside an operation on the CPU.
 
     Args:
         models: folder with `target/` and `draft/`.
         target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, a folder.
-        only: "target" or "draft" where only its weights are wanted.
+        only: whose weights are wanted; of the other model there are the dimensions.
 
     Raises:
         InputError: a folder, a file in it, or a tensor is missing or damaged; it names the file.
@@ -74,10 +79,12 @@ def load_pair(
     # Before the weights, which take their time.
     tokenizers = target_tokenizer(paths[0]), eventgpt_tokenizer(paths[1])
     loaded = (
-        load_target(paths[0], placement) if only != "draft" else target_skeleton(target_config(paths[0])),
+        load_target(paths[0], placement)
+        if only != "draft"
+        else skeleton(VideoTarget, target_config(paths[0]), folder=paths[0]),
         load_eventgpt(paths[1], placement)
         if only != "target"
-        else draft_skeleton(*eventgpt_configs(paths[1])),
+        else skeleton(EventGPT, *eventgpt_configs(paths[1]), folder=paths[1]),
     )
     vision = loaded[0].config.vision_config
     eos_id = _eos_id(paths[0], loaded[0].config.text_config.eos_token_id)

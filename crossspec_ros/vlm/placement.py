@@ -9,7 +9,7 @@ import importlib.util
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from crossspec_ros.errors import InputError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import BitsAndBytesConfig, PreTrainedModel
 
+Only = Literal["", "target", "draft"]
+"""Of which model the weights are wanted; empty: of both."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")

@@ -78,10 +78,26 @@ def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, floa
     assert found["bf16 on cuda:0"] == "fits one model at a time"
     gpu(1, 10, 80)
     assert verdicts()["bf16 on cuda:0"] == "fits only without other programs"
+    gpu(1, 23.5, 48)
+    assert verdicts()["bf16 on cuda:0"] == "fits one model at a time"
     gpu(2, 23.5, 24)
     assert recommended() == "models.dtype:=bf16 models.device:=cuda:0 models.draft_device:=cuda:1"
     gpu(1, 3, 4)
     assert recommended() == "models.dtype:=bf16 models.device:=cpu"
+
+
+def test_where_only_one_model_fits_recordings_can_be_captioned(
+    gpu: Callable[[int, float, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu(1, 13, 14)
+    memory = doctor.memory
+    monkeypatch.setattr(
+        doctor, "memory", lambda device: (10**9, 10**9) if device == "cpu" else memory(device)
+    )
+    assert verdicts()["nf4 on cuda:0"] == "fits one model at a time"
+    assert recommended() == (
+        "for recordings only: crossspec caption --drafts FILE --dtype nf4 --device cuda:0"
+    )
 
 
 def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from planted import WINDOWS, write_drive
+import torch
+import yaml
+from planted import START_NS, WINDOWS, write_drive
 
 from crossspec_ros.cli import main
+from crossspec_ros.events.bag import write_bag
+from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.events.recording import open_recording
+from crossspec_ros.offline import decoders
 from crossspec_ros.paths import share_dir
 from crossspec_ros.regress.golden import golden_folder
+from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.vlm import loading
 
 BAG = share_dir() / "rosbags" / "synthetic_drive"
+TINY = share_dir() / "models" / "tiny"
 BLIND = 1
 """The window without frames."""
+SECOND = 10**9
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +50,22 @@ def said(windows: list[dict]) -> list[tuple]:
     ]
 
 
+def with_settings(path: Path, **settings: dict[str, Any]) -> Path:
+    """A configuration in which these nodes have these parameters besides."""
+    config = yaml.safe_load((share_dir() / "config" / "replay.yaml").read_text())
+    for node, values in settings.items():
+        config.setdefault(node, {}).setdefault("ros__parameters", {}).update(values)
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which models are loaded, in order; no other may be in memory at that time."""
     names: list[str] = []
     models: list[weakref.ref] = []
 
-    def load(name, really, *args):
+    def load(name: str, really: Callable, *args: Any) -> Any:
         assert all(model() is None for model in models)
         names.append(name)
         model = really(*args)
@@ -74,16 +96,102 @@ def test_one_model_at_a_time_gives_the_captions_of_both_together(
         assert windows[0]["drafted/event_draft"] > 0
 
 
-def test_drafts_of_another_recording_are_refused_before_a_model_is_loaded(
+def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path: Path) -> None:
+    """Events only: each caption is the draft's own."""
+    path = tmp_path / "again"
+    recording = open_recording(BAG)
+    events = [message for message in recording.messages() if message.kind == "events"]
+    recording.close()
+    first = events[0].stamp_ns
+    half = next(i for i, message in enumerate(events) if message.stamp_ns > first + 4 * SECOND + SECOND // 2)
+    with write_bag(path) as write:
+        for message in events[half:] + events[:half]:
+            write("/events", message)
+    together = captions(path, tmp_path / "together.json")
+    apart = captions(path, tmp_path / "apart.json", "--drafts", str(tmp_path / "drafts"))
+    assert {window["caption_source"] for window in together} == {"event_draft"}
+    assert said(apart) == said(together) and len({window["caption"] for window in apart}) > 3
+
+
+def test_a_slow_draft_gets_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so much lateness the next window's events come before the window is closed."""
+    config = with_settings(tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5})
+    path = write_drive(tmp_path / "drive", blind=(0, 1))
+    run = EventDraft.run
+
+    def slow(self: EventDraft, *args: Any) -> bool:
+        time.sleep(0.1)
+        return run(self, *args)
+
+    monkeypatch.setattr(EventDraft, "run", slow)
+    together = captions(path, tmp_path / "together.json", "--config", str(config))
+    drafts = ["--drafts", str(tmp_path / "drafts")]
+    assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
+
+
+def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(tmp_path: Path) -> None:
+    path, drafts = tmp_path / "nothing", tmp_path / "drafts"
+    with write_bag(path) as write:
+        for tick in range(250):
+            stamp_ns = START_NS + tick * SECOND // 100
+            packet = event_packet(stamp_ns, b"", "evt3", (32, 24), tick)
+            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
+    first = captions(path, tmp_path / "1.json", "--drafts", str(drafts))
+    assert said(captions(path, tmp_path / "2.json", "--drafts", str(drafts))) == said(first)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main(["caption", *map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("crossspec: error: ") and error.count("\n") == 1
+    return error
+
+
+def test_drafts_of_something_else_are_refused_before_a_model_is_loaded(
     drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drafts = tmp_path / "drafts"
-    captions(drive, tmp_path / "out.json", "--drafts", str(drafts))
+    drafts, models = tmp_path / "drafts", Path(shutil.copytree(TINY, tmp_path / "models"))
+    # Outside the draft's own folder, where the released checkpoints have it.
+    (models / "draft" / "clip").rename(models / "clip")
+    (models / "draft" / "clip").symlink_to(models / "clip")
+    given = ["--models", models, "--drafts", drafts]
+    captions(drive, tmp_path / "out.json", *map(str, given))
     del loaded[:]
-    assert main(["caption", str(write_drive(tmp_path / "other", seed=8)), "--drafts", str(drafts)]) == 2
-    error = capsys.readouterr().err
-    assert f"the drafts in '{drafts}' were made with recording" in error and "name another file" in error
+    other = write_drive(tmp_path / "other", seed=8)
+    assert f"the drafts in '{drafts}' were made with recording" in refusal(capsys, other, *given)
+    assert "were made with question" in refusal(capsys, drive, *given, "--question", "Who is there?")
+    assert "were made with models_dtype" in refusal(capsys, drive, *given, "--dtype", "bf16")
+    file = models / "clip" / "config.json"
+    file.write_text(file.read_text().replace("{", '{"layer_norm_eps": 0.1,', 1))
+    assert "were made with draft" in refusal(capsys, drive, *given)
     assert loaded == []
+
+
+def test_what_the_models_cannot_take_is_refused(
+    drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "the question is empty" in refusal(capsys, drive, "--question", "")
+    assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 3000)
+    for name, value in (("deadline_s", 0.5), ("temperature", 1.0)):
+        config = with_settings(tmp_path / "config.yaml", captioner={name: value})
+        assert f"set the captioner's {name} to 0" in refusal(capsys, drive, "--config", config)
+    assert "cannot be written" in refusal(capsys, drive, "--drafts", tmp_path / "nowhere" / "drafts")
+
+
+def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
+    drive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*args: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(decoders, "load_models", full)
+    for options in ([], ["--drafts", tmp_path / "drafts"]):
+        error = refusal(capsys, drive, *options)
+        assert (
+            "the models do not fit as float32 on cpu: memory ran out: choose a smaller models.dtype" in error
+        )
+    assert not (tmp_path / "drafts").exists()
 
 
 def test_the_sample_bag_is_captioned_as_its_goldens_say(
@@ -95,10 +203,3 @@ def test_the_sample_bag_is_captioned_as_its_goldens_say(
     *lines, totals = capsys.readouterr().out.splitlines()
     assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == len(golden)
     assert totals.startswith(f"windows {len(golden)}, tokens ")
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_the_work(
-    drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["caption", str(drive), "--drafts", str(tmp_path / "nowhere" / "drafts")]) == 2
-    assert "cannot be written" in capsys.readouterr().err and loaded == []

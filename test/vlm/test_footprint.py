@@ -8,23 +8,23 @@ import pytest
 import torch
 
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation import decoder, event_draft, frame_features, target_model
+from crossspec_ros.speculation import event_draft, frame_features, open_windows, target_model
 from crossspec_ros.vlm import footprint
+from crossspec_ros.vlm.checkpoint import skeleton
 from crossspec_ros.vlm.dimensions import eventgpt_7b, video_llava_7b
+from crossspec_ros.vlm.eventgpt import EventGPT
 from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
 from crossspec_ros.vlm.footprint import (
     CUDA_BYTES,
-    draft_skeleton,
     estimate,
     estimates,
     measured_bytes,
     memory,
-    target_skeleton,
     weight_bytes,
 )
 from crossspec_ros.vlm.loading import load_pair
 from crossspec_ros.vlm.placement import DTYPES, Placement, placement_of
-from crossspec_ros.vlm.target_checkpoint import target_config
+from crossspec_ros.vlm.target_checkpoint import VideoTarget, target_config
 
 TINY = share_dir() / "models" / "tiny"
 
@@ -44,18 +44,18 @@ def test_the_estimate_of_the_tiny_pair_is_what_it_takes_once_loaded(dtype: str) 
         assert size.weights == pytest.approx(measured_bytes(model), rel=0.005)
 
 
-def count(skeleton: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in skeleton.parameters())
+def count(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.fixture(scope="module")
 def target() -> torch.nn.Module:
-    return target_skeleton(video_llava_7b())
+    return skeleton(VideoTarget, video_llava_7b())
 
 
 @pytest.fixture(scope="module")
 def draft() -> torch.nn.Module:
-    return draft_skeleton(*eventgpt_7b())
+    return skeleton(EventGPT, *eventgpt_7b())
 
 
 def test_the_7b_models_have_the_parameters_that_are_known(
@@ -98,7 +98,7 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
 
 
 def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
-    assert footprint.SESSIONS == decoder._OPEN_WINDOWS + 1
+    assert footprint.SESSIONS == open_windows.OPEN_WINDOWS + 1
     assert footprint.TEXT_ROOM == target_model._TEXT_ROOM
     assert footprint.DRAFT_TOKENS == event_draft._ROOM
     assert footprint.KEPT_FRAMES == 8 * frame_features.KEPT_WINDOWS

@@ -14,7 +14,7 @@ from checkpoint_layouts import TINY, copied, edit, hub_weights, weights, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.training.dataset import event_window, frame_window
 from crossspec_ros.vlm.loading import ModelPair, load_pair
-from crossspec_ros.vlm.placement import DTYPES, Placement
+from crossspec_ros.vlm.placement import DTYPES, Only, Placement
 from crossspec_ros.vlm.preprocess import clip_pixels
 from crossspec_ros.vlm.prompts import draft_prompt_ids, target_prompt_ids
 
@@ -150,3 +150,18 @@ def test_layers_that_are_not_stored_are_not_built(models: Path, name: str, key: 
     file.write_text(json.dumps(values))
     with pytest.raises(InputError, match=rf"'{file}' says 10000000 layers, but \d are stored"):
         load_pair(models)
+
+
+@pytest.mark.parametrize(("only", "other"), [("target", "draft"), ("draft", "target")])
+def test_of_a_model_that_is_not_wanted_there_are_only_the_dimensions(
+    models: Path, only: Only, other: str
+) -> None:
+    (models / other / "model.safetensors").unlink()
+    pair = load_pair(models, only=only)
+    assert (getattr(pair, only).device.type, getattr(pair, other).device.type) == ("cpu", "meta")
+    file = models / other / "config.json"
+    values = json.loads(file.read_text())
+    values.get("text_config", values)["hidden_act"] = "nope"
+    file.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=rf"the config in '{models / other}' describes no"):
+        load_pair(models, only=only)
