@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes options by their whole names, or --mode would be --models where there is no such option."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,11 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print("crossspec: error: the disk is full: make room, and run the command again", file=sys.stderr)
+        return 2
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; a parsed command's `handler` runs it."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="crossspec",
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
@@ -288,7 +301,10 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
     """Refuse an output that cannot be written before the work, not after it."""
 
     def call(args: argparse.Namespace) -> object:
-        for name in ("json", "junit", "html", "plot", "out", "timeline", "drafts"):
+        named = [path.absolute() for name in _OUTPUTS if (path := getattr(args, name, None)) is not None]
+        if len(set(named)) < len(named):
+            raise InputError("two results cannot go into one file: name a file for each")
+        for name in _OUTPUTS:
             path = getattr(args, name, None)
             # Drafts that are there are read.
             if path is None or (name == "drafts" and path.exists()):
@@ -310,6 +326,7 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
     return call
 
 
+_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline", "drafts")
 _PICTURES = (".png", ".svg", ".pdf")
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from crossspec_ros.cli import main
+from crossspec_ros.paths import share_dir
 
 HEAVY = ("torch", "numpy", "rclpy", "cv2", "h5py", "transformers", "yaml")
 
@@ -37,6 +38,23 @@ def test_outputs_are_tried_before_the_work(capsys, tmp_path, command, monkeypatc
         assert "cannot be written" in sentence(capsys, *arguments, "--json", output)
     told = sentence(capsys, *arguments, "--json", tmp_path / "x.json")
     assert "does not exist" in told and not (tmp_path / "x.json").exists()
+
+
+def test_two_results_do_not_go_into_one_file(capsys, tmp_path):
+    out = tmp_path / "out"
+    told = sentence(capsys, "caption", tmp_path / "no bag", "--drafts", out, "--json", out)
+    assert "two results cannot go into one file" in told
+
+
+def test_a_full_disk_is_a_sentence(capsys):
+    bag = share_dir() / "rosbags" / "synthetic_drive"
+    assert "the disk is full: make room" in sentence(capsys, "info", bag, "--json", "/dev/full")
+
+
+def test_options_are_not_guessed_from_their_beginnings(capsys):
+    with pytest.raises(SystemExit):
+        main(["caption", "bag", "--mode", "autoregressive"])
+    assert "unrecognized arguments: --mode autoregressive" in capsys.readouterr().err
 
 
 def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):

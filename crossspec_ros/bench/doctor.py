@@ -165,14 +165,16 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
     ]
     for choice, placement in sensible:
         if choice["verdict"] == "fits" and choice.get("measured", True):
-            draft = f" models.draft_device:={placement.draft_device}" if placement.draft_device else ""
-            return f"models.dtype:={placement.dtype} models.device:={placement.device}{draft}"
+            return _options(placement)
     for choice, placement in sensible:
         if choice["verdict"] == ONE_AT_A_TIME:
-            draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
-            placed = f"--dtype {placement.dtype} --device {placement.device}{draft}"
-            return f"for recordings only: crossspec caption --drafts FILE {placed}"
+            return f"for recordings only: crossspec caption --drafts FILE {_options(placement)}"
     return "none: nothing fits; end what else uses the memory, or name smaller models"
+
+
+def _options(placement: Placement) -> str:
+    draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
+    return f"--dtype {placement.dtype} --device {placement.device}{draft}"
 
 
 def findings() -> Iterator[str]:
@@ -252,11 +254,9 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _choices(choices: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "choice", *(f"{model} {part}" for model in ("target", "draft") for part in _PARTS), "needed", ""
-    )
+    table = Table("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
     for choice in choices:
-        cells = [_gb(choice["estimated"][model][part]) for model in ("target", "draft") for part in _PARTS]
+        cells = [" + ".join(_gb(choice["estimated"][model][part]) for part in _PARTS) for model in _MODELS]
         table.add_row(
             str(Placement(**choice["placement"])),
             *cells,
@@ -266,13 +266,13 @@ def _choices(choices: list[dict[str, Any]]) -> Table:
     return table
 
 
-_PARTS = ("weights", "caches", "working")
+_MODELS, _PARTS = ("target", "draft"), ("weights", "caches", "working")
 
 
 def _measurements(choices: list[dict[str, Any]]) -> Table:
     table = Table(
-        "measured", "target weights", "draft weights", "most in use", "loading, s",
-        *(f"T_verify({size}), ms" for size in _TIMED),
+        "measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s",
+        *(f"a pass over {size}, ms" for size in _TIMED),
     )  # fmt: skip
     for choice in choices:
         name = str(Placement(**choice["placement"]))

@@ -104,8 +104,8 @@ def _print_latency(console: Console, dtype: str, latency: dict[str, Any]) -> Non
             ]
         table.add_row(name, *cells)
     table.caption = (
-        f"{latency['windows']} windows; {latency['tokens_per_pass']:.2f} tokens a pass of ours; "
-        f"{_cell(latency['hidden_share'])} of its draft hidden"
+        f"{latency['windows']} windows, those of all rounds; {latency['tokens_per_pass']:.2f} tokens a pass of "
+        f"ours; {_cell(latency['hidden_share'])} of its draft hidden"
     )
     console.print(table)
 
@@ -143,4 +143,5 @@ def _middle(ratios: dict[str, Any], name: str) -> float:
 
 
 def _cell(row: dict[str, float], digits: int = 2) -> str:
-    return f"{row['median']:.{digits}f} ({row['p10']:.{digits}f}-{row['p90']:.{digits}f})"
+    middle, low, high = (f"{row[key]:.{digits}f}" for key in ("median", "p10", "p90"))
+    return f"{middle} ({low} to {high})"

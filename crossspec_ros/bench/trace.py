@@ -157,13 +157,15 @@ def read_trace(path: Path) -> list[Response]:
         try:
             row = json.loads(line)
             target, draft = (tuple(map(int, row.get(k, ()))) for k in ("target_tokens", "draft_tokens"))
+            if min((*target, *draft), default=0) < 0:
+                raise ValueError("a token is below 0")
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(
                 f"line {number} of the trace '{path}' is no response ({error}): "
                 'each must be an object like {"target_tokens": [450, 1820], "draft_tokens": []}'
             ) from None
         if not target:
-            raise InputError(f"line {number} of the trace '{path}' has no target_tokens: leave it out")
+            raise InputError(f"line {number} of the trace '{path}' has no target_tokens: leave that line out")
         shared = (i for i, token in enumerate(draft) if token >= SHARED_IDS)
         responses.append(Response(target, draft[: next(shared, len(draft))]))
     if not responses:

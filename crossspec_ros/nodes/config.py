@@ -15,7 +15,10 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise InputError(f"cannot read the configuration {path}: {error.strerror or error}") from None
+        raise InputError(
+            f"the configuration '{path}' cannot be read ({error.strerror or error}): name a YAML file of the "
+            f"nodes' parameters"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:

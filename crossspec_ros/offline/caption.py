@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -25,7 +26,9 @@ from crossspec_ros.offline.setup import ReplaySetup, models_digest
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.vlm.checkpoint import stored_tensors
 from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, eventgpt_folders
+from crossspec_ros.vlm.target_checkpoint import target_folder
 
 
 def run(args: argparse.Namespace) -> None:
@@ -66,6 +69,8 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
     if path.exists():
         config, _ = eventgpt_configs(folder)
         return load_drafts(path, identity, config.vocab_size, config.hidden_size)
+    # Before the draft speaks for minutes.
+    stored_tensors(target_folder(captioner.target or str(Path(captioner.models) / "target")))
     said: dict[bytes, Said] = {}
     for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
         pass
@@ -83,6 +88,8 @@ def _captions(
     """Every window captioned by the decoder that `load` gives, which is gone afterwards; what is wrong with
     the recording is added to `counts`."""
     task = progress.add_task(f"loading the models for {what}", total=None)
+    if progress.disable:
+        print(f"crossspec: {what} {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
     with closing(load(setup.params["captioner"])) as decoder:
         progress.update(task, description=what, total=1.0)
         replay = CodeReplay(setup, decoder)

@@ -66,8 +66,8 @@ def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str,
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise InputError(
-            f"the drafts cannot be written to '{path}' ({error}): name a file in a folder that exists and "
-            f"can be written to"
+            f"the drafts cannot be written to '{path}' ({error}): name a file in a folder that exists, can "
+            f"be written to and has room"
         ) from error
 
 
@@ -78,16 +78,20 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
     """
     try:
         with safe_open(path, "numpy") as file:
-            _check_identity(path, json.loads((file.metadata() or {})["identity"]), identity)
+            stored = (file.metadata() or {}).get("identity")
+            if stored is None:
+                raise ValueError("it holds something else")
+            _check_identity(path, json.loads(stored), identity)
             images, ends, tokens, probs, features = (
                 file.get_tensor(name) for name in ("images", "ends", "tokens", "probs", "features")
             )
         _check(images, ends, tokens, probs, features, ids, width)
     except InputError:
         raise
-    except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
-            f"the drafts in '{path}' cannot be read ({error}): delete the file, and they are written anew"
+            f"'{path}' holds no drafts of crossspec caption, or is damaged ({error}): name another file, and "
+            f"they are written there"
         ) from error
     return {
         key.tobytes(): Said(tuple(tokens[begin:end].tolist()), tuple(probs[begin:end].tolist()), feature)

@@ -27,7 +27,7 @@ def test_what_is_measured_is_what_was_estimated(
     report = json.loads(out.read_text())
     told = capsys.readouterr().out
     assert report["machine"]["cpu_cores"] >= 1 and report["machine"]["versions"]["torch"] in told
-    assert report["recommendation"] == "models.dtype:=float32 models.device:=cpu"
+    assert report["recommendation"] == "--dtype float32 --device cpu"
     assert f"recommended: {report['recommendation']}" in told
     for choice, placement in zip(report["choices"], chosen, strict=True):
         assert Placement(**choice["placement"]) == placement and str(placement) in told
@@ -71,7 +71,7 @@ def recommended() -> str:
 def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, float], None]) -> None:
     gpu(1, 79, 80)
     assert set(verdicts().values()) == {"fits"}
-    assert recommended() == "models.dtype:=bf16 models.device:=cuda:0"
+    assert recommended() == "--dtype bf16 --device cuda:0"
     gpu(1, 23.5, 24)
     found = verdicts()
     assert found["float32 on cuda:0"] == "does not fit" and found["nf4 on cuda:0"] == "fits"
@@ -81,9 +81,9 @@ def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, floa
     gpu(1, 23.5, 48)
     assert verdicts()["bf16 on cuda:0"] == "fits one model at a time"
     gpu(2, 23.5, 24)
-    assert recommended() == "models.dtype:=bf16 models.device:=cuda:0 models.draft_device:=cuda:1"
+    assert recommended() == "--dtype bf16 --device cuda:0 --draft-device cuda:1"
     gpu(1, 3, 4)
-    assert recommended() == "models.dtype:=bf16 models.device:=cpu"
+    assert recommended() == "--dtype bf16 --device cpu"
 
 
 def test_where_only_one_model_fits_recordings_can_be_captioned(

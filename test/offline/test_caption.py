@@ -144,8 +144,9 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     capsys.readouterr()
     assert main(["caption", *map(str, arguments)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("crossspec: error: ") and error.count("\n") == 1
-    return error
+    *_, sentence = error.splitlines()
+    assert sentence.startswith("crossspec: error: ")
+    return sentence
 
 
 def test_drafts_of_something_else_are_refused_before_a_model_is_loaded(
@@ -177,6 +178,16 @@ def test_what_the_models_cannot_take_is_refused(
         config = with_settings(tmp_path / "config.yaml", captioner={name: value})
         assert f"set the captioner's {name} to 0" in refusal(capsys, drive, "--config", config)
     assert "cannot be written" in refusal(capsys, drive, "--drafts", tmp_path / "nowhere" / "drafts")
+
+
+def test_a_target_that_is_damaged_is_found_before_the_draft_speaks(
+    drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, drafts = Path(shutil.copytree(TINY, tmp_path / "models")), tmp_path / "drafts"
+    file = models / "target" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    assert f"'{file}' is cut off" in refusal(capsys, drive, "--models", models, "--drafts", drafts)
+    assert loaded == [] and not drafts.exists()
 
 
 def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(

@@ -79,11 +79,11 @@ def test_damaged_arrays_are_refused(path: Path, name: str, changed: np.ndarray |
     if changed is not None:
         arrays[name] = changed
     path.write_bytes(save(arrays, {"identity": json.dumps(IDENTITY)}))
-    with pytest.raises(InputError, match=rf"the drafts in '{path}' cannot be read .*: delete the file"):
+    with pytest.raises(InputError, match=rf"'{path}' holds no drafts .* is damaged .*: name another file"):
         load_drafts(path, IDENTITY, IDS, WIDTH)
 
 
-@pytest.mark.parametrize("damage", ["cut", "other", "nothing", "list", "missing", "folder"])
+@pytest.mark.parametrize("damage", ["cut", "other", "nothing", "list", "weights", "missing", "folder"])
 def test_damaged_files_are_refused(path: Path, damage: str) -> None:
     content = path.read_bytes()
     path.unlink()
@@ -91,9 +91,11 @@ def test_damaged_files_are_refused(path: Path, damage: str) -> None:
         path.mkdir()
     elif damage == "list":
         path.write_bytes(save({"ends": np.zeros(1)}, {"identity": "[]"}))
+    elif damage == "weights":
+        path.write_bytes(save({"weight": np.zeros(1)}))
     elif damage != "missing":
         path.write_bytes({"cut": content[:-3], "other": b"hello", "nothing": b""}[damage])
-    with pytest.raises(InputError, match=rf"the drafts in '{path}' cannot be read .*: delete the file"):
+    with pytest.raises(InputError, match=rf"'{path}' holds no drafts .* is damaged .*: name another file"):
         load_drafts(path, IDENTITY, IDS, WIDTH)
 
 
