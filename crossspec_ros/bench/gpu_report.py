@@ -104,8 +104,8 @@ def _print_latency(console: Console, dtype: str, latency: dict[str, Any]) -> Non
             ]
         table.add_row(name, *cells)
     table.caption = (
-        f"{latency['windows']} windows, those of all rounds; {latency['tokens_per_pass']:.2f} tokens a pass of "
-        f"ours; {_cell(latency['hidden_share'])} of its draft hidden"
+        f"{latency['windows']} windows, those of all rounds; {latency['tokens_per_pass']:.2f} tokens "
+        f"a pass of ours; {_cell(latency['hidden_share'])} of its draft hidden"
     )
     console.print(table)
 

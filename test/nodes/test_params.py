@@ -117,9 +117,7 @@ def test_a_number_as_text_is_one_or_gets_a_sentence():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(
-        InputError, match=r"no\.yaml' cannot be read \(No such file or directory\): name a YAML"
-    ):
+    with pytest.raises(InputError, match=r"no\.yaml' cannot be read \(No such file.*\): name a YAML"):
         read_config(tmp_path / "no.yaml")
 
 
