@@ -126,13 +126,8 @@ def _regress(subparsers: Subparsers) -> None:
         description="Replays a recording in code and compares captions, stamps, windows and counts with "
         "goldens; exit code 1 if anything differs.",
     )
-    parser.add_argument("bag", type=Path, help="a rosbag2, or any other recording that replay takes")
-    parser.add_argument("--golden", type=Path, help="folder of the goldens and the baseline [BAG.golden]")
-    parser.add_argument(
-        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
-    )
-    parser.add_argument("--question", help="what is asked about every window")
-    parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+    _captioned(parser)
+    parser.add_argument("--golden", type=Path, help="folder of the goldens and the baseline [PATH.golden]")
     parser.add_argument(
         "--live", action="store_true", help="replay through the nodes too and compare with the baseline"
     )

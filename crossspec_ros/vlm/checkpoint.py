@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 _NUMBERED = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)(?P<suffix>\.\w+)")
 _NF4_BLOCK = 64
+_MOST_LAYERS = 1000
+"""Even without numbers a layer takes a millisecond and tens of kilobytes."""
 _LAYER = re.compile(r"(?:^model|language_model)\.layers\.(\d+)\.")
 # Buffers that older versions of the libraries stored, and that follow from the config.
 _COMPUTED = re.compile(r"\.(rotary_emb\.inv_freq|position_ids)$")
@@ -84,7 +86,7 @@ def load(
             quantised, or is one more than a module of the model has; or the model cannot be quantised so.
     """
     # What a config may ask for instead takes no mask as a tree needs it, or is code from elsewhere.
-    for part in (config, *args, *(getattr(config, name) for name in getattr(config, "sub_configs", ()))):
+    for part in _parts(config, *args):
         part._attn_implementation = "sdpa"
     _check_depth(config, stored, folder)
     outline = skeleton(model, config, *args, folder=folder)
@@ -114,15 +116,25 @@ def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> M
 
     Raises InputError where the configs, those in `folder`, describe no such model.
     """
+    where = f" in '{folder}'" if folder else ""
+    layers = max(getattr(part, "num_hidden_layers", 0) for part in _parts(*configs))
+    if layers > _MOST_LAYERS:
+        raise InputError(f"the config{where} says {layers} layers: take the one that came with the weights")
     try:
         with torch.device("meta"):
             return model(*configs).eval()
     except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError) as error:
-        where = f" in '{folder}'" if folder else ""
         raise InputError(
             f"the config{where} describes no {model.__name__} ({_first_line(error)}): take the one that came "
             f"with the weights"
         ) from error
+
+
+def _parts(*configs: Any) -> Iterator[Any]:
+    """The configs, and those that they are made of."""
+    for config in configs:
+        yield config
+        yield from (getattr(config, name) for name in getattr(config, "sub_configs", ()))
 
 
 def _check_depth(config: Any, stored: dict[str, Stored], folder: Path) -> None:

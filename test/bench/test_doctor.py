@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,6 +114,18 @@ def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch,
         "bitsandbytes is",
     ):
         assert words in found
+
+
+def test_a_config_of_absurd_size_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TINY / "target", tmp_path / "target")
+    file = tmp_path / "target" / "config.json"
+    values = json.loads(file.read_text())
+    values["text_config"]["num_hidden_layers"] = 10**7
+    file.write_text(json.dumps(values))
+    assert main(["doctor", "--target", str(tmp_path / "target")]) == 2
+    assert "says 10000000 layers: take the one that came" in capsys.readouterr().err
 
 
 def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:

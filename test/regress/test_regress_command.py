@@ -52,6 +52,17 @@ def test_the_goldens_of_the_sample_bag_hold(capsys):
     assert capsys.readouterr().out == f"all {WINDOWS + 1} checks passed\n"
 
 
+def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys):
+    bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
+    tiny = share_dir() / "models" / "tiny"
+    named = ["--target", str(tiny / "target"), "--draft", str(tiny / "draft"), "--golden", str(golden)]
+    assert main(["regress", str(bag), "--update", *named]) == 0
+    assert main(["regress", str(bag), *named]) == 0
+    capsys.readouterr()
+    assert main(["regress", str(bag), *named, "--dtype", "bf16"]) == 2
+    assert "with models_dtype 'float32', but this run has 'bf16': give the same" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """Goldens of which the program differs in a word, a stamp and a window; and what the command says."""
