@@ -49,6 +49,6 @@ class Setup(ReplaySetup):
         for key, value in self.identity["settings"].items():
             if settings.get(key) != value:
                 raise InputError(
-                    f"'{path}' was made with {key} {settings.get(key)!r}, but this run has {value!r}: give the "
-                    f"same --question, --dtype and --config, or write new goldens with --update"
+                    f"'{path}' was made with {key} {settings.get(key)!r}, but this run has {value!r}: give "
+                    f"the same --question, --dtype and --config, or write new goldens with --update"
                 )
