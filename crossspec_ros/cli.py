@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         print("crossspec: error: the disk is full: make room, and run the command again", file=sys.stderr)
         return 2
@@ -296,7 +296,7 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
     """Refuse an output that cannot be written before the work, not after it."""
 
     def call(args: argparse.Namespace) -> object:
-        named = [path.absolute() for name in _OUTPUTS if (path := getattr(args, name, None)) is not None]
+        named = [path.resolve() for name in _OUTPUTS if (path := getattr(args, name, None)) is not None]
         if len(set(named)) < len(named):
             raise InputError("two results cannot go into one file: name a file for each")
         for name in _OUTPUTS:

@@ -22,9 +22,11 @@ WINDOWS = 3
 WIDTH, HEIGHT = 32, 24
 
 
-def write_drive(path, seed=7, broken_frame=None, blind=()):
-    """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz; in the
-    windows `blind`, counted from 0, there are no frames."""
+def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0)):
+    """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz.
+
+    In the windows `blind`, from 0, there are no frames, and from packet `silent[0]` to `silent[1]` no events.
+    """
     rng = np.random.default_rng(seed)
     with write_bag(path) as write:
         for tick in range(WINDOWS * 100):
@@ -33,7 +35,8 @@ def write_drive(path, seed=7, broken_frame=None, blind=()):
             x, y, p = (rng.integers(0, size, 50, np.uint16) for size in (WIDTH, HEIGHT, 2))
             payload = encode_evt3(EventBatch(t, x, y, p.astype(np.uint8), WIDTH, HEIGHT))
             packet = event_packet(stamp_ns, payload, "evt3", (WIDTH, HEIGHT), tick)
-            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
+            if not silent[0] <= tick < silent[1]:
+                write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
             if tick % 5 == 0 and tick // 100 not in blind:
                 pixels = np.full((HEIGHT, WIDTH, 3), rng.permutation((40, 120, 200)), np.uint8)
                 encoding = "rgb8" if tick // 5 != broken_frame else "smell8"
@@ -45,9 +48,10 @@ def write_models(folder, size=16):
     """As much of a pair of checkpoints as is read before it is loaded."""
     for file, content in (
         ("target/config.json", {"vision_config": {"image_size": size}}),
+        ("draft/config.json", {}),
         ("draft/clip/config.json", {"image_size": size}),
     ):
-        (folder / file).parent.mkdir(parents=True)
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(json.dumps(content))
     return folder
 

@@ -168,8 +168,11 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
             return _options(placement)
     for choice, placement in sensible:
         if choice["verdict"] == ONE_AT_A_TIME:
-            return f"for recordings only: crossspec caption --drafts FILE {_options(placement)}"
-    return "none: nothing fits; end what else uses the memory, or name smaller models"
+            return (
+                f"for recordings only, crossspec caption with --drafts and {_options(placement)}; for a "
+                f"robot more memory must be free"
+            )
+    return "none fits now: end what else uses the memory, or name smaller models"
 
 
 def _options(placement: Placement) -> str:

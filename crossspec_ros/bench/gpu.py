@@ -144,7 +144,7 @@ def _responses(
             f"the trace '{args.trace}' has {len(every)} responses at stride {args.stride}, and --heard "
             f"{args.heard} leaves none to measure: lower it"
         )
-    largest = max(max(response.target) for response in every)
+    largest = max(max((*response.target, *response.draft)) for response in every)
     words = dimensions.target.text_config.vocab_size
     if largest >= words:
         raise InputError(

@@ -48,7 +48,7 @@ class ToldDecoder(PrefillHiddenDecoder):
     _said = 0
 
     def warm_up_alone(self) -> None:
-        """Likewise for windows that are not read ahead: one set of buffers, and no draft."""
+        """Take one set of buffers, enough for windows that are not read ahead; gigabytes each at 7B."""
         self._target.warm_up(1)
 
     def tell(self, response: Response) -> None:

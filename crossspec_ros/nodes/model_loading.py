@@ -51,6 +51,8 @@ def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHidden
     sampling = None
     if params.temperature:
         sampling = Sampling(params.temperature, params.top_p, params.seed)
+    if smaller(placement):
+        check_cpu_memory(params, placement)
     pair = load_models(params, placement)
     if params.mode == "autoregressive":
         return autoregressive_decoder(pair, params.max_new_tokens, sampling)
@@ -59,30 +61,30 @@ def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHidden
 
 
 def load_models(params: SimpleNamespace, placement: Placement, only: Only = "") -> ModelPair:
-    """Load the models of the captioner's parameters in this placement, see `vlm.loading.load_pair`.
-
-    Raises MemoryError where the CPU's will not do, before anything is loaded.
-    """
+    """Load the models of the captioner's parameters in this placement, see `vlm.loading.load_pair`."""
     from crossspec_ros.vlm.loading import load_pair
 
-    models = Path(params.models) if params.models else share_dir() / "models" / "tiny"
-    if smaller(placement):
-        _check_cpu_memory(placement, models, params.target, params.draft, only)
-    return load_pair(models, params.threads, placement, params.target, params.draft, only)
+    return load_pair(_models(params), params.threads, placement, params.target, params.draft, only)
 
 
-def _check_cpu_memory(placement: Placement, models: Path, target: str, draft: str, only: Only) -> None:
-    """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the node."""
+def check_cpu_memory(params: SimpleNamespace, placement: Placement, only: Only = "") -> None:
+    """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the process."""
     from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
     from crossspec_ros.vlm.footprint import estimate, memory
     from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
 
-    config = target_config(target_folder(target, with_weights=False) if target else models / "target")
-    draft_config, vision = eventgpt_configs(Path(draft) if draft else models / "draft")
+    models = _models(params)
+    target = target_folder(params.target, with_weights=False) if params.target else models / "target"
+    config = target_config(target)
+    draft_config, vision = eventgpt_configs(Path(params.draft or models / "draft"))
     needed = estimate(placement, config, draft_config, vision).by_device(only).get("cpu", 0)
     free, _ = memory("cpu")
     if needed > free:
         raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
+
+
+def _models(params: SimpleNamespace) -> Path:
+    return Path(params.models) if params.models else share_dir() / "models" / "tiny"
 
 
 def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:

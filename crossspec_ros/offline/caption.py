@@ -21,14 +21,13 @@ from crossspec_ros.nodes.graph import MODEL_ARGUMENTS
 from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.nodes.reports import caption_line, caption_values
 from crossspec_ros.offline.code_replay import Captioned, CodeReplay
-from crossspec_ros.offline.decoders import load_decoder, load_drafting
+from crossspec_ros.offline.decoders import enough_memory, load_decoder, load_drafting
 from crossspec_ros.offline.setup import ReplaySetup, models_digest
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.vlm.checkpoint import stored_tensors
-from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, eventgpt_folders
-from crossspec_ros.vlm.target_checkpoint import target_folder
+from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,17 +59,15 @@ def run(args: argparse.Namespace) -> None:
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
     """What the draft says about the recording, from the file or for it."""
-    captioner = setup.params["captioner"]
-    folder = Path(captioner.draft or Path(captioner.models) / "draft")
     task = progress.add_task("reading the recording and the draft", total=None)
-    draft = models_digest(eventgpt_folders(folder))
+    draft = models_digest(setup.draft_folders)
     identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
     progress.remove_task(task)
     if path.exists():
-        config, _ = eventgpt_configs(folder)
+        config, _ = eventgpt_configs(setup.draft_folders[0])
         return load_drafts(path, identity, config.vocab_size, config.hidden_size)
     # Before the draft speaks for minutes.
-    stored_tensors(target_folder(captioner.target or str(Path(captioner.models) / "target")))
+    stored_tensors(setup.target_folder)
     said: dict[bytes, Said] = {}
     for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
         pass
@@ -90,7 +87,8 @@ def _captions(
     task = progress.add_task(f"loading the models for {what}", total=None)
     if progress.disable:
         print(f"crossspec: {what} {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
-    with closing(load(setup.params["captioner"])) as decoder:
+    params = setup.params["captioner"]
+    with enough_memory(params), closing(load(params)) as decoder:
         progress.update(task, description=what, total=1.0)
         replay = CodeReplay(setup, decoder)
         yield from replay.windows(lambda share: progress.update(task, completed=share))

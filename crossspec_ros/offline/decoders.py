@@ -10,6 +10,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.model_loading import (
     NO_MEMORY,
     asked_placement,
+    check_cpu_memory,
     is_out_of_memory,
     load_models,
     release,
@@ -18,27 +19,33 @@ from crossspec_ros.speculation.assembly import speculative_decoder
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.drafting import DraftingDecoder
 from crossspec_ros.speculation.stored_draft import Said
+from crossspec_ros.vlm.loading import ModelPair
+from crossspec_ros.vlm.placement import Only
 
 
 def load_decoder(params: SimpleNamespace, said: Mapping[bytes, Said] | None = None) -> PrefillHiddenDecoder:
     """The decoder of the captioner's parameters; without the draft, where that has `said` all it has to say.
 
-    Raises InputError for checkpoints that are missing or damaged, and where memory runs out.
+    Raises InputError for checkpoints that are missing or damaged.
     """
-    with _enough_memory(params):
-        pair = load_models(params, asked_placement(params), "" if said is None else "target")
-        return speculative_decoder(pair, params.max_new_tokens, said=said)
+    pair = _load(params, "" if said is None else "target")
+    return speculative_decoder(pair, params.max_new_tokens, said=said)
 
 
 def load_drafting(params: SimpleNamespace, said: dict[bytes, Said]) -> DraftingDecoder:
     """Likewise the draft alone; what it says is added to `said`."""
-    with _enough_memory(params):
-        pair = load_models(params, asked_placement(params), "draft")
-        return DraftingDecoder(pair, params.max_new_tokens, said)
+    return DraftingDecoder(_load(params, "draft"), params.max_new_tokens, said)
+
+
+def _load(params: SimpleNamespace, only: Only) -> ModelPair:
+    placement = asked_placement(params)
+    check_cpu_memory(params, placement, only)
+    return load_models(params, placement, only)
 
 
 @contextmanager
-def _enough_memory(params: SimpleNamespace) -> Iterator[None]:
+def enough_memory(params: SimpleNamespace) -> Iterator[None]:
+    """Raises InputError where memory runs out inside it."""
     try:
         yield
     except Exception as error:

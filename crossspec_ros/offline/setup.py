@@ -83,6 +83,22 @@ class ReplaySetup:
         return {name: getattr(self.params[node], name) for node, names in SHAPING.items() for name in names}
 
     @cached_property
+    def target_folder(self) -> Path:
+        """Where the target is; that of a hub id is fetched."""
+        from crossspec_ros.vlm.target_checkpoint import target_folder
+
+        captioner = self.params["captioner"]
+        return target_folder(captioner.target or str(Path(captioner.models) / "target"))
+
+    @cached_property
+    def draft_folders(self) -> list[Path]:
+        """Where the draft is, and its tower where that is elsewhere."""
+        from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_folders
+
+        captioner = self.params["captioner"]
+        return eventgpt_folders(Path(captioner.draft or Path(captioner.models) / "draft"))
+
+    @cached_property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
         with closing(open_recording(self.bag)) as recording:

@@ -19,21 +19,9 @@ class Setup(ReplaySetup):
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What captions may depend on besides the code: recording, models and settings, ready for JSON."""
-        captioner = self.params["captioner"]
-        folders = []
-        if captioner.draft:
-            from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_folders
-
-            folders += eventgpt_folders(Path(captioner.draft))
-        if captioner.target:
-            from crossspec_ros.vlm.target_checkpoint import target_folder
-
-            folders.append(target_folder(captioner.target))
-        if not (captioner.draft and captioner.target):
-            folders.append(Path(captioner.models))
         return {
             "recording": self.recording_digest,
-            "models": models_digest(folders),
+            "models": models_digest([*self.draft_folders, self.target_folder]),
             "settings": self.settings,
         }
 

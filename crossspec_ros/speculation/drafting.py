@@ -29,6 +29,8 @@ class DraftingDecoder(PrefillHiddenDecoder):
 
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
         """Nobody sees it, but from now on its window is open."""
+        # An older one may have to go for it, and would end its draft.
+        self._draft.submit(lambda: None).result()
         self._open.get(index)
 
     def caption(self, window: Window, *args: Any, **options: Any) -> Caption:

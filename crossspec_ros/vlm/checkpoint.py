@@ -85,9 +85,6 @@ def load(
         InputError: the config describes no such model; a tensor is missing, has another shape, is
             quantised, or is one more than a module of the model has; or the model cannot be quantised so.
     """
-    # What a config may ask for instead takes no mask as a tree needs it, or is code from elsewhere.
-    for part in _parts(config, *args):
-        part._attn_implementation = "sdpa"
     _check_depth(config, stored, folder)
     outline = skeleton(model, config, *args, folder=folder)
     tensors = _fitting(stored, outline)
@@ -117,9 +114,15 @@ def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> M
     Raises InputError where the configs, those in `folder`, describe no such model.
     """
     where = f" in '{folder}'" if folder else ""
+    # What a config may ask for instead takes no mask as a tree needs it, or is code from elsewhere.
+    for part in _parts(*configs):
+        part._attn_implementation = "sdpa"
     layers = max(getattr(part, "num_hidden_layers", 0) for part in _parts(*configs))
     if layers > _MOST_LAYERS:
-        raise InputError(f"the config{where} says {layers} layers: take the one that came with the weights")
+        raise InputError(
+            f"the config{where} describes no {model.__name__} ({layers} layers): take the one that came "
+            f"with the weights"
+        )
     try:
         with torch.device("meta"):
             return model(*configs).eval()

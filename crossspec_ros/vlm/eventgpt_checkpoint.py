@@ -69,8 +69,9 @@ def eventgpt_folders(folder: Path) -> list[Path]:
     """Where the checkpoint's files are: its folder, and that of the tower where it is elsewhere."""
     tower = _tower_folder(folder)
     # A link in the folder is not followed by those who look through it.
-    inside = tower is None or tower.resolve().is_relative_to(folder.resolve())
-    return [folder] if inside or tower is None else [folder, tower]
+    if tower is None or tower.resolve().is_relative_to(folder.resolve()):
+        return [folder]
+    return [folder, tower]
 
 
 def eventgpt_tokenizer(folder: Path) -> Tokenizer:

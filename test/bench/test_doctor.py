@@ -97,7 +97,8 @@ def test_where_only_one_model_fits_recordings_can_be_captioned(
     )
     assert verdicts()["nf4 on cuda:0"] == "fits one model at a time"
     assert recommended() == (
-        "for recordings only: crossspec caption --drafts FILE --dtype nf4 --device cuda:0"
+        "for recordings only, crossspec caption with --drafts and --dtype nf4 --device cuda:0; for a robot "
+        "more memory must be free"
     )
 
 
@@ -125,7 +126,10 @@ def test_a_config_of_absurd_size_is_refused_at_once(
     values["text_config"]["num_hidden_layers"] = 10**7
     file.write_text(json.dumps(values))
     assert main(["doctor", "--target", str(tmp_path / "target")]) == 2
-    assert "says 10000000 layers: take the one that came" in capsys.readouterr().err
+    assert (
+        "the config describes no VideoTarget (10000000 layers): take the one that came"
+        in capsys.readouterr().err
+    )
 
 
 def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:

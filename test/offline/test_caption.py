@@ -129,6 +129,24 @@ def test_a_slow_draft_gets_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
 
 
+def test_a_slow_draft_is_not_ended_by_the_frames_of_later_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While events are missing, frames open window after window."""
+    config = with_settings(tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5})
+    path = write_drive(tmp_path / "drive", silent=(90, 280))
+    run = EventDraft.run
+
+    def slow(self: EventDraft, *args: Any) -> bool:
+        time.sleep(0.3)
+        return run(self, *args)
+
+    monkeypatch.setattr(EventDraft, "run", slow)
+    together = captions(path, tmp_path / "together.json", "--config", str(config))
+    drafts = ["--drafts", str(tmp_path / "drafts")]
+    assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
+
+
 def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(tmp_path: Path) -> None:
     path, drafts = tmp_path / "nothing", tmp_path / "drafts"
     with write_bag(path) as write:

@@ -61,6 +61,16 @@ def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, ca
     capsys.readouterr()
     assert main(["regress", str(bag), *named, "--dtype", "bf16"]) == 2
     assert "with models_dtype 'float32', but this run has 'bf16': give the same" in capsys.readouterr().err
+    # Links to models are followed, and others told apart.
+    other = tmp_path / "models"
+    shutil.copytree(tiny, other)
+    config = other / "draft" / "config.json"
+    config.write_text(config.read_text() + "\n")
+    (tmp_path / "linked").mkdir()
+    for name, models in (("target", tiny), ("draft", other)):
+        (tmp_path / "linked" / name).symlink_to(models / name)
+    assert main(["regress", str(bag), "--golden", str(golden), "--models", str(tmp_path / "linked")]) == 2
+    assert "was made from another pair of models" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -43,11 +43,11 @@ def test_rolling_back_copies_nothing() -> None:
 
 def test_its_memory_goes_with_it() -> None:
     cache = KVBuffer(layers=2, capacity=8)
-    keys, _ = cache.update(states([1]), states([1]), 0)
-    freed = weakref.ref(cache), weakref.ref(keys)
+    cache.update(states([1]), states([1]), 0)
+    freed = weakref.ref(cache), weakref.ref(cache._states)
     gc.disable()
     try:
-        del cache, keys
+        del cache
         assert [ref() for ref in freed] == [None, None]
     finally:
         gc.enable()

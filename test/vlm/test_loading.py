@@ -137,9 +137,10 @@ def test_a_truncated_file(models: Path, file: str) -> None:
 def test_a_config_does_not_choose_the_attention(models: Path, asked: str) -> None:
     for name in ("target", "draft"):
         edit(models / name / "config.json", attn_implementation=asked, _attn_implementation=asked)
-    pair = load_pair(models)
-    language_models = pair.target.model.language_model, pair.draft.model
-    assert {model.config._attn_implementation for model in language_models} == {"sdpa"}
+    for only in ("", "target", "draft"):
+        pair = load_pair(models, only=only)
+        language_models = pair.target.model.language_model, pair.draft.model
+        assert {model.config._attn_implementation for model in language_models} == {"sdpa"}
 
 
 @pytest.mark.parametrize(("name", "key"), [("target", "text_config"), ("draft", "")])
