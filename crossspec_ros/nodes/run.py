@@ -45,9 +45,19 @@ def run(
     input, code 1 after a NodeError and when something due did not come in time.
     """
     node: N | None = None
+    told = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        told.set()
+        raise KeyboardInterrupt
+
+    def goes_on() -> bool:
+        # Told to end, ROS fails in whatever is under way; nobody needs to see that.
+        return rclpy.ok() and not told.is_set()
+
     try:
         # Whoever started this process may have had it ignore interrupts, see `supervisor.start`.
-        _on_interrupt(signal.default_int_handler)
+        _on_interrupt(interrupt)
         _init(args)
         node = make()
         if work:
@@ -58,13 +68,12 @@ def run(
     except InputError as error:
         _fail(error, 2)
     except (NodeError, TimeoutError) as error:
-        # Told to end, ROS fails in whatever is under way; nobody needs to see that.
-        if rclpy.ok():
+        if goes_on():
             _fail(error, 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     except Exception:
-        if rclpy.ok():
+        if goes_on():
             raise
     finally:
         _on_interrupt(_wait_once)

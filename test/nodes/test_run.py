@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 import rclpy
 
 from crossspec_ros.nodes.run import run
@@ -37,3 +38,25 @@ def test_a_second_interrupt_does_not_break_off_what_the_first_has_begun():
     run(make, [], work)
     assert nodes[0].stopped and not worked
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_whatever_an_interrupt_turns_into_is_nobody_s_error(monkeypatch, capsys):
+    """One in the middle of a conversion becomes a RuntimeError, which may come before ROS knows."""
+    monkeypatch.setattr(rclpy, "ok", lambda **options: True)
+
+    def work(node):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError("Unable to convert call argument") from None
+
+    run(Node, [], work)
+    assert capsys.readouterr().err == ""
+
+
+def test_other_errors_are_told(monkeypatch):
+    def work(node):
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        run(Node, [], work)
