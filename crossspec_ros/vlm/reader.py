@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ from transformers import LlamaModel
 
 from crossspec_ros.vlm.kv_buffer import KVBuffer
 from crossspec_ros.vlm.transfer import to_device
+
+_LOG = logging.getLogger(__name__)
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 129)
 """Tokens of the passes that have buffers of their own; others are padded to the next of these. The last is
@@ -206,6 +209,10 @@ class Readers:
                     break
             else:
                 reader = self._new()
+                if self.is_static:
+                    _LOG.warning(
+                        "a sequence more than was warmed up for, or after a failure: it is read slowly"
+                    )
         reader.keep(0)
         return reader
 

@@ -78,7 +78,9 @@ def test_a_sequence_that_fills_its_buffers_to_the_last_place_goes_on_in_them(mod
 
 
 @torch.inference_mode()
-def test_buffers_come_back_empty_when_their_sequence_has_ended(model: LlamaModel) -> None:
+def test_buffers_come_back_empty_when_their_sequence_has_ended(
+    model: LlamaModel, caplog: pytest.LogCaptureFixture
+) -> None:
     class Owner:
         pass
 
@@ -87,7 +89,9 @@ def test_buffers_come_back_empty_when_their_sequence_has_ended(model: LlamaModel
     taken = readers.take(first)
     assert set(taken._steps) == set(SIZES) and taken.length == 0
     taken.read(*random_pass(random.Random(2), 0, 5))
+    assert not caplog.records
     assert readers.take(second) is not taken
+    assert "more than was warmed up for" in caplog.text
     del first
     gc.collect()
     third = Owner()
