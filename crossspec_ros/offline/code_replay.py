@@ -48,7 +48,7 @@ class CodeReplay:
     """Captions each window of a recording; what is wrong with its streams is in `counts`.
 
     The event draft gets the time that it needs, and captions are the target's own in either mode, so two runs
-    give the same records.
+    in float32 give the same records.
     """
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
