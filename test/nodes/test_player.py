@@ -101,4 +101,6 @@ def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(sta
     node = player(record(tmp_path / "bag", range(5000, 6900, 100)), rate=10.0, every_window=True)
     with pytest.raises(NodeError, match="failed on 2 of the windows"):
         node.play()
+    # The player has both; they may still be on their way to others.
+    observer.wait(lambda: len(observer.reports()) >= 2)
     assert len(observer.reports()) == 2
