@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from crossspec_ros.bench.gpu_latency import OURS, figures, replay_windows, spread
+from crossspec_ros.bench.gpu_latency import OURS, figures, replay_windows
 from crossspec_ros.bench.gpu_models import Dimensions, dimensions_of, random_pair, seven_b
 from crossspec_ros.bench.gpu_passes import Passes, copy_bandwidth, pass_bytes
 from crossspec_ros.bench.gpu_plot import draw
 from crossspec_ros.bench.gpu_report import print_tables
+from crossspec_ros.bench.spread import spread
 from crossspec_ros.bench.trace import Response, read_trace
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.model_loading import free_memory

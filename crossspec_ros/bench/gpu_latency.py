@@ -14,6 +14,7 @@ from rich.progress import track
 from crossspec_ros.bench.gpu_passes import hidden_share, noise
 from crossspec_ros.bench.gpu_told import ToldDecoder, ToldGenerate, ToldPrefillHiding
 from crossspec_ros.bench.live import live
+from crossspec_ros.bench.spread import spread
 from crossspec_ros.bench.trace import Response, replay
 from crossspec_ros.speculation.assembly import default_proposers
 from crossspec_ros.speculation.policy import Policy
@@ -188,9 +189,3 @@ def figures(latency: Latency) -> dict[str, Any]:
             for name, traces in latency.traces.items()
         },
     }
-
-
-def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """The median and the outer deciles."""
-    low, middle, high = np.percentile(np.asarray(values), (10, 50, 90))
-    return {"median": float(middle), "p10": float(low), "p90": float(high)}

@@ -125,7 +125,7 @@ class Passes:
                 session.verify(DraftTree())
                 for size in SIZES:
                     session.commit((), 0)
-                    a_pass = partial(_choice, session, _chain(size - 1))
+                    a_pass = partial(_choice, session, DraftTree.filler(size - 1))
                     times[size].append(seconds(a_pass, self._pair.target.device))
             config = self._pair.target.config
             self.context = config.video_seq_length + len(session.question_ids)
@@ -149,7 +149,7 @@ class Passes:
 
     @torch.inference_mode()
     def _frame_by_frame(self, times: Seconds, frames: np.ndarray) -> None:
-        device, tree = self._pair.target.device, _chain(_TREE)
+        device, tree = self._pair.target.device, DraftTree.filler(_TREE)
         with self._target.lane():
             session = TargetSession(self._target, Trace())
             for frame in frames[:-1]:
@@ -231,10 +231,6 @@ class Passes:
         for frame in frames:
             session.append_frame(frame)
         return session
-
-
-def _chain(nodes: int) -> DraftTree:
-    return DraftTree.chain([0] * nodes, [1.0] * nodes, "")
 
 
 def _choice(session: TargetSession, tree: DraftTree) -> None:

@@ -22,6 +22,7 @@ from transformers.utils import logging
 from crossspec_ros.bench.baselines import FixedGamma, PublishedPrefillHiding, TransformersGenerate
 from crossspec_ros.bench.captions import held_out_windows
 from crossspec_ros.bench.live import live
+from crossspec_ros.bench.spread import spread
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
 from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
@@ -121,21 +122,16 @@ def _closed(answer: Callable[[Window, str, Trace], tuple[int, ...]]) -> Mode:
     return caption
 
 
-def _spread(values: np.ndarray) -> dict[str, float]:
-    low, middle, high = np.percentile(values, (10, 50, 90))
-    return {"median": float(middle), "p10": float(low), "p90": float(high)}
-
-
 def _figures(runs: dict[str, Runs]) -> dict[str, Any]:
     alone = runs[ALONE]
     modes: dict[str, Any] = {}
     for name, mine in runs.items():
         stages = {stage for stages in mine.stages for stage in stages}
         modes[name] = {
-            "caption_ms": _spread(np.array(mine.caption)),
-            "first_token_ms": _spread(np.array(mine.first_token)),
-            "close_to_caption_ratio": _spread(np.divide(alone.caption, mine.caption)),
-            "close_to_first_token_ratio": _spread(np.divide(alone.first_token, mine.first_token)),
+            "caption_ms": spread(np.array(mine.caption)),
+            "first_token_ms": spread(np.array(mine.first_token)),
+            "close_to_caption_ratio": spread(np.divide(alone.caption, mine.caption)),
+            "close_to_first_token_ratio": spread(np.divide(alone.first_token, mine.first_token)),
             "equal": sum(a == b for a, b in zip(mine.tokens, alone.tokens, strict=True)),
             "stages_ms": {
                 stage: float(np.median([stages.get(stage, 0.0) for stages in mine.stages]))

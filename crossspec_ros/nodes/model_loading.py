@@ -71,12 +71,12 @@ def check_cpu_memory(params: SimpleNamespace, placement: Placement, only: Only =
     """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the process."""
     from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
     from crossspec_ros.vlm.footprint import estimate, memory
-    from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
+    from crossspec_ros.vlm.loading import draft_path, target_path
+    from crossspec_ros.vlm.target_checkpoint import target_config
 
     models = _models(params)
-    target = target_folder(params.target, with_weights=False) if params.target else models / "target"
-    config = target_config(target)
-    draft_config, vision = eventgpt_configs(Path(params.draft or models / "draft"))
+    config = target_config(target_path(models, params.target, with_weights=False))
+    draft_config, vision = eventgpt_configs(draft_path(models, params.draft))
     needed = estimate(placement, config, draft_config, vision).by_device(only).get("cpu", 0)
     free, _ = memory("cpu")
     if needed > free:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +16,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.graph import MODEL_ARGUMENTS
-from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.nodes.reports import caption_line, caption_values
-from crossspec_ros.offline.code_replay import Captioned, CodeReplay
-from crossspec_ros.offline.decoders import enough_memory, load_decoder, load_drafting
+from crossspec_ros.offline.code_replay import Captioned, captions
+from crossspec_ros.offline.decoders import load_decoder, load_drafting
 from crossspec_ros.offline.setup import ReplaySetup, models_digest
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.stored_draft import Said, load_drafts, save_drafts
@@ -36,8 +33,7 @@ def run(args: argparse.Namespace) -> None:
     With `args.drafts` one model is in memory at a time: the draft writes that file, unless it is there, and
     is gone before the target is loaded.
     """
-    placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-    setup = ReplaySetup(args.path, args.models, args.question, args.config, placed)
+    setup = ReplaySetup.asked(args)
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
@@ -82,20 +78,16 @@ def _captions(
     what: str,
     counts: Counter[str],
 ) -> Iterator[Captioned]:
-    """Every window captioned by the decoder that `load` gives, which is gone afterwards; what is wrong with
-    the recording is added to `counts`."""
+    """`captions`, with `what` is done in the progress."""
     task = progress.add_task(f"loading the models for {what}", total=None)
     if progress.disable:
         print(f"crossspec: {what} {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
-    params = setup.params["captioner"]
-    with enough_memory(params), closing(load(params)) as decoder:
-        progress.update(task, description=what, total=1.0)
-        replay = CodeReplay(setup, decoder)
-        yield from replay.windows(lambda share: progress.update(task, completed=share))
-        counts.update(replay.counts)
+
+    def tick(share: float) -> None:
+        progress.update(task, description=what, total=1.0, completed=share)
+
+    yield from captions(setup, load, tick, counts)
     progress.remove_task(task)
-    del decoder, replay
-    free_memory()
 
 
 def _row(captioned: Captioned) -> dict[str, Any]:

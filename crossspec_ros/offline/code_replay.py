@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from crossspec_ros.errors import InputError
@@ -14,6 +15,8 @@ from crossspec_ros.events.messages import RecordedMessage, typestore
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.event_stream import make_stream
 from crossspec_ros.nodes.messages import camera_array, compressed_array
+from crossspec_ros.nodes.model_loading import free_memory
+from crossspec_ros.offline.decoders import enough_memory
 from crossspec_ros.offline.setup import ReplaySetup
 from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
@@ -143,3 +146,24 @@ class CodeReplay:
     def _wait_for_draft(self) -> None:
         if self._draft is not None:
             wait([self._draft])
+
+
+def captions(
+    setup: ReplaySetup,
+    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
+    tick: Callable[[float], None],
+    counts: Counter[str],
+) -> Iterator[Captioned]:
+    """Every window captioned by the decoder that `load` makes of the captioner's parameters, and which is
+    gone afterwards; what is wrong with the recording is added to `counts`.
+
+    `tick` is that of `CodeReplay.windows`. Raises InputError where the recording is damaged, and where memory
+    runs out.
+    """
+    params = setup.params["captioner"]
+    with enough_memory(params), closing(load(params)) as decoder:
+        replay = CodeReplay(setup, decoder)
+        yield from replay.windows(tick)
+        counts.update(replay.counts)
+    del decoder, replay
+    free_memory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -9,16 +10,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.config import read_config
-from crossspec_ros.nodes.graph import Process, replay_graph
+from crossspec_ros.nodes.graph import MODEL_ARGUMENTS, Process, replay_graph
 from crossspec_ros.nodes.params import Value, attributes, check_values
 from crossspec_ros.windows.grid import SECOND
 
-SHAPING = {
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_SHAPING = {
     "synchronizer": (
         "event_images",
         "frames",
@@ -59,6 +63,12 @@ class ReplaySetup:
                 f"set the captioner's deadline_s to 0 in the configuration"
             )
 
+    @classmethod
+    def asked(cls, args: argparse.Namespace) -> Self:
+        """That of a command's arguments, which are those of `cli._captioned`."""
+        placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+        return cls(args.path, args.models, args.question, args.config, placed)
+
     @cached_property
     def processes(self) -> list[Process]:
         """The nodes of the replay; the player is the last."""
@@ -80,23 +90,24 @@ class ReplaySetup:
     @cached_property
     def settings(self) -> dict[str, Value]:
         """The parameters that captions depend on."""
-        return {name: getattr(self.params[node], name) for node, names in SHAPING.items() for name in names}
+        return {name: getattr(self.params[node], name) for node, names in _SHAPING.items() for name in names}
 
     @cached_property
     def target_folder(self) -> Path:
         """Where the target is; that of a hub id is fetched."""
-        from crossspec_ros.vlm.target_checkpoint import target_folder
+        from crossspec_ros.vlm.loading import target_path
 
         captioner = self.params["captioner"]
-        return target_folder(captioner.target or str(Path(captioner.models) / "target"))
+        return target_path(captioner.models, captioner.target)
 
     @cached_property
     def draft_folders(self) -> list[Path]:
         """Where the draft is, and its tower where that is elsewhere."""
         from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_folders
+        from crossspec_ros.vlm.loading import draft_path
 
         captioner = self.params["captioner"]
-        return eventgpt_folders(Path(captioner.draft or Path(captioner.models) / "draft"))
+        return eventgpt_folders(draft_path(captioner.models, captioner.draft))
 
     @cached_property
     def origin_ns(self) -> int:

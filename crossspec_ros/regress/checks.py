@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,20 +46,17 @@ def windows_in_code(
 
     Raises InputError for a recording that is damaged or has no window.
     """
-    from crossspec_ros.offline.code_replay import CodeReplay
-    from crossspec_ros.offline.decoders import enough_memory, load_decoder
+    from crossspec_ros.offline.code_replay import captions
+    from crossspec_ros.offline.decoders import load_decoder
 
     tick("loading the models", None)
-    params = setup.params["captioner"]
-    with enough_memory(params), closing(load_decoder(params)) as decoder:
-        run = CodeReplay(setup, decoder)
-        windows = []
-        for captioned in run.windows(lambda share: tick("replaying in code", share)):
-            windows.append(record(captioned))
-            look(captioned, windows[-1])
+    windows, counts = [], Counter[str]()
+    for captioned in captions(setup, load_decoder, lambda share: tick("replaying in code", share), counts):
+        windows.append(record(captioned))
+        look(captioned, windows[-1])
     if not windows:
         raise InputError(f"'{setup.bag}' has no window to compare: give a recording with events or images")
-    return Golden(windows, run.counts, setup.origin_ns)
+    return Golden(windows, dict(counts), setup.origin_ns)
 
 
 def regress(

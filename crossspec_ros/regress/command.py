@@ -14,7 +14,6 @@ from rich.progress import Progress
 from rich.text import Text
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.graph import MODEL_ARGUMENTS
 from crossspec_ros.nodes.params import check_values
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
-    placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-    setup = Setup(args.path, args.models, args.question, args.config, placed)
+    setup = Setup.asked(args)
     folder = args.golden or golden_folder(args.path)
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=1.0)

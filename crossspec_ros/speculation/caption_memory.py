@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.similar_windows import SimilarWindows
 from crossspec_ros.speculation.suffix_counts import ORDERS, START, SuffixCounts, suffixes
@@ -81,10 +81,8 @@ class CaptionMemory:
         `vocabulary` tells the target's tokenizer from others. Event features are not kept.
         """
         state = {question: stream.state() for question, stream in self._streams.items()}
-        scratch = path.with_name(path.name + ".part")
         document = {"caption_memory": 1, "vocabulary": vocabulary, "questions": state}
-        scratch.write_text(json.dumps(document))
-        os.replace(scratch, path)
+        replace_file(path, json.dumps(document).encode())
 
     def load(self, path: Path, vocabulary: str, ids: int) -> None:
         """Take over what was saved, in place of what is here; `ids` is how many token ids the target knows.

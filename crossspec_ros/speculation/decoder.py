@@ -194,7 +194,7 @@ class PrefillHiddenDecoder:
             # For those that are open and the last one.
             self._target.warm_up(OPEN_WINDOWS + 1)
             with self._target.lane():
-                self._noise_session().verify(_chain(_WARM_UP_TOKENS)).argmax(-1).tolist()
+                self._noise_session().verify(DraftTree.filler(_WARM_UP_TOKENS)).argmax(-1).tolist()
         if with_draft and self._stored is None:
             self._draft.warm_up()
             images = _noise(self.pair.event_images, self.pair.event_image_size)
@@ -368,10 +368,6 @@ def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:
     if i == 0:
         return f"target_prefill[{len(session.frames)}]"
     return f"verify[{i}]" if len(tree) else f"decode[{i}]"
-
-
-def _chain(nodes: int) -> DraftTree:
-    return DraftTree.chain([0] * nodes, [1.0] * nodes, "")
 
 
 def _noise(images: int, size: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
 from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
@@ -59,12 +59,9 @@ def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str,
         "probs": np.array([prob for draft in said for prob in draft.probs], np.float32),
         "features": np.array([draft.feature for draft in said], np.float32),
     }
-    scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_bytes(save(arrays, {"identity": json.dumps(identity)}))
-        os.replace(scratch, path)
+        replace_file(path, save(arrays, {"identity": json.dumps(identity)}))
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise InputError(
             f"the drafts cannot be written to '{path}' ({error}): name a file in a folder that exists, can "
             f"be written to and has room"

@@ -75,11 +75,6 @@ class KVBuffer(Cache):
         for layer in self._buffers:
             layer.length = length
 
-    @property
-    def is_placed(self) -> bool:
-        """Whether there is a buffer yet; the first tokens decide of what kind."""
-        return self._states is not None
-
     def room(self, like: torch.Tensor, length: int) -> torch.Tensor:
         """The buffer, with room for so many tokens like these (1, heads, tokens, head size)."""
         if self._states is None or length > self.capacity:

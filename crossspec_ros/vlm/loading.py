@@ -72,10 +72,7 @@ def load_pair(
         InputError: a folder, a file in it, or a tensor is missing or damaged; it names the file.
     """
     torch.set_num_threads(threads)
-    paths = (
-        target_folder(target) if target else Path(models) / "target",
-        Path(draft or Path(models) / "draft"),
-    )
+    paths = target_path(models, target), draft_path(models, draft)
     # Before the weights, which take their time.
     tokenizers = target_tokenizer(paths[0]), eventgpt_tokenizer(paths[1])
     loaded = (
@@ -98,6 +95,16 @@ def load_pair(
         translation=Translation(tokenizers[1], tokenizers[0], draft_eos_id, eos_id),
         frames=loaded[0].config.video_seq_length // ((vision.image_size // vision.patch_size) ** 2 + 1),
     )
+
+
+def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
+    """Where the target of `load_pair` is; by a hub id it is fetched, see `target_folder`."""
+    return target_folder(target, with_weights) if target else Path(models) / "target"
+
+
+def draft_path(models: Path | str, draft: str) -> Path:
+    """Where the draft of `load_pair` is."""
+    return Path(draft or Path(models) / "draft")
 
 
 def _eos_id(folder: Path, by_config: int | list[int] | None) -> int:

@@ -113,32 +113,24 @@ def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp
     assert said(apart) == said(together) and len({window["caption"] for window in apart}) > 3
 
 
-def test_a_slow_draft_gets_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With so much lateness the next window's events come before the window is closed."""
-    config = with_settings(tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5})
-    path = write_drive(tmp_path / "drive", blind=(0, 1))
-    run = EventDraft.run
-
-    def slow(self: EventDraft, *args: Any) -> bool:
-        time.sleep(0.1)
-        return run(self, *args)
-
-    monkeypatch.setattr(EventDraft, "run", slow)
-    together = captions(path, tmp_path / "together.json", "--config", str(config))
-    drafts = ["--drafts", str(tmp_path / "drafts")]
-    assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
-
-
-def test_a_slow_draft_is_not_ended_by_the_frames_of_later_windows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seconds", "missing"),
+    [
+        # The next window's events come before the window is closed.
+        pytest.param(0.1, {"blind": (0, 1)}, id="while the next window's events come"),
+        # While events are missing, frames open window after window.
+        pytest.param(0.3, {"silent": (90, 280)}, id="while later windows are opened"),
+    ],
+)
+def test_a_slow_draft_gets_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, missing: dict[str, Any]
 ) -> None:
-    """While events are missing, frames open window after window."""
     config = with_settings(tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5})
-    path = write_drive(tmp_path / "drive", silent=(90, 280))
+    path = write_drive(tmp_path / "drive", **missing)
     run = EventDraft.run
 
     def slow(self: EventDraft, *args: Any) -> bool:
-        time.sleep(0.3)
+        time.sleep(seconds)
         return run(self, *args)
 
     monkeypatch.setattr(EventDraft, "run", slow)
