@@ -166,7 +166,7 @@ def _convert(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
     parser.add_argument("--seconds", type=_seconds, help="how long to record a live stream [until it ends]")
-    parser.set_defaults(handler=_lazily("crossspec_ros.events.convert:run"))
+    parser.set_defaults(handler=_lazily("crossspec_ros.recordings.convert:run"))
 
 
 def _synth(subparsers: Subparsers) -> None:
@@ -277,7 +277,7 @@ def _info(subparsers: Subparsers) -> None:
     )
     parser.add_argument("path", type=Path, help="a DSEC sequence, a rosbag2, an .aedat4 or an .npz file")
     parser.add_argument("--json", type=Path, help="write the same here as well")
-    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.events.info:run")))
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.recordings.info:run")))
 
 
 def _fuzz(subparsers: Subparsers) -> None:

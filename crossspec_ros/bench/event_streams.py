@@ -16,8 +16,8 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.libcaer_cmp_encoder import encode_libcaer_cmp
 from crossspec_ros.events.messages import DVS_EVENTS, EVENT_PACKET, typestore
-from crossspec_ros.events.npy import read_npy
-from crossspec_ros.events.recording import Recording, open_recording
+from crossspec_ros.recordings.npy import read_npy
+from crossspec_ros.recordings.recording import Recording, open_recording
 
 WIDTH, HEIGHT = 640, 480
 PACKET_US = 1000

@@ -19,8 +19,8 @@ import dv_processing as dv
 import numpy as np
 
 from crossspec_ros.events.messages import typestore
-from crossspec_ros.events.recording import open_recording
 from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.recording import open_recording
 
 WIDTH, HEIGHT = 640, 480
 FRAME_US = 40_000

@@ -1,1 +1,1 @@
-"""From event packets to event images: codecs, clock, renderer, readers of recordings."""
+"""From event packets to event images: codecs, clock, renderer, dv cameras."""

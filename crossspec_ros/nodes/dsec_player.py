@@ -19,11 +19,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import event_packet
-from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.event_stream import message_class
 from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.run import NodeError, run
+from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import BACKWARD_JUMP_NS, FORWARD_JUMP_NS
 

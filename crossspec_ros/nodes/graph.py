@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.config import read_config
 from crossspec_ros.nodes.params import Value, check_values
 from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.recording import open_recording
 
 EVENTS_TOPIC = "event_camera/events"
 IMAGE_TOPIC = "camera/image_raw"

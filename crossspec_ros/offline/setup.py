@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.recording import open_recording
 from crossspec_ros.nodes.config import read_config
 from crossspec_ros.nodes.graph import MODEL_ARGUMENTS, Process, replay_graph
 from crossspec_ros.nodes.params import Value, attributes, check_values
+from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rich.progress import track
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
+from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_ros.training.world.grammar import QUESTION, attributes, caption
 from crossspec_ros.training.world.scene import drive

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from outsider import outsider
 
-from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.nodes.event_load import PACKET_US, Packets, main
+from crossspec_ros.recordings.bag import write_bag
 
 START_NS = 5 * 10**9
 MEV_S, SECONDS = 10, 3

@@ -11,7 +11,6 @@ from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 
-from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
@@ -19,6 +18,7 @@ from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.dsec_player import PlayerNode
 from crossspec_ros.nodes.run import NodeError
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
+from crossspec_ros.recordings.bag import write_bag
 
 SECOND, MS = 10**9, 10**6
 

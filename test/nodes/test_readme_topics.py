@@ -14,7 +14,6 @@ from outsider import spinning
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy
 
-from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import DVS_EVENTS, IMAGE, RecordedMessage, image
@@ -25,6 +24,7 @@ from crossspec_ros.nodes.dv_camera import DvCameraNode
 from crossspec_ros.nodes.params import PARAMS
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
 from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.telemetry.trace import LATENCIES
 
 APART = "/readme"

@@ -17,11 +17,11 @@ import yaml
 from planted import START_NS, WINDOWS, write_drive
 
 from crossspec_ros.cli import main
-from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
-from crossspec_ros.events.recording import open_recording
 from crossspec_ros.offline import decoders
 from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.regress.golden import golden_folder
 from crossspec_ros.speculation.event_draft import EventDraft
 from crossspec_ros.vlm import loading

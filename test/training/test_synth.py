@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crossspec_ros.cli import main
-from crossspec_ros.events.dsec import DsecSequence
+from crossspec_ros.recordings.dsec import DsecSequence
 
 assert hdf5plugin
 

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from transformers import CLIPVisionModel
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.arrays import batch_of
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
+from crossspec_ros.recordings.arrays import batch_of
 from crossspec_ros.vlm.eventgpt import EVENT_TOKEN_ID, EventGPT, released_state
 from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, load_eventgpt
 from crossspec_ros.vlm.placement import Placement

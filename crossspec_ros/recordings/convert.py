@@ -26,13 +26,13 @@ from rich.progress import (
 )
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.bag import write_bag
-from crossspec_ros.events.dsec import EVENTS_FILE, is_dsec
-from crossspec_ros.events.dsec_recording import DsecRecording
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.messages import RecordedMessage
-from crossspec_ros.events.npy import read_npy
-from crossspec_ros.events.recording import Recording, open_recording
+from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
+from crossspec_ros.recordings.dsec_recording import DsecRecording
+from crossspec_ros.recordings.npy import read_npy
+from crossspec_ros.recordings.recording import Recording, open_recording
 
 _GROUND_TRUTH = "ground_truth.json"
 _JPEG_QUALITY = 90

@@ -37,11 +37,11 @@ def open_recording(path: Path) -> Recording:
 
     Raises InputError when `path` is none of these, is damaged, or has no event stream.
     """
-    from crossspec_ros.events.bag import BagRecording, is_bag
-    from crossspec_ros.events.dsec import EVENTS_FILE, is_dsec
-    from crossspec_ros.events.dsec_recording import DsecRecording
     from crossspec_ros.events.dv import AedatRecording
-    from crossspec_ros.events.npz import read_npz
+    from crossspec_ros.recordings.bag import BagRecording, is_bag
+    from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
+    from crossspec_ros.recordings.dsec_recording import DsecRecording
+    from crossspec_ros.recordings.npz import read_npz
 
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")

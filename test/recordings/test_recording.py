@@ -14,9 +14,7 @@ from rosbags.typesys import get_types_from_msg
 from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.bag import write_bag
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.convert import convert
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -31,7 +29,9 @@ from crossspec_ros.events.messages import (
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.recording import open_recording
+from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.convert import convert
+from crossspec_ros.recordings.recording import open_recording
 
 EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
 STRING = "std_msgs/msg/String"

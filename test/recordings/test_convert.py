@@ -24,8 +24,6 @@ from test_recording import bag_of, packet, picture, string
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.events import convert as convert_module
-from crossspec_ros.events.convert import convert, record
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.messages import (
     COMPRESSED_IMAGE,
@@ -34,7 +32,9 @@ from crossspec_ros.events.messages import (
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.recording import open_recording
+from crossspec_ros.recordings import convert as convert_module
+from crossspec_ros.recordings.convert import convert, record
+from crossspec_ros.recordings.recording import open_recording
 
 
 @pytest.fixture(scope="module")

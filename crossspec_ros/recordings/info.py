@@ -17,8 +17,6 @@ from rich.table import Table
 from rosbags.rosbag2 import Reader
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.event_survey import EventSurvey
-from crossspec_ros.events.image_survey import ImageSurvey
 from crossspec_ros.events.messages import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -26,9 +24,11 @@ from crossspec_ros.events.messages import (
     IMAGE,
     LEGACY_EVENT_PACKET,
 )
-from crossspec_ros.events.recording import open_recording
-from crossspec_ros.events.salvage import StoredMessage, salvage, storage_files
-from crossspec_ros.events.topic_survey import TopicSurvey
+from crossspec_ros.recordings.event_survey import EventSurvey
+from crossspec_ros.recordings.image_survey import ImageSurvey
+from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.salvage import StoredMessage, salvage, storage_files
+from crossspec_ros.recordings.topic_survey import TopicSurvey
 
 _SECOND = 1_000_000_000
 # Where the output goes into a file, topic names stay whole.

@@ -17,8 +17,8 @@ from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.images import event_images, render
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
-from crossspec_ros.events.npy import read_npy
-from crossspec_ros.events.recording import open_recording
+from crossspec_ros.recordings.npy import read_npy
+from crossspec_ros.recordings.recording import open_recording
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
 # messages, events, ON, first and last time in us, largest x and y, hash over x, y, p

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.arrays import ArrayRecording, batch_of
+from crossspec_ros.recordings.arrays import ArrayRecording, batch_of
 
 # A sample takes about 200; the limits bound the memory for them and for the memo.
 _MAX_OPCODES = 10_000

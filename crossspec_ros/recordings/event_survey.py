@@ -13,8 +13,8 @@ from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.messages import DVS_EVENTS
 from crossspec_ros.events.packet_decoder import PacketDecoder
-from crossspec_ros.events.stream_digest import StreamDigest
-from crossspec_ros.events.topic_survey import StampedSurvey, Times
+from crossspec_ros.recordings.stream_digest import StreamDigest
+from crossspec_ros.recordings.topic_survey import StampedSurvey, Times
 
 PEAK_US = 10_000
 _TOLERATED_BACK_US = 5_000

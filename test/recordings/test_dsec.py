@@ -9,7 +9,7 @@ import pytest
 from event_samples import FIELDS, assert_equal, batch_of, random_batch
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.dsec import DsecSequence, write_events_h5
+from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
 
 T_OFFSET = 50_000_000_000
 START_US = T_OFFSET + 1_234

@@ -17,12 +17,9 @@ from test_dsec import START_US, write_sequence
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.events import stream_digest
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.convert import convert
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.info import survey
 from crossspec_ros.events.messages import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -32,6 +29,9 @@ from crossspec_ros.events.messages import (
     event_packet,
     typestore,
 )
+from crossspec_ros.recordings import stream_digest
+from crossspec_ros.recordings.convert import convert
+from crossspec_ros.recordings.info import survey
 
 EVENTS, IMAGES = "/event_camera/events", "/camera/image_raw"
 STRING = "std_msgs/msg/String"
@@ -367,7 +367,7 @@ def test_a_sequence_that_breaks_off(tmp_path, monkeypatch) -> None:
             raise InputError("the frame is damaged: copy it again")
         return b"\x89PNG"
 
-    monkeypatch.setattr("crossspec_ros.events.dsec.DsecSequence.frame_bytes", fail)
+    monkeypatch.setattr("crossspec_ros.recordings.dsec.DsecSequence.frame_bytes", fail)
     report = survey(tmp_path / "drive")
     assert "only a part of the recording could be read: the frame is damaged" in report["findings"][0]
     assert by_topic(report)[EVENTS]["events"] > 2000

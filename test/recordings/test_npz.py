@@ -13,7 +13,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
-from crossspec_ros.events.recording import open_recording
+from crossspec_ros.recordings.recording import open_recording
 
 START_US = 3 << 24
 

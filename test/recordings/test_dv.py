@@ -23,7 +23,7 @@ from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.isolated import IsolationError, isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, typestore
-from crossspec_ros.events.recording import open_recording
+from crossspec_ros.recordings.recording import open_recording
 
 START_US = 1_700_000_000_000_000
 SIZE = (346, 260)

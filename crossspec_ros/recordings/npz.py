@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.arrays import NAMES, ArrayRecording, batch_of
+from crossspec_ros.recordings.arrays import NAMES, ArrayRecording, batch_of
 
 
 def read_npz(path: Path) -> ArrayRecording:

@@ -11,10 +11,10 @@ from event_samples import batch_of, random_batch
 from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.align import CALIBRATION_FILE, RECTIFY_MAP_FILE, Alignment, homography
-from crossspec_ros.events.dsec import write_events_h5
-from crossspec_ros.events.dsec_recording import DsecRecording
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
+from crossspec_ros.recordings.align import CALIBRATION_FILE, RECTIFY_MAP_FILE, Alignment, homography
+from crossspec_ros.recordings.dsec import write_events_h5
+from crossspec_ros.recordings.dsec_recording import DsecRecording
 
 FOCAL_0, CENTRE_0 = 550.0, (320.5, 240.25)
 FOCAL_1, CENTRE_1 = 1150.0, (718.0, 542.0)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from crossspec_ros.events.messages import COMPRESSED_IMAGE
-from crossspec_ros.events.topic_survey import StampedSurvey
+from crossspec_ros.recordings.topic_survey import StampedSurvey
 
 
 class ImageSurvey(StampedSurvey):

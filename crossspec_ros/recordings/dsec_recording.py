@@ -9,10 +9,10 @@ from pathlib import Path
 import cv2
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.align import Alignment
-from crossspec_ros.events.dsec import DsecSequence
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
 from crossspec_ros.events.packets import PACKET_US, PacketCutter
+from crossspec_ros.recordings.align import Alignment
+from crossspec_ros.recordings.dsec import DsecSequence
 
 # Read at once, so that a chunk of the file is unpacked for many packets.
 _BLOCK_US = 20 * PACKET_US
