@@ -16,8 +16,7 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.libcaer_cmp_encoder import encode_libcaer_cmp
 from crossspec_ros.events.messages import DVS_EVENTS, EVENT_PACKET, typestore
-from crossspec_ros.recordings.npy import read_npy
-from crossspec_ros.recordings.recording import Recording, open_recording
+from crossspec_ros.recordings.recording import open_recording
 
 WIDTH, HEIGHT = 640, 480
 PACKET_US = 1000
@@ -122,8 +121,8 @@ def batches(
 
 
 def recorded(path: Path) -> Stream:
-    """The event stream of a recording or a `.npy` sample; raises InputError when it cannot be opened."""
-    recording: Recording = read_npy(path) if path.suffix == ".npy" else open_recording(path)
+    """The event stream of a recording; raises InputError when it cannot be opened."""
+    recording = open_recording(path)
     try:
         messages = [message for message in recording.messages() if message.kind == "events"]
     finally:

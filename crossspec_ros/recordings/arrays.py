@@ -9,8 +9,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
-from crossspec_ros.events.packets import MAX_SIZE, PacketCutter
+from crossspec_ros.events.packets import MAX_SIZE
 
 NAMES = ("t", "x", "y", "p", "width", "height")
 # (width, height) of common sensors, the smaller ones first.
@@ -20,25 +19,19 @@ _MAX_US = (1 << 31) * 1_000_000
 _BLOCK = 1_000_000
 
 
-class ArrayRecording:
-    """Events held in memory as a Recording without images, on ROS time = their time."""
+class ArrayEvents:
+    """Events held in memory as an EventSource."""
 
-    event_topic = "/event_camera/events"
-    event_type = EVENT_PACKET
-    image_topic: str | None = None
-    image_type: str | None = None
+    def __init__(self, events: EventBatch) -> None:
+        self.events = events
+        self.start_us, self.end_us = int(events.t[0]), int(events.t[-1])
 
-    def __init__(self, events: EventBatch, source: Path) -> None:
-        self.events, self._source = events, source
-        self.start_ns, self.end_ns = int(events.t[0]) * 1000, int(events.t[-1]) * 1000
+    def batches(self) -> Iterator[EventBatch]:
+        for start in range(0, len(self.events), _BLOCK):
+            yield self.events[start : start + _BLOCK]
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def messages(self) -> Iterator[RecordedMessage]:
-        cutter = PacketCutter(self._source)
-        for start in range(0, len(self.events), _BLOCK):
-            yield from cutter.cut(self.events[start : start + _BLOCK])
 
 
 def batch_of(arrays: Mapping[str, object], source: Path) -> EventBatch:

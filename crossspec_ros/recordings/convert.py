@@ -31,7 +31,6 @@ from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
-from crossspec_ros.recordings.npy import read_npy
 from crossspec_ros.recordings.recording import Recording, open_recording
 
 _GROUND_TRUTH = "ground_truth.json"
@@ -120,8 +119,6 @@ def _open(source: Path, aligned: bool) -> Recording:
         raise InputError(
             f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {EVENTS_FILE}"
         )
-    if source.suffix == ".npy" and source.exists():
-        return read_npy(source)
     return open_recording(source)
 
 

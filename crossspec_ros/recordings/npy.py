@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.arrays import ArrayRecording, batch_of
+from crossspec_ros.recordings.arrays import ArrayEvents, batch_of
 
 # A sample takes about 200; the limits bound the memory for them and for the memo.
 _MAX_OPCODES = 10_000
 _NUMBERS = re.compile("[iufb][1248]")
 
 
-def read_npy(path: Path) -> ArrayRecording:
+def read_npy(path: Path) -> ArrayEvents:
     """The events of a pickled dict with arrays as `batch_of` wants them.
 
     Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
@@ -46,7 +46,7 @@ def read_npy(path: Path) -> ArrayRecording:
             f"'{path}' holds no pickled dict of plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"
         ) from error
-    return ArrayRecording(batch_of(content, path), path)
+    return ArrayEvents(batch_of(content, path))
 
 
 def _load(data: bytes) -> dict[str, Any]:

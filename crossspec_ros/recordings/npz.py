@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.arrays import NAMES, ArrayRecording, batch_of
+from crossspec_ros.recordings.arrays import NAMES, ArrayEvents, batch_of
 
 
-def read_npz(path: Path) -> ArrayRecording:
+def read_npz(path: Path) -> ArrayEvents:
     """The events of a `.npz` with arrays as `batch_of` wants them.
 
     Raises InputError when it is damaged, holds pickles, or its arrays are no events.
@@ -31,4 +31,4 @@ def read_npz(path: Path) -> ArrayRecording:
             f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
             f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
         ) from error
-    return ArrayRecording(batch_of(arrays, path), path)
+    return ArrayEvents(batch_of(arrays, path))

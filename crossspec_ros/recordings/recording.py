@@ -29,11 +29,11 @@ class Recording(Protocol):
         """Let go of the files."""
 
 
-FORMATS = "a DSEC sequence, a rosbag2, or an .aedat4 or .npz file"
+FORMATS = "a DSEC sequence, a rosbag2, or an .aedat4, .npz or .npy file"
 
 
 def open_recording(path: Path) -> Recording:
-    """Open a DSEC sequence directory, a rosbag2 (directory or single file), an `.aedat4` or an `.npz` file.
+    """Open a DSEC sequence directory, a rosbag2 (directory or single file), an `.aedat4`, `.npz` or `.npy` file.
 
     Raises InputError when `path` is none of these, is damaged, or has no event stream.
     """
@@ -41,23 +41,22 @@ def open_recording(path: Path) -> Recording:
     from crossspec_ros.recordings.bag import BagRecording, is_bag
     from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
     from crossspec_ros.recordings.dsec_recording import DsecRecording
+    from crossspec_ros.recordings.npy import read_npy
     from crossspec_ros.recordings.npz import read_npz
+    from crossspec_ros.recordings.source import SourceRecording
 
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
-    if path.suffix == ".npy":
-        raise InputError(
-            f"'{path}' is a pickle, which can run any code when it is opened: make a bag of it with "
-            f"`crossspec convert {path} BAG`, which admits arrays only"
-        )
     if is_bag(path):
         return BagRecording(path)
     if is_dsec(path):
         return DsecRecording(path)
     if path.suffix == ".aedat4":
         return AedatRecording(path)
+    if path.suffix == ".npy":
+        return SourceRecording(path, read_npy(path))
     if path.suffix == ".npz":
-        return read_npz(path)
+        return SourceRecording(path, read_npz(path))
     stored = sorted([*path.glob("*.db3"), *path.glob("*.mcap")]) if path.is_dir() else []
     if stored:
         raise InputError(

@@ -36,7 +36,14 @@ def test_every_ros_package_that_is_imported_is_declared():
     ("folder", "expected"),
     [
         (".", {"crossspec_ros": "(ros.ament_python)"}),
-        ("interfaces", {"dvs_msgs": "(ros.ament_cmake)", "event_camera_msgs": "(ros.ament_cmake)"}),
+        (
+            "interfaces",
+            {
+                "crossspec_msgs": "(ros.ament_cmake)",
+                "dvs_msgs": "(ros.ament_cmake)",
+                "event_camera_msgs": "(ros.ament_cmake)",
+            },
+        ),
     ],
 )
 def test_colcon_sees_ros_packages_and_nothing_else(folder, expected, tmp_path):
