@@ -33,7 +33,7 @@ FORMATS = "a DSEC sequence, a rosbag2, or an .aedat4, .npz or .npy file"
 
 
 def open_recording(path: Path) -> Recording:
-    """Open a DSEC sequence directory, a rosbag2 (directory or single file), an `.aedat4`, `.npz` or `.npy` file.
+    """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
 
     Raises InputError when `path` is none of these, is damaged, or has no event stream.
     """
