@@ -124,7 +124,7 @@ def _compare(
 ) -> dict[str, Any]:
     windows = [closed[end] for end in sent if end in closed]
     reported = [reports[end]["values"] for end in sent if end in reports]
-    captioned = [values for values in reported if "total_ms" in values]
+    captioned = [values for values in reported if values["outcome"] == "captioned"]
     return {
         "windows": {
             "sent": len(sent),
@@ -139,9 +139,9 @@ def _compare(
             "counted": sum(window["events"] for window in windows),
         },
         "lost_packets": sum(window["lost_packets"] for window in windows),
-        "caption_ms": _spread([float(values["total_ms"]) for values in captioned]),
-        "beside_models_ms": _spread([float(values["beside_models_ms"]) for values in captioned]),
-        "queue_ms": _spread([float(values["queue_ms"]) for values in captioned]),
+        "caption_ms": _spread([values["stages"]["total"] for values in captioned]),
+        "beside_models_ms": _spread([values["stages"]["beside_models"] for values in captioned]),
+        "queue_ms": _spread([values["stages"]["queue"] for values in captioned]),
     }
 
 

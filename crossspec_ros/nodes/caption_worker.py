@@ -30,7 +30,8 @@ _MOST_FRAMES = 64
 _MOST_QUESTIONS = 16
 """Questions that may wait: at more, whoever asks is faster than the target."""
 
-OnAnswer = Callable[["Caption | Exception"], None]
+OnAnswer = Callable[["Caption | Exception", "int | None"], None]
+"""Takes an answer, or why there is none, and the index of the window that was asked about."""
 
 
 class HasLimits(Protocol):
@@ -120,6 +121,8 @@ class CaptionWorker:
         self.deadline_s = deadline_s
         self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
         self._waiting: list[_Waiting] = []
+        # Those that have no outcome yet, without their pixels.
+        self._unfinished: dict[int, Window] = {}
         self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=_MOST_FRAMES)
         self._questions: deque[tuple[str, OnAnswer]] = deque()
         self._captioned: int | None = None
@@ -152,6 +155,7 @@ class CaptionWorker:
             # A window that will be skipped needs no pixels.
             self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
             self._waiting.append(_Waiting(window, closed_ns, time.perf_counter_ns()))
+            self._unfinished[window.index] = without_images(window)
             self._changed.notify()
 
     def ask(self, question: str, on_answer: OnAnswer) -> None:
@@ -173,12 +177,20 @@ class CaptionWorker:
         """How many closed windows wait to be captioned, or to be skipped."""
         return len(self._waiting)
 
-    def stop(self, timeout_s: float = 1.0) -> None:
-        """Cancel the window in work, drop those that wait and end the thread if it ends in time."""
+    def stop(self, timeout_s: float = 1.0) -> list[Window]:
+        """Cancel the window in work, drop those that wait and end the thread if it ends in time.
+
+        Returns the windows that have no outcome, without their images. Questions that wait are answered with
+        that.
+        """
         with self._changed:
             self._cancel.set()
             self._changed.notify()
         self._thread.join(timeout_s)
+        while self._questions:
+            _, on_answer = self._questions.popleft()
+            on_answer(InputError("the captioner was deactivated: ask again once it is active"), None)
+        return list(self._unfinished.values())
 
     def _work(self) -> None:
         while not self._cancel.is_set():
@@ -213,6 +225,7 @@ class CaptionWorker:
             if not self._questions or self._captioned is None:
                 return False
             question, on_answer = self._questions.popleft()
+            about = self._captioned
         answer: Caption | Exception
         try:
             trace = Trace()
@@ -221,7 +234,7 @@ class CaptionWorker:
             answer = error
         if not self._cancel.is_set():
             try:
-                on_answer(answer)
+                on_answer(answer, about)
             except Exception:
                 _LOG.exception("an answer could not be told")
         return True
@@ -278,6 +291,7 @@ class CaptionWorker:
     def _finish(self, outcome: Outcome) -> None:
         if self._cancel.is_set():
             return
+        self._unfinished.pop(outcome.window.index, None)
         try:
             self._on_outcome(outcome)
         except Exception:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.subscription import Subscription
+from rclpy.timer import Timer
 from sensor_msgs.msg import Image
-from std_msgs.msg import Float64, Header, String
+from std_msgs.msg import String
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.ask_service import AskService
 from crossspec_ros.nodes.caption_health import CaptionHealth
-from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
+from crossspec_ros.nodes.caption_outputs import CaptionOutputs
+from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
-from crossspec_ros.nodes.messages import RELIABLE, closed_counts, image_message, rgb8_array, to_ns
+from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
 from crossspec_ros.nodes.model_loading import (
     NO_MEMORY,
     asked_placement,
@@ -28,17 +33,13 @@ from crossspec_ros.nodes.model_loading import (
     release,
 )
 from crossspec_ros.nodes.params import declare, read_names
-from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
+from crossspec_ros.nodes.reports import captioned_report, latencies, log_lines, report
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.speculation.limits import Limits
-from crossspec_ros.telemetry.span_text import write_spans
 from crossspec_ros.telemetry.summary import Summary
-from crossspec_ros.telemetry.trace import LATENCIES
-from crossspec_ros.windows.annotation import annotated
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
 
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
+
+SETTLE_S = 0.5
+"""Until those who listen to a new publisher have found it."""
+MOST_UNTOLD = 3600
+"""Windows that closed while the node was inactive and are reported later: an hour of them."""
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -66,15 +72,18 @@ class CaptionerNode(LifecycleNode):
         self._params = declare(self, "captioner", self._adjust)
         self._load = load
         self._inputs: list = []
-        self._outputs: dict = {}
+        self._outputs: CaptionOutputs | None = None
         self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid())
         self._summary = Summary()
         self._health = CaptionHealth()
-        self._unusable = self._answers = 0
+        self._unusable = self._answers = self._windows = 0
         self._asking: Subscription | None = None
+        self._ask_service: AskService | None = None
+        self._untold: deque[Window] = deque(maxlen=MOST_UNTOLD)
+        self._telling: Timer | None = None
         self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, self._inputs))
         self._failure: Exception | None = None
@@ -99,7 +108,7 @@ class CaptionerNode(LifecycleNode):
         for kind, topic, take in (
             (Image, "frame", self._take_frame),
             (Image, "event_image", self._take_event_image),
-            (Header, "window_closed", self._take_closed),
+            (WindowClosed, "window_closed", self._take_closed),
         ):
             self._inputs.append(self.create_subscription(kind, topic, take, RELIABLE))
         started = time.monotonic()
@@ -111,7 +120,7 @@ class CaptionerNode(LifecycleNode):
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
         asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
-        self._health.loaded(self._params.models or "models/tiny", self._decoder, asked)
+        self._health.loaded(self._params.models_folder or "models/tiny", self._decoder, asked)
         self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
         return super().on_configure(state)
 
@@ -124,32 +133,35 @@ class CaptionerNode(LifecycleNode):
         return super().on_activate(state)
 
     def _activate(self) -> None:
-        topics = {"caption": String, "caption_partial": String, "caption_draft": String, "answer": String}
-        topics |= {"acceptance_length": Float64, "annotated_image": Image}
-        topics |= {f"latency/{stage}": Float64 for stage in LATENCIES}
-        for topic, kind in topics.items():
-            self._outputs[topic] = self.create_publisher(kind, f"~/{topic}", RELIABLE)
         assert self._decoder is not None
+        self._outputs = outputs = CaptionOutputs(self)
         self._worker = CaptionWorker(
             self._decoder,
             self._params.question,
-            on_draft=lambda text: self._publish_text("caption_draft", text),
-            on_words=lambda text: self._publish_text("caption_partial", text),
+            on_draft=lambda text: outputs.text("caption_draft", text),
+            on_words=lambda text: outputs.text("caption_partial", text),
             on_outcome=self._tell,
             deadline_s=self._params.deadline_s,
         )
-        self._asking = self.create_subscription(String, "~/question", self._ask, RELIABLE)
+        self._asking = self.create_subscription(String, "~/question", self._take_question, RELIABLE)
+        service = self.resolve_service_name("~/ask")
+        self._ask_service = AskService(service, self.context, self._ask, self._assembler.grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
-        self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
+        outputs.open_report()
+        self._telling = self.create_timer(SETTLE_S, self._tell_missed)
+        self.get_logger().info("active: every window that closes now is captioned")
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._end()
+        self.get_logger().info("inactive: windows that close now are reported when it is active again")
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._drop_inputs()
         self._close_decoder()
+        self._untold.clear()
+        self.get_logger().info("unconfigured: its models are unloaded")
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -160,7 +172,7 @@ class CaptionerNode(LifecycleNode):
 
     def stop(self) -> None:
         """Cancel what is in work, close the decoder and print the figures of the run."""
-        self._end_worker()
+        self._end()
         self._close_decoder()
         if self._summary.counts:
             print(self._summary.table(), flush=True)
@@ -186,13 +198,21 @@ class CaptionerNode(LifecycleNode):
         return FAILURE
 
     def _end(self) -> None:
-        self._end_worker()
+        if self._worker is not None:
+            self._untold.extend(self._worker.stop())
+            self._worker = None
+        if self._ask_service is not None:
+            self._ask_service.stop()
+            self._ask_service = None
         if self._asking is not None:
             self.destroy_subscription(self._asking)
             self._asking = None
-        for publisher in self._outputs.values():
-            self.destroy_publisher(publisher)
-        self._outputs.clear()
+        if self._telling is not None:
+            self.destroy_timer(self._telling)
+            self._telling = None
+        if self._outputs is not None:
+            self._outputs.close()
+            self._outputs = None
 
     def _drop_inputs(self) -> None:
         for subscription in self._inputs:
@@ -205,11 +225,6 @@ class CaptionerNode(LifecycleNode):
         topics = [subscription.topic_name for subscription in self._inputs]
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
-
-    def _end_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.stop()
-            self._worker = None
 
     def _take_frame(self, message: Image) -> None:
         def add() -> list[Window]:
@@ -229,8 +244,8 @@ class CaptionerNode(LifecycleNode):
 
         self._take(add)
 
-    def _take_closed(self, message: Header) -> None:
-        end_ns = to_ns(message.stamp)
+    def _take_closed(self, message: WindowClosed) -> None:
+        end_ns = to_ns(message.header.stamp)
         self._closed_ns[end_ns] = time.perf_counter_ns()
         self._take(lambda: self._assembler.close(end_ns, *closed_counts(message)))
 
@@ -242,9 +257,12 @@ class CaptionerNode(LifecycleNode):
             self.get_logger().warning(str(error), throttle_duration_sec=5.0)
             return
         for window in windows:
+            self._windows += 1
             closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
             if self._worker is not None:
                 self._worker.submit(window, closed_ns)
+            else:
+                self._untold.append(without_images(window))
 
     def _adjust(self, params: SimpleNamespace) -> None:
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
@@ -257,31 +275,39 @@ class CaptionerNode(LifecycleNode):
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
 
-    def _ask(self, message: String) -> None:
+    def _take_question(self, message: String) -> None:
         """Every question gets one answer, in order, if only why it has none."""
-        question, worker = message.data.strip(), self._worker
-        if worker is None:
-            return  # a subscription that is just ending
+        question = message.data.strip()
+
+        def tell(answer: Caption | Exception, index: int | None) -> None:
+            if self._outputs is not None:
+                text = f"(no answer: {answer})" if isinstance(answer, Exception) else answer.text
+                self._outputs.text("answer", text)
+
         try:
-            if not question:
-                raise InputError("the question is empty: publish a sentence")
-            worker.ask(question, lambda answer: self._answer(question, answer))
+            self._ask(question, tell)
         except InputError as error:
-            self._answer(question, error)
+            tell(error, None)
 
-    def _answer(self, question: str, answer: Caption | Exception) -> None:
-        self._answers += 1
-        if isinstance(answer, Exception):
-            reason = str(answer) if isinstance(answer, InputError) else f"failed: {self._reason(answer)}"
-            self.get_logger().warning(f"no answer to '{question}': {reason}")
-            self._publish_text("answer", f"(no answer: {reason})")
-        else:
-            self.get_logger().info(f"{question} {answer.text}")
-            self._publish_text("answer", answer.text)
+    def _ask(self, question: str, on_answer: OnAnswer) -> None:
+        """Ask about the window captioned last; raises InputError for what cannot be asked now."""
 
-    def _publish_text(self, topic: str, text: str) -> None:
-        if self.context.ok():
-            self._outputs[topic].publish(String(data=text))
+        def answered(answer: Caption | Exception, index: int | None) -> None:
+            self._answers += 1
+            if isinstance(answer, Exception):
+                if not isinstance(answer, InputError):
+                    answer = InputError(f"failed: {self._reason(answer)}")
+                self.get_logger().warning(f"no answer to '{question}': {answer}")
+            else:
+                self.get_logger().info(f"{question} {answer.text}")
+            on_answer(answer, index)
+
+        worker = self._worker
+        if worker is None:
+            raise InputError("the captioner is not active: activate it with ros2 lifecycle set")
+        if not question.strip():
+            raise InputError("the question is empty: publish a sentence")
+        worker.ask(question, answered)
 
     def _tell(self, outcome: Outcome) -> None:
         # Told to end, ROS fails in whatever is under way.
@@ -293,30 +319,41 @@ class CaptionerNode(LifecycleNode):
             if self.context.ok():
                 raise
 
+    def _tell_missed(self) -> None:
+        """Report the windows that nobody captioned because the node was inactive."""
+        if self._telling is not None:
+            self._telling.cancel()
+        count = 0
+        with suppress(IndexError):
+            while self._outputs is not None:
+                window = self._untold.popleft()
+                reason = "not captioned: the captioner was inactive"
+                dropped = self._summary.counts["skipped"]
+                self._outputs.report(report(window, "inactive", reason, dropped=dropped))
+                count += 1
+        if count:
+            self._summary.count(windows=count, inactive=count)
+            self.get_logger().warning(f"{count} windows closed while the captioner was inactive")
+
     def _finish(self, outcome: Outcome) -> None:
-        window = outcome.window
+        window, outputs = outcome.window, self._outputs
+        if outputs is None:
+            return  # deactivated meanwhile
+        self._tell_missed()
         if self._origin_ns is None:
             self._origin_ns = window.start_ns
-        values: dict[str, object] = {}
-        if outcome.caption is None:
-            if outcome.skipped:
-                self._summary.count(windows=1, skipped=1)
-                level, message = (
-                    DiagnosticStatus.WARN,
-                    "skipped: a newer window closed while captions were behind",
-                )
-                self.get_logger().warning(f"{(window.start_ns - self._origin_ns) / 1e9:g} s: {message}")
-            else:
-                self._summary.count(windows=1, failed=1)
-                assert outcome.error is not None
-                level, message = DiagnosticStatus.ERROR, f"failed: {self._reason(outcome.error)}"
-        else:
-            level, message, values = self._publish_caption(outcome)
-        values["degraded"] = ",".join(outcome.flags)
-        values |= {"dropped_windows": self._summary.counts["skipped"], "missing_images": window.missing}
-        self._outputs["report"].publish(report(window, level, message, values))
         if outcome.caption is not None:
-            self._publish_picture(window, message, latencies(outcome.trace))
+            self._publish_caption(outcome, outputs)
+            return
+        if outcome.skipped:
+            self._summary.count(windows=1, skipped=1)
+            kind, text = "skipped", "skipped: a newer window closed while captions were behind"
+            self.get_logger().warning(f"{(window.start_ns - self._origin_ns) / 1e9:g} s: {text}")
+        else:
+            self._summary.count(windows=1, failed=1)
+            assert outcome.error is not None
+            kind, text = "failed", f"failed: {self._reason(outcome.error)}"
+        outputs.report(report(window, kind, text, outcome.flags, self._summary.counts["skipped"]))
 
     def _reason(self, error: Exception) -> str:
         """Why there is no caption; where memory ran out, the next window is to find it freed."""
@@ -326,23 +363,12 @@ class CaptionerNode(LifecycleNode):
         release(error)
         return NO_MEMORY
 
-    def _publish_caption(self, outcome: Outcome) -> tuple[bytes, str, dict[str, object]]:
-        caption, stages = outcome.caption, latencies(outcome.trace)
+    def _publish_caption(self, outcome: Outcome, outputs: CaptionOutputs) -> None:
+        caption, stages, window = outcome.caption, latencies(outcome.trace), outcome.window
         assert caption is not None
-        if caption.source == "target":
-            level, message = DiagnosticStatus.OK, caption.text
-            if set(outcome.flags) - HARMLESS:
-                level = DiagnosticStatus.WARN
-            self._outputs["caption"].publish(String(data=caption.text))
-            self._outputs["acceptance_length"].publish(Float64(data=float(caption.mean_acceptance_length)))
-        else:
-            level = DiagnosticStatus.WARN
-            message = caption.text or f"nothing to be seen: {plain(outcome.flags)}"
-            if caption.text:
-                self._publish_text("caption_draft", caption.text)
-        for stage in LATENCIES:
-            if stage in stages:
-                self._outputs[f"latency/{stage}"].publish(Float64(data=stages[stage]))
+        dropped = self._summary.counts["skipped"]
+        message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
+        outputs.caption(message)
         self._summary.add(stages)
         self._health.add(caption, stages, outcome.flags)
         self._summary.count(
@@ -353,25 +379,17 @@ class CaptionerNode(LifecycleNode):
         )
         self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
-        self.get_logger().info(
-            log_lines(outcome.window, self._origin_ns or 0, caption, stages, outcome.flags)
-        )
-        values = caption_values(caption) | {f"{name}_ms": ms for name, ms in stages.items()}
-        return level, message, values | {"spans": write_spans(outcome.trace)}
-
-    def _publish_picture(self, window: Window, message: str, stages: Mapping[str, float]) -> None:
-        """For people, who are not always there."""
-        publisher = self._outputs["annotated_image"]
-        if publisher.get_subscription_count():
-            picture = annotated(window, [message, f"{stages['total']:.0f} ms after the window closed"])
-            publisher.publish(image_message(picture, window.end_ns, ""))
+        self.get_logger().info(log_lines(window, self._origin_ns or 0, caption, stages, outcome.flags))
+        outputs.report(message)
+        outputs.picture(window, message.message, stages["total"])
 
     def _read_counters(self) -> dict[str, Reading]:
         counts = self._summary.counts
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
-        flow = {"windows": counts["windows"], "answers": self._answers}
+        # Those that came in, so that a captioner that is inactive does not say that none do.
+        flow = {"windows": self._windows, "answers": self._answers} if self._inputs else {}
         worker = self._worker
         health = self._health.readings(self._params.deadline_s, worker.waiting if worker else None)
         return {"captions": Reading(flow, wrong), **health}

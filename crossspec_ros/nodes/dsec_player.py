@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from crossspec_msgs.msg import WindowReport
 from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
@@ -58,7 +58,7 @@ class PlayerNode(Node):
         self._reported: set[int] = set()
         self._failed = 0
         self._news = threading.Condition()
-        self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE)
+        self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
@@ -189,9 +189,9 @@ class PlayerNode(Node):
             return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
         return event_packet(stamp_ns, b"", "evt3", (0, 0))
 
-    def _take_report(self, message: DiagnosticArray) -> None:
+    def _take_report(self, message: WindowReport) -> None:
         with self._news:
-            self._failed += any(status.level == DiagnosticStatus.ERROR for status in message.status)
+            self._failed += message.level == WindowReport.ERROR
             self._reported.add(to_ns(message.header.stamp))
             self._news.notify_all()
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from crossspec_msgs.msg import WindowClosed
 from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from sensor_msgs.msg import Image
-from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -87,7 +87,7 @@ class LoadNode(Node):
         self._closed: dict[int, Counts] = {}
         self._events = self.create_publisher(EventPacket, "events", best_effort(1000))
         self.create_subscription(Image, "synchronizer/event_image", self._take_image, RELIABLE, raw=True)
-        self.create_subscription(Header, "synchronizer/window_closed", self._take_closed, RELIABLE)
+        self.create_subscription(WindowClosed, "synchronizer/window_closed", self._take_closed, RELIABLE)
 
     def measure(self) -> dict[str, Any]:
         """The figures: events sent and counted by the windows, lost packets, times in ms.
@@ -160,8 +160,8 @@ class LoadNode(Node):
     def _take_image(self, message: bytes) -> None:
         self._images.append((cdr_stamp_ns(message), time.time_ns()))
 
-    def _take_closed(self, message: Header) -> None:
-        self._closed[to_ns(message.stamp)] = closed_counts(message)
+    def _take_closed(self, message: WindowClosed) -> None:
+        self._closed[to_ns(message.header.stamp)] = closed_counts(message)
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -103,13 +103,13 @@ def chosen_models(
     configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
-    folder = models or Path(str(configured.get("models", "")) or share_dir() / "models" / "tiny")
+    folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
     chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))
         if value and Path(value).expanduser().is_dir():
             chosen[name] = str(Path(value).expanduser().resolve())
-    return chosen | {"models": str(folder.resolve())}
+    return chosen | {"models.folder": str(folder.resolve())}
 
 
 def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
@@ -117,7 +117,7 @@ def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
 
     Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
     """
-    folder = Path(str(captioner["models"]))
+    folder = Path(str(captioner["models.folder"]))
     target, draft = (str(captioner.get(name, "")) for name in ("target", "draft"))
     if not (target and draft) and not folder.is_dir():
         raise InputError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import array
-import re
 from collections.abc import Mapping
 
 import numpy as np
 from builtin_interfaces.msg import Time
+from crossspec_msgs.msg import WindowClosed
 from diagnostic_msgs.msg import KeyValue
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
@@ -139,18 +139,11 @@ def key_values(values: Mapping[str, str]) -> list[KeyValue]:
     return [KeyValue(key=key, value=value) for key, value in values.items()]
 
 
-def closed_message(end_ns: int, counts: Counts) -> Header:
+def closed_message(end_ns: int, counts: Counts) -> WindowClosed:
     """A closed window: its end and what it has."""
-    told = " ".join(f"{name}:{count}" for name, count in counts._asdict().items())
-    return Header(stamp=to_time(end_ns), frame_id=told)
+    return WindowClosed(header=Header(stamp=to_time(end_ns)), **counts._asdict())
 
 
-def closed_counts(message: Header) -> Counts:
-    """What a closed window announces; raises InputError when it does not say."""
-    match = re.fullmatch(" ".join(rf"{name}:(\d+)" for name in Counts._fields), message.frame_id)
-    if not match:
-        raise InputError(
-            f"a closed window announces '{message.frame_id}', not what it has: subscribe the "
-            f"captioner to the synchronizer's window_closed"
-        )
-    return Counts(*map(int, match.groups()))
+def closed_counts(message: WindowClosed) -> Counts:
+    """What a closed window has."""
+    return Counts(*(getattr(message, name) for name in Counts._fields))

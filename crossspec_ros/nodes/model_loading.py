@@ -84,7 +84,7 @@ def check_cpu_memory(params: SimpleNamespace, placement: Placement, only: Only =
 
 
 def _models(params: SimpleNamespace) -> Path:
-    return Path(params.models) if params.models else share_dir() / "models" / "tiny"
+    return Path(params.models_folder) if params.models_folder else share_dir() / "models" / "tiny"
 
 
 def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:

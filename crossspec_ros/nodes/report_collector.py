@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
+from crossspec_msgs.msg import WindowReport
 from rclpy.node import Node
 
-from crossspec_ros.nodes.messages import RELIABLE, to_ns
+from crossspec_ros.nodes.messages import RELIABLE
+from crossspec_ros.nodes.reports import report_values
 from crossspec_ros.nodes.run import run
 
 
@@ -20,17 +21,14 @@ class ReportCollector(Node):
     def __init__(self, **options: Any) -> None:
         super().__init__("report_collector", automatically_declare_parameters_from_overrides=True, **options)
         self._file = Path(self.get_parameter("out").value).open("a", buffering=1)  # noqa: SIM115
-        self.create_subscription(DiagnosticArray, "report", self._take, RELIABLE)
+        self.create_subscription(WindowReport, "report", self._take, RELIABLE)
 
     def stop(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _take(self, message: DiagnosticArray) -> None:
-        for status in message.status:
-            values = {value.key: value.value for value in status.values}
-            line = {"end_ns": to_ns(message.header.stamp), "message": status.message, "values": values}
-            self._file.write(json.dumps(line) + "\n")
+    def _take(self, message: WindowReport) -> None:
+        self._file.write(json.dumps(report_values(message)) + "\n")
 
 
 def main(args: Sequence[str] | None = None) -> None:

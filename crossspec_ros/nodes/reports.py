@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from crossspec_msgs.msg import Caption as CaptionMessage
+from crossspec_msgs.msg import ProposerCount, Stage, WindowReport
+from crossspec_msgs.msg import Span as SpanMessage
+from std_msgs.msg import Header
 
-from crossspec_ros.nodes.messages import key_values, to_time
+from crossspec_ros.nodes.messages import to_ns, to_time
+from crossspec_ros.speculation.caption import RESTS_ON
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
+from crossspec_ros.windows.quality import HARMLESS
 
 if TYPE_CHECKING:
     from crossspec_ros.speculation.caption import Caption
@@ -23,34 +28,86 @@ def latencies(trace: Trace) -> dict[str, float]:
     return ordered | ({"hidden": trace.hidden} if "draft_decode" in stages else {})
 
 
-def report(window: Window, level: bytes, message: str, values: Mapping[str, object]) -> DiagnosticArray:
-    """The report of one window, whatever became of it; values are written as text."""
-    array = DiagnosticArray()
-    array.header.stamp = to_time(window.end_ns)
-    start = f"{window.start_ns // 1_000_000_000}.{window.start_ns % 1_000_000_000:09d}"
-    texts = {key: f"{value:.3f}" if isinstance(value, float) else str(value) for key, value in values.items()}
-    status = DiagnosticStatus(level=level, name="captioner", message=message, hardware_id="")
-    counts = {"events": str(window.events), "lost_packets": str(window.lost_packets)}
-    status.values = key_values({"window_start": start, **counts, **texts})
-    array.status = [status]
-    return array
+def report(
+    window: Window, outcome: str, text: str, degraded: Sequence[str] = (), dropped: int = 0
+) -> WindowReport:
+    """The report of one window, whatever became of it; `dropped` windows were skipped so far."""
+    return WindowReport(
+        header=Header(stamp=to_time(window.end_ns)),
+        window_start=to_time(window.start_ns),
+        level=_LEVELS[outcome],
+        outcome=outcome,
+        message=text,
+        degraded=list(degraded),
+        events=window.events,
+        lost_packets=window.lost_packets,
+        late_events=window.late_events,
+        late_frames=window.late_frames,
+        missing_images=window.missing,
+        dropped_windows=dropped,
+    )
 
 
-RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing"}
-"""What was looked at for a caption, by its source."""
+_LEVELS = {
+    "captioned": WindowReport.OK,
+    "skipped": WindowReport.WARN,
+    "inactive": WindowReport.WARN,
+    "failed": WindowReport.ERROR,
+}
 
 
-def caption_values(caption: Caption) -> dict[str, object]:
-    """What a caption is made of."""
+def captioned_report(
+    window: Window, caption: Caption, trace: Trace, degraded: Sequence[str], dropped: int
+) -> WindowReport:
+    """The report of a window that has got its caption."""
+    text = caption.text or f"nothing to be seen: {plain(degraded)}"
+    message = report(window, "captioned", text, degraded, dropped)
+    if caption.source != "target" or set(degraded) - HARMLESS:
+        message.level = WindowReport.WARN
+    message.caption = caption_message(caption, window.end_ns)
+    message.rests_on = RESTS_ON[caption.source]
+    message.cut_by_deadline = caption.late
+    message.acceptance_length = float(caption.mean_acceptance_length)
+    message.proposers = [
+        ProposerCount(name=name, drafted=count, accepted=caption.accepted.get(name, 0))
+        for name, count in caption.drafted.items()
+    ]
+    message.stages = [Stage(name=name, ms=ms) for name, ms in latencies(trace).items()]
+    closed_ns = trace.marks["closed"]
+    message.spans = [
+        SpanMessage(
+            name=span.name,
+            start_ms=(span.start_ns - closed_ns) / 1e6,
+            end_ms=(span.end_ns - closed_ns) / 1e6,
+        )
+        for span in trace.spans
+    ]
+    return message
+
+
+def caption_message(caption: Caption, end_ns: int) -> CaptionMessage:
+    """A caption of the window that ends there."""
+    return CaptionMessage(
+        header=Header(stamp=to_time(end_ns)),
+        text=caption.text,
+        source=caption.source,
+        verified=caption.source == "target",
+        tokens=len(caption.token_ids),
+        target_passes=caption.target_passes,
+    )
+
+
+def report_values(message: WindowReport) -> dict[str, Any]:
+    """A report as JSON has it; stages in ms."""
+    counts = ("events", "lost_packets", "late_events", "late_frames", "missing_images", "dropped_windows")
     return {
-        "caption_source": caption.source,
-        "rests_on": RESTS_ON[caption.source],
-        "cut_by_deadline": caption.late,
-        "tokens": len(caption.token_ids),
-        "target_passes": caption.target_passes,
-        "mean_acceptance_length": caption.mean_acceptance_length,
-        **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
-        **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},
+        "end_ns": to_ns(message.header.stamp),
+        "outcome": message.outcome,
+        "message": message.message,
+        "source": message.caption.source,
+        "acceptance_length": message.acceptance_length,
+        "stages": {stage.name: stage.ms for stage in message.stages},
+        **{name: getattr(message, name) for name in counts},
     }
 
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
+from crossspec_msgs.msg import WindowClosed, WindowReport
 from rclpy.node import Node
-from std_msgs.msg import Header
 
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, to_ns
+from crossspec_ros.nodes.reports import report_values
 from crossspec_ros.nodes.run import run
 
 
@@ -21,8 +21,8 @@ class SoakCollector(Node):
     def __init__(self, **options: Any) -> None:
         super().__init__("soak_collector", **options)
         self._inputs = [
-            self.create_subscription(Header, "window_closed", self._take_closed, RELIABLE),
-            self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE),
+            self.create_subscription(WindowClosed, "window_closed", self._take_closed, RELIABLE),
+            self.create_subscription(WindowReport, "report", self._take_report, RELIABLE),
         ]
         self._timer = self.create_timer(0.2, self._look)
 
@@ -34,13 +34,11 @@ class SoakCollector(Node):
             self._timer.cancel()
             _tell(ready=True)
 
-    def _take_closed(self, message: Header) -> None:
-        _tell(closed_s=to_ns(message.stamp) / 1e9, **closed_counts(message)._asdict())
+    def _take_closed(self, message: WindowClosed) -> None:
+        _tell(closed_s=to_ns(message.header.stamp) / 1e9, **closed_counts(message)._asdict())
 
-    def _take_report(self, message: DiagnosticArray) -> None:
-        for status in message.status:
-            values = {value.key: value.value for value in status.values}
-            _tell(report_s=to_ns(message.header.stamp) / 1e9, caption=status.message, values=values)
+    def _take_report(self, message: WindowReport) -> None:
+        _tell(report_s=to_ns(message.header.stamp) / 1e9, values=report_values(message))
 
 
 def _tell(**what: object) -> None:

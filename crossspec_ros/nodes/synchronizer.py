@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
+from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
-from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
@@ -79,7 +79,7 @@ class SynchronizerNode(Node):
             FrameReady: self.create_publisher(Image, "~/frame", RELIABLE),
             EventImageReady: self.create_publisher(Image, "~/event_image", RELIABLE),
         }
-        self._closed = self.create_publisher(Header, "~/window_closed", RELIABLE)
+        self._closed = self.create_publisher(ClosedMessage, "~/window_closed", RELIABLE)
         self._stopping = False
         self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(params.queue_size)
         self._worker = threading.Thread(target=self._work, name="synchronizer", daemon=True)

@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.reports import caption_line, caption_values
+from crossspec_ros.nodes.reports import caption_line
 from crossspec_ros.offline.code_replay import Captioned, captions
 from crossspec_ros.offline.decoders import load_decoder, load_drafting
 from crossspec_ros.offline.setup import ReplaySetup, models_digest
+from crossspec_ros.speculation.caption import RESTS_ON
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.speculation.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.telemetry.summary import Summary
@@ -97,5 +98,12 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "end_ns": window.end_ns,
         "caption": caption.text,
         "degraded": list(captioned.faults),
-        **caption_values(caption),
+        "caption_source": caption.source,
+        "rests_on": RESTS_ON[caption.source],
+        "cut_by_deadline": caption.late,
+        "tokens": len(caption.token_ids),
+        "target_passes": caption.target_passes,
+        "mean_acceptance_length": caption.mean_acceptance_length,
+        **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
+        **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},
     }

@@ -98,7 +98,7 @@ class ReplaySetup:
         from crossspec_ros.vlm.loading import target_path
 
         captioner = self.params["captioner"]
-        return target_path(captioner.models, captioner.target)
+        return target_path(captioner.models_folder, captioner.target)
 
     @cached_property
     def draft_folders(self) -> list[Path]:
@@ -107,7 +107,7 @@ class ReplaySetup:
         from crossspec_ros.vlm.loading import draft_path
 
         captioner = self.params["captioner"]
-        return eventgpt_folders(draft_path(captioner.models, captioner.draft))
+        return eventgpt_folders(draft_path(captioner.models_folder, captioner.draft))
 
     @cached_property
     def origin_ns(self) -> int:

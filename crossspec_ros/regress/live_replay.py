@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from crossspec_ros.nodes.graph import Process
 from crossspec_ros.nodes.supervisor import supervise
@@ -70,18 +71,14 @@ def replay(setup: Setup, rate: float, folder: Path, environment: Mapping[str, st
 def read_reports(path: Path) -> Reports:
     """The captioned windows in a file of `nodes.report_collector`."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {line["end_ns"]: _reported(line["message"], line["values"]) for line in lines if _captioned(line)}
+    return {line["end_ns"]: _reported(line) for line in lines if line["outcome"] == "captioned"}
 
 
-def _captioned(line: Mapping[str, Mapping[str, str]]) -> bool:
-    return "total_ms" in line["values"]
-
-
-def _reported(message: str, values: Mapping[str, str]) -> Reported:
-    total_ms = float(values["total_ms"])
+def _reported(line: Mapping[str, Any]) -> Reported:
+    stages = line["stages"]
     # A caption from events alone has no verified token before its end.
-    first_token_ms = float(values.get("first_token_ms", total_ms))
-    return Reported(message, total_ms, first_token_ms, float(values["mean_acceptance_length"]))
+    first_token_ms = stages.get("first_token", stages["total"])
+    return Reported(line["message"], stages["total"], first_token_ms, line["acceptance_length"])
 
 
 def _last_words(log: Path) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing"}
+"""What was looked at for a caption, by its source."""
+
 
 @dataclass(frozen=True)
 class Caption:

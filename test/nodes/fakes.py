@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.speculation.caption import Caption
 
 
 class FakeDecoder:
@@ -35,7 +36,7 @@ class FakeDecoder:
         if self.gate:
             self.gate(question, cancel)
         between()
-        return SimpleNamespace(text=f"answer to {question}", token_ids=[1], target_passes=1)
+        return Caption(f"answer to {question}", (1,), "target", target_passes=1)
 
     def stream_frame(self, index, frame):
         if self.fail:

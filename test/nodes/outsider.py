@@ -7,12 +7,13 @@ import time
 from contextlib import contextmanager
 
 import rclpy
+from crossspec_msgs.msg import Caption, WindowClosed, WindowReport
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
-from std_msgs.msg import Float64, Header, String
+from std_msgs.msg import Float64, String
 
 RELIABLE = QoSProfile(depth=64, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.VOLATILE)
 STAGES = ("total", "first_token", "event_encode", "draft_prefill", "draft_decode")
@@ -20,12 +21,13 @@ STAGES += ("target_prefill", "verify", "hidden", "queue")
 TOPICS = {
     "/synchronizer/frame": Image,
     "/synchronizer/event_image": Image,
-    "/synchronizer/window_closed": Header,
+    "/synchronizer/window_closed": WindowClosed,
     "/captioner/caption": String,
+    "/captioner/caption_stamped": Caption,
     "/captioner/caption_draft": String,
     "/captioner/caption_partial": String,
     "/captioner/answer": String,
-    "/captioner/report": DiagnosticArray,
+    "/captioner/report": WindowReport,
     "/captioner/acceptance_length": Float64,
     **{f"/captioner/latency/{stage}": Float64 for stage in STAGES},
     "/diagnostics": DiagnosticArray,
@@ -62,12 +64,8 @@ class Outsider:
                 self._changed.wait(0.02)
 
     def reports(self):
-        """(end of the window in ns, level, message, values) of every report."""
-        return [
-            (to_ns(array.header.stamp), status.level, status.message, {v.key: v.value for v in status.values})
-            for array in self["/captioner/report"]
-            for status in array.status
-        ]
+        """(end of the window in ns, level, message, the report itself) of every report."""
+        return [(to_ns(r.header.stamp), r.level, r.message, r) for r in self["/captioner/report"]]
 
     def status(self, name):
         """(level, message, values) of the last diagnostic status of that name; stale before there is any."""

@@ -31,7 +31,7 @@ class Outcomes:
         self.all = []
         self._changed = threading.Condition()
 
-    def __call__(self, outcome):
+    def __call__(self, outcome, index=None):
         with self._changed:
             self.all.append(outcome)
             self._changed.notify()
@@ -240,7 +240,23 @@ def test_a_question_that_fails_is_told_and_too_many_are_refused():
     decoder.fail = True
     worker.ask("and now?", answers)
     assert str(answers.wait(17)[16]) == "out of memory"
-    worker.stop()
+    assert worker.stop() == []
+
+
+def test_what_is_left_at_the_end_is_told():
+    started, answers = threading.Event(), Outcomes()
+
+    def gate(what, cancel):
+        started.set()
+        cancel.wait(WAIT_S)
+
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, ignore)
+    worker.submit(window(3), 0)
+    assert started.wait(WAIT_S)
+    worker.submit(window(4), 0)
+    worker.ask("why?", answers)
+    assert [(left.index, len(left.frames)) for left in worker.stop()] == [(3, 0), (4, 0)]
+    assert "deactivated" in str(answers.all[0])
 
 
 def test_a_changed_question_and_deadline_hold_for_the_next_window():

@@ -7,14 +7,15 @@ import time
 
 import numpy as np
 import pytest
+from crossspec_msgs.msg import WindowClosed, WindowReport
+from crossspec_msgs.srv import Ask
 from diagnostic_msgs.msg import DiagnosticStatus
 from fakes import FakeDecoder
 from outsider import RELIABLE, STAGES, outsider, spinning
-from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
-from std_msgs.msg import Header, String
+from std_msgs.msg import String
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
@@ -36,7 +37,7 @@ def stage():
         topics = {
             "frame": observer.node.create_publisher(Image, "frame", RELIABLE),
             "event_image": observer.node.create_publisher(Image, "event_image", RELIABLE),
-            "window_closed": observer.node.create_publisher(Header, "window_closed", RELIABLE),
+            "window_closed": observer.node.create_publisher(WindowClosed, "window_closed", RELIABLE),
         }
         decoder = FakeDecoder()
         with spinning(lambda: CaptionerNode(load=lambda params: decoder)) as node:
@@ -51,7 +52,7 @@ def stage():
                 for i in range(images):
                     stamp = index * SECOND + (i + 1) * SECOND // 5
                     topics["event_image"].publish(image_message(REACHED, stamp, ""))
-                counts = Counts(frames, images, events=1000 * index, lost_packets=index)
+                counts = Counts(frames, images, 1000 * index, index, 10 * index, 1)
                 topics["window_closed"].publish(closed_message((index + 1) * SECOND, counts))
                 return topics
 
@@ -66,18 +67,24 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
     text = "8 frames, 5 event images: What are the key elements in this scene?"
     reports = observer.reports()
     assert [end for end, *_ in reports] == [4 * SECOND, 5 * SECOND, 6 * SECOND]
-    for end, level, message, values in reports:
-        assert (level, message, values["caption_source"]) == (DiagnosticStatus.OK, text, "target")
-        assert values["drafted/event_draft"] == "5" and values["accepted/event_draft"] == "0"
-        assert values["drafted/memory"] == "20" and values["accepted/memory"] == "6"
-        assert values["mean_acceptance_length"] == "2.500" and values["cut_by_deadline"] == "False"
-        assert (
-            values["tokens"] == "10" and values["target_passes"] == "4" and values["dropped_windows"] == "0"
-        )
+    for end, level, message, report in reports:
+        assert (level, message, report.outcome) == (WindowReport.OK, text, "captioned")
+        caption = report.caption
+        assert (caption.text, caption.source, caption.verified) == (text, "target", True)
+        assert (caption.tokens, caption.target_passes, report.dropped_windows) == (10, 4, 0)
+        drafted = {(count.name, count.drafted, count.accepted) for count in report.proposers}
+        assert drafted == {("memory", 20, 6), ("event_draft", 5, 0)}
+        assert report.acceptance_length == 2.5 and not report.cut_by_deadline
         index = end // SECOND - 1
-        assert (values["events"], values["lost_packets"]) == (f"{index}000", str(index))
-        assert float(values["total_ms"]) >= float(values["event_encode_ms"]) >= 0
-    assert reports[0][3]["window_start"] == "3.000000000"
+        assert (report.events, report.lost_packets) == (1000 * index, index)
+        assert (report.late_events, report.late_frames) == (10 * index, 1)
+        stages = {stage.name: stage.ms for stage in report.stages}
+        assert stages["total"] >= stages["event_encode"] >= 0
+        spans = {span.name: (span.start_ms, span.end_ms) for span in report.spans}
+        assert spans["total"] == (0.0, stages["total"]) and "verify[0]" in spans
+        assert report.window_start.sec == index
+    stamped = observer["/captioner/caption_stamped"]
+    observer.wait(lambda: stamped == [report.caption for *_, report in reports])
     observer.wait(
         lambda: len(observer["/captioner/caption"]) == len(observer["/captioner/caption_draft"]) == 3
     )
@@ -98,10 +105,10 @@ def test_windows_without_frames_or_without_anything_say_so(stage):
     send(1, 0, 0)
     observer.wait(lambda: len(observer["/captioner/report"]) == 2)
     draft, nothing = observer.reports()
-    assert draft[1] == nothing[1] == DiagnosticStatus.WARN
-    assert draft[3]["caption_source"] == "event_draft" and draft[2].startswith("0 frames, 5 event images")
+    assert draft[1] == nothing[1] == WindowReport.WARN
+    assert draft[3].caption.source == "event_draft" and draft[2].startswith("0 frames, 5 event images")
     assert (
-        nothing[3]["caption_source"] == "none"
+        nothing[3].caption.source == "none"
         and nothing[2] == "nothing to be seen: events missing, rgb missing"
     )
     assert observer["/captioner/caption"] == []
@@ -128,9 +135,10 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
     observer.wait(lambda: len(observer["/captioner/report"]) == 5)
     messages = [message.split(":")[0] for _, _, message, _ in observer.reports()]
     assert messages[1:4] == ["skipped"] * 3 and "skipped" not in (messages[0], messages[4])
-    assert observer.reports()[4][3]["dropped_windows"] == "3"
-    counts = [(values["events"], values["lost_packets"]) for *_, values in observer.reports()]
-    assert counts == [("0", "0"), ("1000", "1"), ("2000", "2"), ("3000", "3"), ("4000", "4")]
+    assert observer.reports()[4][3].dropped_windows == 3
+    counts = [(report.events, report.lost_packets, report.outcome) for *_, report in observer.reports()]
+    skipped = [(1000 * index, index, "skipped") for index in (1, 2, 3)]
+    assert counts == [(0, 0, "captioned"), *skipped, (4000, 4, "captioned")]
 
 
 def test_a_caption_never_rests_on_blind_frames(stage):
@@ -142,15 +150,15 @@ def test_a_caption_never_rests_on_blind_frames(stage):
     send(2, 8, 0, seen=False)
     observer.wait(lambda: len(observer["/captioner/report"]) == 3)
     blind, seeing, nothing = observer.reports()
-    assert blind[1] == DiagnosticStatus.WARN and blind[2].startswith("0 frames, 5 event images")
-    assert (blind[3]["rests_on"], blind[3]["degraded"]) == ("events", "rgb_frozen,rgb_dark")
-    assert seeing[1] == DiagnosticStatus.OK and seeing[2].startswith("8 frames, 5 event images")
-    assert (seeing[3]["rests_on"], seeing[3]["degraded"]) == ("frames", "")
+    assert blind[1] == WindowReport.WARN and blind[2].startswith("0 frames, 5 event images")
+    assert (blind[3].rests_on, blind[3].degraded) == ("events", ["rgb_frozen", "rgb_dark"])
+    assert seeing[1] == WindowReport.OK and seeing[2].startswith("8 frames, 5 event images")
+    assert (seeing[3].rests_on, seeing[3].degraded) == ("frames", [])
     assert nothing[1:3] == (
-        DiagnosticStatus.WARN,
+        WindowReport.WARN,
         "nothing to be seen: events missing, rgb dark",
     )
-    assert nothing[3]["rests_on"] == "nothing"
+    assert nothing[3].rests_on == "nothing"
 
 
 def test_a_picture_of_the_window_is_drawn_while_somebody_looks(stage):
@@ -173,9 +181,9 @@ def test_a_failed_window_is_an_error_with_its_counts(stage):
     decoder.fail = True
     send(2, 1, 1)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
-    ((_, level, message, values),) = observer.reports()
-    assert (level, message) == (DiagnosticStatus.ERROR, "failed: out of memory")
-    assert (values["events"], values["lost_packets"]) == ("2000", "2")
+    ((_, level, message, report),) = observer.reports()
+    assert (level, message, report.outcome) == (WindowReport.ERROR, "failed: out of memory", "failed")
+    assert (report.events, report.lost_packets) == (2000, 2)
 
 
 def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes(stage):
@@ -197,13 +205,12 @@ def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes
 def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):
     observer, send, _, _ = stage
     topics = send(0, 0, 0)
-    topics["window_closed"].publish(Header(frame_id="map"))
     topics["frame"].publish(Image(encoding="mono8", width=2, height=2, step=2, data=b"1234"))
     send(1, 1, 1)
     observer.wait(lambda: len(observer["/captioner/report"]) == 2)
     observer.wait(
         lambda: any(
-            value.key == "unusable_messages" and value.value == "2"
+            value.key == "unusable_messages" and value.value == "1"
             for array in observer["/diagnostics"]
             for status in array.status
             for value in status.values
@@ -253,29 +260,88 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert node._params.question == "where?"
 
 
-def test_deactivated_it_is_silent_and_activated_again_it_goes_on(stage):
-    observer, send, _, node = stage
+def trigger(observer, node, transition):
+    # Where ROS does it too: the executor may not be looking at what goes.
+    task = node.executor.create_task(transition)
+    observer.wait(task.done)
+    return task.result()
 
-    def trigger(transition):
-        # Where ROS does it too: the executor may not be looking at what goes.
-        task = node.executor.create_task(transition)
-        observer.wait(task.done)
-        return task.result()
 
-    assert trigger(node.trigger_deactivate) == TransitionCallbackReturn.SUCCESS
+def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, capfd):
+    observer, send, decoder, node = stage
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        assert released.wait(20.0) or cancel.is_set()
+
+    decoder.gate = gate
+    send(4, 1, 1)
+    assert started.wait(20.0)
+    threading.Timer(0.5, released.set).start()
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
     observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
-    assert trigger(node.trigger_activate) == TransitionCallbackReturn.SUCCESS
-    observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
-    observer.wait(lambda: node.count_subscribers("/captioner/report"))
+    decoder.gate = None
+    send(5, 1, 1)
+    send(6, 1, 1)
+    observer.wait(lambda: len(node._untold) == 3)
+    parts = node._read_counters()
+    assert (
+        parts["captions"].flow["windows"] == 3 and "activate the node" in parts["model"].warnings["inactive"]
+    )
+    assert trigger(observer, node, node.trigger_activate) == SUCCESS
+    observer.wait(lambda: len(observer["/captioner/report"]) == 3)
     send(7, 1, 1)
-    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 4)
+    outcomes = [(end // SECOND, report.level, report.outcome) for end, *_, report in observer.reports()]
+    missed = [(second, WindowReport.WARN, "inactive") for second in (5, 6, 7)]
+    assert outcomes == [*missed, (8, WindowReport.OK, "captioned")]
+    said = capfd.readouterr().err
+    assert "inactive: windows" in said and said.count("captioner: active: every window") == 1
+
+
+def test_the_service_answers_the_question_that_it_was_asked(stage):
+    observer, send, decoder, _ = stage
+    ask = observer.node.create_client(Ask, "/captioner/ask")
+    observer.wait(ask.service_is_ready)
+    early = ask.call_async(Ask.Request(question="who?"))
+    send(2, 1, 1)
+    observer.wait(early.done)
+    answer = early.result()
+    assert (answer.success, answer.answer.text, answer.reason) == (True, "answer to who?", "")
+    assert answer.answer.verified and answer.answer.header.stamp.sec == 3
+    several = [ask.call_async(Ask.Request(question=f"{i}?")) for i in range(3)]
+    observer.wait(lambda: all(future.done() for future in several))
+    assert [future.result().answer.text for future in several] == [f"answer to {i}?" for i in range(3)]
+    empty = ask.call_async(Ask.Request(question=" "))
+    observer.wait(empty.done)
+    assert not empty.result().success and "the question is empty" in empty.result().reason
+    decoder.fail = True
+    failed = ask.call_async(Ask.Request(question="why?"))
+    observer.wait(failed.done)
+    assert failed.result().reason == "failed: out of memory"
+
+
+def test_a_question_that_waits_is_answered_when_the_node_is_deactivated(stage):
+    observer, _, _, node = stage
+    ask = observer.node.create_client(Ask, "/captioner/ask")
+    observer.wait(ask.service_is_ready)
+    waiting = ask.call_async(Ask.Request(question="who?"))
+    observer.wait(lambda: node._worker._questions)
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    observer.wait(waiting.done)
+    assert not waiting.result().success and "deactivated" in waiting.result().reason
+
+
+def test_no_parameter_is_the_prefix_of_another(stage):
+    # ros2 param dump writes a tree, in which a name is a value or a branch.
+    names = [name for name, *_ in stage[3]._parameters.items()]
+    assert not [(a, b) for a in names for b in names if b.startswith(f"{a}.")]
 
 
 def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics(stage):
     observer, _, decoder, node = stage
-    task = node.executor.create_task(node.trigger_shutdown)
-    observer.wait(task.done)
-    assert task.result() == TransitionCallbackReturn.SUCCESS and decoder.closed
+    assert trigger(observer, node, node.trigger_shutdown) == SUCCESS and decoder.closed
     gone = ("/captioner/report", "/captioner/caption")
     observer.wait(lambda: not any(map(observer.node.count_publishers, gone)))
     observer.wait(lambda: not observer.node.count_subscribers("/captioner/question"))
@@ -313,15 +379,13 @@ def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkey
 
 def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
     observer, _, _, node = stage
+    node._load = refuse(InputError("the models are gone"))
     for transition, result in (
         (node.trigger_deactivate, SUCCESS),
         (node.trigger_cleanup, SUCCESS),
         (node.trigger_configure, FAILURE),
     ):
-        node._load = refuse(InputError("the models are gone"))
-        task = node.executor.create_task(transition)
-        observer.wait(task.done)
-        assert task.result() == result
+        assert trigger(observer, node, transition) == result
     assert "the models are gone" in capfd.readouterr().err
 
 

@@ -38,9 +38,9 @@ def test_ten_million_events_a_second_are_replayed_without_losing_one(tmp_path):
     with outsider() as observer:
         subprocess.run(command, check=True, timeout=60.0, stdout=subprocess.DEVNULL)
         observer.wait(lambda: len(observer["/captioner/report"]) == SECONDS)
-        told = {end // 10**9 - 1: values for end, _, _, values in observer.reports()}
-    assert {second: int(values["events"]) for second, values in told.items()} == events
-    assert {values["lost_packets"] for values in told.values()} == {"0"}
+        told = {end // 10**9 - 1: report for end, _, _, report in observer.reports()}
+    assert {second: report.events for second, report in told.items()} == events
+    assert {report.lost_packets for report in told.values()} == {0}
 
 
 @pytest.mark.parametrize("arguments", [["0"], ["10", "--seconds", "1"]])

@@ -29,7 +29,7 @@ def test_the_nodes_get_what_recording_models_and_arguments_say(bag, models):
     synchronizer, captioner, player = replay_graph(bag, models, question, rate=2.5, mode="autoregressive")
     assert synchronizer.parameters["event_type"] == "event_camera_msgs/EventPacket"
     assert (synchronizer.parameters["frame_size"], synchronizer.parameters["event_image_size"]) == (24, 32)
-    told = {"question": question, "mode": "autoregressive", "models": str(models)}
+    told = {"question": question, "mode": "autoregressive", "models.folder": str(models)}
     assert captioner.parameters.items() >= told.items()
     assert player.parameters["rate"] == 2.5
     command = captioner.command()
@@ -73,7 +73,7 @@ def test_models_of_their_own_give_their_sizes_and_reach_the_captioner(bag, model
         sizes = synchronizer.parameters["frame_size"], synchronizer.parameters["event_image_size"]
         assert sizes == (48, 32)
         told = {"target": str(tmp_path / "others" / "target"), "models.dtype": "nf4"}
-        told |= {"models.device": "cuda:1", "models.draft_device": "cpu", "models": str(models)}
+        told |= {"models.device": "cuda:1", "models.draft_device": "cpu", "models.folder": str(models)}
         assert captioner.parameters.items() >= told.items()
     config = tmp_path / "config.yaml"
     config.write_text("captioner: {ros__parameters: {target: target, draft: draft, models.dtype: bf16}}")

@@ -85,7 +85,7 @@ def test_a_replay_gives_every_caption_and_ends(start, observer):
     observer.wait(lambda: len(observer["/captioner/caption"]) == len(observer.reports()) == 9)
     captions = [message.data for message in observer["/captioner/caption"]]
     assert captions == [message for _, _, message, _ in observer.reports()]
-    assert {values["caption_source"] for *_, values in observer.reports()} == {"target"}
+    assert {report.caption.source for *_, report in observer.reports()} == {"target"}
 
 
 def test_arguments_reach_the_nodes(start_quickly, observer, tmp_path):
@@ -169,7 +169,7 @@ def test_best_effort_cameras_are_captioned(start_quickly, observer):
         slot = next(slots)
         images.publish(frame(125 * slot, value=100 + slot % 8))
         events.publish(packet(125 * slot, seq=slot))
-        reports = [(message, values["events"]) for _, _, message, values in observer.reports()]
+        reports = [(message, report.events) for _, _, message, report in observer.reports()]
         return any(message.startswith("8 frames, 5 event images") and n == "80" for message, n in reports)
 
     launch.until(observer, film_until_a_window_is_whole)

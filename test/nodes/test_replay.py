@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from diagnostic_msgs.msg import DiagnosticStatus
+from crossspec_msgs.msg import WindowReport
 from outsider import STAGES, TOPICS, outsider, to_ns
 
 from crossspec_ros.nodes.messages import closed_counts
@@ -67,19 +67,15 @@ def ends(truth):
 def test_every_window_is_closed_and_reported_once_and_in_order(replays, ends, mode):
     run = replays[mode]
     closed = run.messages["/synchronizer/window_closed"]
-    assert [to_ns(message.stamp) for message in closed] == ends
+    assert [to_ns(message.header.stamp) for message in closed] == ends
     counts = [closed_counts(message) for message in closed]
     assert {(c.frames, c.event_images, c.lost_packets) for c in counts} == {(8, 5, 0)}
-    assert [values["events"] for *_, values in run.reports] == [str(c.events) for c in counts]
+    assert [report.events for *_, report in run.reports] == [c.events for c in counts]
     assert [end for end, *_ in run.reports] == ends
-    for end, level, message, values in run.reports:
-        assert level == DiagnosticStatus.OK, message
-        assert values["window_start"] == f"{end // SECOND - 1}.{end % SECOND:09d}"
-        assert (values["caption_source"], values["dropped_windows"], values["missing_images"]) == (
-            "target",
-            "0",
-            "0",
-        )
+    for end, level, message, report in run.reports:
+        assert level == WindowReport.OK, message
+        assert to_ns(report.window_start) == end - SECOND
+        assert (report.caption.source, report.dropped_windows, report.missing_images) == ("target", 0, 0)
     captions = [message.data for message in run.messages["/captioner/caption"]]
     assert captions == [message for _, _, message, _ in run.reports]
 

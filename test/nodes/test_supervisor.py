@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from diagnostic_msgs.msg import DiagnosticArray
+from crossspec_msgs.msg import WindowReport
 from outsider import RELIABLE, outsider, to_ns
 from stand_ins import write_models
 
@@ -54,12 +54,12 @@ def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
         assert supervise(graph(bag, tmp_path, rate=4.0), environment()) == 0
         reports = observer.reports()
         assert [end for end, *_ in reports] == [1675956551 * SECOND, 1675956552 * SECOND, 1675956553 * SECOND]
-        assert {values["caption_source"] for *_, values in reports} == {"event_draft"}
+        assert {report.caption.source for *_, report in reports} == {"event_draft"}
         closed = [closed_counts(m) for m in observer["/synchronizer/window_closed"]]
         assert [(c.frames, c.event_images, c.lost_packets) for c in closed] == [(0, 5, 0)] * 3
         assert sum(c.events for c in closed) == 343_474
-        told = [(int(values["events"]), int(values["lost_packets"])) for *_, values in reports]
-        assert told == [c[2:] for c in closed]
+        told = [(report.events, report.lost_packets) for *_, report in reports]
+        assert told == [c[2:4] for c in closed]
         assert len(observer["/synchronizer/event_image"]) == 15
 
 
@@ -72,7 +72,7 @@ def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_p
             def take(message, name=name):
                 ends[name].append(to_ns(message.header.stamp))
 
-            observer.node.create_subscription(DiagnosticArray, f"/{name}/captioner/report", take, RELIABLE)
+            observer.node.create_subscription(WindowReport, f"/{name}/captioner/report", take, RELIABLE)
         processes = graph(share_dir() / "rosbags" / "synthetic_drive", tmp_path, rate=4.0)
         children = [
             start([*process.command(), "-r", f"__ns:=/{name}", "-p", "use_sim_time:=true"], environment())
