@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from crossspec_msgs.msg import WindowClosed, WindowReport
 from fakes import FakeDecoder
 
 from crossspec_ros.errors import InputError
@@ -154,10 +155,8 @@ class Full(FakeDecoder):
 
 
 def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
-    from diagnostic_msgs.msg import DiagnosticStatus
     from outsider import RELIABLE, outsider, spinning
     from sensor_msgs.msg import Image
-    from std_msgs.msg import Header
 
     from crossspec_ros.nodes.messages import closed_message
     from crossspec_ros.windows.window import Counts
@@ -165,7 +164,7 @@ def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
     decoder, report = Full(), "/captioner/report"
     with outsider() as observer:
         # A captioner waits some seconds for a synchronizer that is not all there.
-        topics = {"frame": Image, "event_image": Image, "window_closed": Header}
+        topics = {"frame": Image, "event_image": Image, "window_closed": WindowClosed}
         made = [observer.node.create_publisher(kind, name, RELIABLE) for name, kind in topics.items()]
         with spinning(lambda: captioner.CaptionerNode(load=lambda params: decoder)) as node:
             observer.wait(lambda: all(topic.get_subscription_count() for topic in made))
@@ -174,6 +173,6 @@ def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
                 made[-1].publish(closed_message((index + 1) * 10**9, Counts(0, 0, events=0, lost_packets=0)))
                 observer.wait(lambda n=index + 1: len(observer[report]) == n)
     (_, level, message, _), (_, following, _, _) = observer.reports()
-    assert (level, message) == (DiagnosticStatus.ERROR, f"failed: {NO_MEMORY}")
-    assert following == DiagnosticStatus.WARN  # nothing to be seen
+    assert (level, message) == (WindowReport.ERROR, f"failed: {NO_MEMORY}")
+    assert following == WindowReport.WARN  # nothing to be seen
     assert decoder.is_freed

@@ -112,7 +112,8 @@ def test_latencies_are_those_of_the_report_and_of_the_mode(replays, ends):
         # Where the draft's first word is wrong there is nothing to verify.
         for stage in set(STAGES) - absent - {"verify"}:
             values = [message.data for message in run.messages[f"/captioner/latency/{stage}"]]
-            assert [f"{value:.3f}" for value in values] == [v[f"{stage}_ms"] for *_, v in run.reports]
+            told = [{stage.name: stage.ms for stage in report.stages} for *_, report in run.reports]
+            assert values == [stages[stage] for stages in told]
         for stage in absent:
             assert run.messages[f"/captioner/latency/{stage}"] == []
         assert len(run.messages["/captioner/acceptance_length"]) == len(ends)
