@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
+from crossspec_msgs.msg import WindowReport
 from python_qt_binding.QtCore import QTimer
 from python_qt_binding.QtWidgets import QComboBox, QVBoxLayout, QWidget
 from rqt_gui_py.plugin import Plugin
 
+from crossspec_ros.rqt.discovery import await_topics, report_topics
 from crossspec_ros.rqt.view import TimelineView
 from crossspec_ros.rqt.windows import LastWindows
 
 DEFAULT = "/captioner/report"
 DISCOVERY_MS = 2000
+AWAITED_S = 3.0
+"""How long a perspective waits for its captioner, while the window stands still."""
 
 
 class Crossspec(Plugin):
@@ -51,14 +54,16 @@ class Crossspec(Plugin):
         instance_settings.set_value("topic", self._topics.currentText())
 
     def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
-        """Called by rqt."""
+        """Called by rqt before it restores the plots, which drop topics that ROS does not know yet."""
         topic = instance_settings.value("topic", DEFAULT)
+        await_topics(self._node, topic, AWAITED_S)
         self._offer(topic)
         self._topics.setCurrentText(topic)
 
     def _discover(self) -> None:
-        for topic, types in self._node.get_topic_names_and_types():
-            if topic.endswith("/report") and "diagnostic_msgs/msg/DiagnosticArray" in types:
+        # rqt lives on for a while after a signal has ended ROS.
+        if self._node.context.ok():
+            for topic in report_topics(self._node):
                 self._offer(topic)
 
     def _offer(self, topic: str) -> None:
@@ -68,7 +73,7 @@ class Crossspec(Plugin):
     def _watch(self, topic: str) -> None:
         self._unwatch()
         self._windows.clear()
-        self._subscription = self._node.create_subscription(DiagnosticArray, topic, self._windows.add, 10)
+        self._subscription = self._node.create_subscription(WindowReport, topic, self._windows.add, 10)
 
     def _unwatch(self) -> None:
         if self._subscription is not None:

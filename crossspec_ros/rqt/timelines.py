@@ -3,51 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
 from crossspec_ros.rqt.windows import Captioned
 from crossspec_ros.telemetry.timeline import COLOURS, ROWS
 
-HEIGHT = 112.0
-"""Of one window, in pixels."""
-MARGIN, LABELS, ROW, LINE = 8.0, 58.0, 13.0, 17.0
+MARGIN, LABELS, ROW, GAP = 8.0, 58.0, 13.0, 3.0
+"""Pixels, as all lengths here: the border, where bars begin, the height of a row of bars, between texts."""
 INK, FAINT, WRONG, HIDDEN = "#222222", "#888888", "#b03030", "#7a9a5a"
+_BARS = 3 * ROW + 2 * GAP
 _OPEN, _MOST_MS, _LEAST_MS = 0.55, 1000.0, 5.0
 """The second before the close takes this share of the width: what comes after is short, and matters more."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class Canvas(Protocol):
-    """What is drawn on; the origin is at the top left, colours are `#rrggbb`."""
+    """What is drawn on; the origin is at the top left, colours are `#rrggbb`, texts break between words."""
 
     def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None: ...
 
-    def text(self, x: float, y: float, width: float, height: float, colour: str, text: str) -> None: ...
+    def text(self, x: float, y: float, width: float, colour: str, text: str) -> None: ...
 
-
-def fits(height: float) -> int:
-    """How many windows there is room for."""
-    return max(1, int((height - 2 * LINE) // HEIGHT))
+    def size(self, text: str, width: float) -> tuple[float, float]:
+        """Width and height of a text whose lines are at most so wide."""
 
 
 def draw(canvas: Canvas, windows: Sequence[Captioned], width: float, height: float) -> None:
-    """Draw the windows that fit, in the order given, all on one scale."""
-    windows = windows[: fits(height)]
+    """Draw the legend, then the first windows, on one scale: as many as fit whole, but at least one."""
+    room = width - 2 * MARGIN
     if not windows:
-        canvas.text(MARGIN, MARGIN, width - 2 * MARGIN, LINE, FAINT, "no report has come yet")
+        canvas.text(MARGIN, MARGIN, room, FAINT, "no report has come yet")
         return
-    last_ms = _last_ms(windows)
+    ruler = _draw_legend(canvas, windows, width)
+    y = ruler + canvas.size("0", room)[1] + GAP
+    blocks: list[_Block] = []
+    for window in windows:
+        block = _Block.of(canvas, window, y, room)
+        if blocks and block.bottom > height:
+            break
+        blocks.append(block)
+        y = block.bottom
+    last_ms = _last_ms([block.window for block in blocks])
     scale = _Scale(LABELS, width - MARGIN, last_ms)
-    for i, window in enumerate(windows):
-        _draw_window(canvas, window, scale, i * HEIGHT, width)
-    y = len(windows) * HEIGHT
-    for ms, told in (
-        (-_MOST_MS, f"-{_MOST_MS:.0f} ms"),
-        (0, "close"),
-        (last_ms / 2, f"{last_ms / 2:.0f} ms"),
-    ):
-        canvas.text(scale.x(ms), y, 70, LINE, FAINT, told)
-    _draw_legend(canvas, windows, y + LINE)
+    for ms, told in (-_MOST_MS, f"-{_MOST_MS:.0f} ms"), (0, "close"), (last_ms / 2, f"{last_ms / 2:.0f} ms"):
+        canvas.text(scale.x(ms), ruler, room, FAINT, told)
+    for block in blocks:
+        canvas.rect(0, block.top, width, 1, "#dddddd")
+        for y, colour, text in block.texts:
+            canvas.text(MARGIN, y, room, colour, text)
+        _draw_bars(canvas, block.window, scale, block.bars)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Where one window is drawn; every text has the height that it needs."""
+
+    window: Captioned
+    top: float
+    texts: list[tuple[float, str, str]]
+    bars: float
+
+    @property
+    def bottom(self) -> float:
+        return self.bars + _BARS
+
+    @classmethod
+    def of(cls, canvas: Canvas, window: Captioned, top: float, room: float) -> _Block:
+        # A figure is never torn from its unit by the end of a line.
+        told = (f"{window.start_s:.0f}-{window.end_s:.0f} s", *window.figures)
+        head = f"{_NO_BREAK}· ".join(each.replace(" ", _NO_BREAK) for each in told)
+        texts, y = [], top + GAP
+        for colour, text in ((FAINT, head), (INK if window.is_good else WRONG, window.text)):
+            texts.append((y, colour, text))
+            y += canvas.size(text, room)[1] + GAP
+        return cls(window, top, texts, y)
 
 
 def _last_ms(windows: Sequence[Captioned]) -> float:
@@ -68,24 +99,18 @@ class _Scale:
         return min(self._right, max(self._left, self._close + ms * (self._before if ms < 0 else self._after)))
 
 
-def _draw_window(canvas: Canvas, window: Captioned, scale: _Scale, top: float, width: float) -> None:
-    canvas.rect(0, top, width, 1, "#dddddd")
-    room = width - 2 * MARGIN
-    canvas.text(
-        MARGIN, top + 2, room, LINE, FAINT, f"{window.end_s - 1:.0f}-{window.end_s:.0f} s   {window.figures}"
-    )
-    canvas.text(MARGIN, top + 2 + LINE, room, 2 * LINE, INK if window.is_good else WRONG, window.text)
-    y = top + 6 + 3 * LINE
+def _draw_bars(canvas: Canvas, window: Captioned, scale: _Scale, top: float) -> None:
+    y = top
     for name in ("target", "draft"):
-        canvas.text(MARGIN, y - 2, LABELS - MARGIN, LINE, FAINT, name)
+        canvas.text(MARGIN, y - 2, LABELS - MARGIN, FAINT, name)
         for span in window.spans:
             if span.stage in ROWS[name]:
                 _draw_bar(canvas, scale, y, span.start_ns, span.end_ns, COLOURS[span.stage])
         y += ROW
-    canvas.text(MARGIN, y - 2, LABELS - MARGIN, LINE, FAINT, "hidden")
+    canvas.text(MARGIN, y - 2, LABELS - MARGIN, FAINT, "hidden")
     for start_ns, end_ns in window.hidden:
         _draw_bar(canvas, scale, y, start_ns, end_ns, HIDDEN)
-    canvas.rect(scale.x(0), top + 6 + 3 * LINE, 1, 3 * ROW, INK)
+    canvas.rect(scale.x(0), top, 1, 3 * ROW, INK)
 
 
 def _draw_bar(canvas: Canvas, scale: _Scale, y: float, start_ns: int, end_ns: int, colour: str) -> None:
@@ -93,11 +118,17 @@ def _draw_bar(canvas: Canvas, scale: _Scale, y: float, start_ns: int, end_ns: in
     canvas.rect(left, y, max(1.0, right - left), ROW - 3, colour)
 
 
-def _draw_legend(canvas: Canvas, windows: Sequence[Captioned], y: float) -> None:
+def _draw_legend(canvas: Canvas, windows: Sequence[Captioned], width: float) -> float:
+    """Draw it in as many lines as it needs; returns where the last one ends."""
     seen = {span.stage for window in windows for span in window.spans}
-    x = MARGIN
     shown = {stage: COLOURS[stage] for row in ("target", "draft") for stage in ROWS[row] if stage in seen}
+    x, y, line = MARGIN, GAP, 0.0
     for stage, colour in {**shown, "hidden": HIDDEN}.items():
-        canvas.rect(x, y + 4, 10, 10, colour)
-        canvas.text(x + 14, y, 100, LINE, FAINT, stage.replace("_", " "))
-        x += 24 + 7 * len(stage)
+        text = stage.replace("_", _NO_BREAK)
+        needed, line = canvas.size(text, width)
+        if x > MARGIN and x + 14 + needed > width - MARGIN:
+            x, y = MARGIN, y + line
+        canvas.rect(x, y + 3, 10, 10, colour)
+        canvas.text(x + 14, y, needed, FAINT, text)
+        x += 14 + needed + 10
+    return y + line

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from python_qt_binding.QtCore import QTimer
 from python_qt_binding.QtGui import QColor, QPainter
 from python_qt_binding.QtWidgets import QWidget
 
-from crossspec_ros.rqt.timelines import draw, fits
+from crossspec_ros.rqt.timelines import draw
 from crossspec_ros.rqt.windows import LastWindows
 
 PERIOD_MS = 200
 FONT_PIXELS = 12
 _WORD_WRAP = 0x1000
 """Qt.TextWordWrap, which the bindings spell and type differently."""
+_ENDLESS = 100_000
+"""Pixels: as high as a text may become."""
 
 
 class TimelineView(QWidget):
@@ -38,7 +42,7 @@ class TimelineView(QWidget):
         font = painter.font()
         font.setPixelSize(FONT_PIXELS)
         painter.setFont(font)
-        draw(_QtCanvas(painter), self._windows.newest(fits(self.height())), self.width(), self.height())
+        draw(_QtCanvas(painter), self._windows.newest(), self.width(), self.height())
         painter.end()
 
     def _refresh(self) -> None:
@@ -54,6 +58,10 @@ class _QtCanvas:
     def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         self._painter.fillRect(round(x), round(y), max(1, round(width)), round(height), QColor(colour))
 
-    def text(self, x: float, y: float, width: float, height: float, colour: str, text: str) -> None:
+    def text(self, x: float, y: float, width: float, colour: str, text: str) -> None:
         self._painter.setPen(QColor(colour))
-        self._painter.drawText(round(x), round(y), round(width), round(height), _WORD_WRAP, text)
+        self._painter.drawText(round(x), round(y), ceil(width), _ENDLESS, _WORD_WRAP, text)
+
+    def size(self, text: str, width: float) -> tuple[float, float]:
+        needed = self._painter.boundingRect(0, 0, ceil(width), _ENDLESS, _WORD_WRAP, text)
+        return needed.width(), needed.height()

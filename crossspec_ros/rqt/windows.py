@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from math import isfinite
+from typing import TYPE_CHECKING
 
-from crossspec_ros.telemetry.span_text import read_spans
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Span
+
+if TYPE_CHECKING:
+    from builtin_interfaces.msg import Time
+    from crossspec_msgs.msg import WindowReport
 
 KEPT = 32
 
 
-class _Stamp(Protocol):
-    sec: int
-    nanosec: int
-
-
-class _Header(Protocol):
-    stamp: _Stamp
-
-
-class _KeyValue(Protocol):
-    key: str
-    value: str
-
-
-class _Status(Protocol):
-    level: bytes
-    message: str
-    values: Sequence[_KeyValue]
-
-
-class Report(Protocol):
-    """What is needed of `diagnostic_msgs/DiagnosticArray`."""
-
-    header: _Header
-    status: Sequence[_Status]
-
-
 @dataclass(frozen=True)
 class Captioned:
-    """One window: its end in seconds, its caption or why it has none, whether that is as it should be."""
+    """One window: its times in seconds, its caption or why it has none, whether that is as it should be.
 
+    Spans count from the window's close; `figures` are short phrases about the caption and its inputs.
+    """
+
+    start_s: float
     end_s: float
     text: str
     is_good: bool
     spans: tuple[Span, ...]
-    figures: str
+    figures: tuple[str, ...]
 
     @property
     def hidden(self) -> list[tuple[int, int]]:
@@ -67,31 +47,47 @@ class LastWindows:
         self._windows: deque[Captioned] = deque(maxlen=KEPT)
         self.added = 0
 
-    def add(self, report: Report) -> None:
-        """Take a report; one of anything else is left out."""
-        for status in report.status:
-            values = {value.key: value.value for value in status.values}
-            if "window_start" in values:
-                end_s = report.header.stamp.sec + report.header.stamp.nanosec / 1e9
-                spans = tuple(read_spans(values.get("spans", "")))
-                good = status.level == b"\0"
-                self._windows.append(Captioned(end_s, status.message, good, spans, _figures(values)))
-                self.added += 1
+    def add(self, report: WindowReport) -> None:
+        """Take a report; spans whose times are no numbers are left out."""
+        spans = tuple(
+            Span(span.name, round(span.start_ms * 1e6), round(span.end_ms * 1e6), thread="")
+            for span in report.spans
+            if isfinite(span.start_ms) and isfinite(span.end_ms)
+        )
+        self._windows.append(
+            Captioned(
+                start_s=_seconds(report.window_start),
+                end_s=_seconds(report.header.stamp),
+                text=report.message,
+                is_good=report.level == report.OK,
+                spans=spans,
+                figures=tuple(_figures(report)),
+            )
+        )
+        self.added += 1
 
     def clear(self) -> None:
         """Forget all of them, as when another captioner is watched."""
         self._windows.clear()
         self.added += 1
 
-    def newest(self, count: int) -> list[Captioned]:
-        """Up to so many windows, the newest first."""
-        return list(reversed(tuple(self._windows)))[:count]
+    def newest(self) -> list[Captioned]:
+        """All of them, the newest first."""
+        return list(reversed(tuple(self._windows)))
 
 
-def _figures(values: dict[str, str]) -> str:
-    told = [f"{name} {float(ms):.0f} ms" for name in ("total", "hidden") if (ms := values.get(f"{name}_ms"))]
-    if length := values.get("mean_acceptance_length"):
-        told.append(f"{values.get('tokens')} tokens, {float(length):.1f} a target pass")
-    drafted = {name.removeprefix("drafted/"): n for name, n in values.items() if name.startswith("drafted/")}
-    told += [f"{values.get(f'accepted/{name}', '0')} of {n} by {name}" for name, n in drafted.items()]
-    return " · ".join(told)
+def _seconds(stamp: Time) -> float:
+    return float(stamp.sec + stamp.nanosec / 1e9)
+
+
+def _figures(report: WindowReport) -> list[str]:
+    taken = {stage.name: stage.ms for stage in report.stages}
+    told = [f"{name} {taken[name]:.0f} ms" for name in ("total", "hidden") if name in taken]
+    if passes := report.caption.target_passes:
+        told.append(f"{report.caption.tokens} tokens in {passes} target passes")
+    told += [f"{each.accepted} of {each.drafted} by {each.name}" for each in report.proposers]
+    if report.caption.source == "event_draft":
+        told.append("from events only")
+    if report.cut_by_deadline:
+        told.append("cut by the deadline")
+    return told + [fault.replace("_", " ") for fault in report.degraded]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+import struct
 from contextlib import ExitStack
+from importlib import import_module
 
 import pytest
 from fakes import FakeDecoder
@@ -20,6 +23,8 @@ PERSPECTIVE = share_dir() / "config" / "rqt" / "latency.perspective"
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
 APART = "/layouts"
 """A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
+TOP, BOTTOM = 2, 3
+"""Numbers of the dock areas in a state that Qt saved."""
 PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
 
 
@@ -80,10 +85,41 @@ def test_the_perspective_plots_every_latency_and_acceptance(plugins, published):
     assert not any(other.startswith(f"{topic}/") for topic in topics for other in published)
 
 
+def qt_bytes(key):
+    """A value of the main window in the perspective, as Qt wrote it."""
+    stored = json.loads(PERSPECTIVE.read_text())["groups"]["mainwindow"]["keys"][key]
+    (digits,) = re.fullmatch(r"QtCore\.QByteArray\(b'([0-9a-f]+)'\)", stored["repr(QByteArray.hex)"]).groups()
+    return bytes.fromhex(digits)
+
+
+def test_the_perspective_fits_a_small_screen():
+    magic, _, _, *frame = struct.unpack_from(">IHH4i", qt_bytes("geometry"))
+    assert magic == 0x1D9D0CB
+    left, top, right, bottom = frame
+    # A bar of the desktop takes 27 pixels, at the top or at the left.
+    assert 27 <= left < right < 1366 and 27 <= top < bottom < 768
+
+
+def test_the_perspective_has_captions_above_and_plots_below(plugins):
+    state = qt_bytes("state")
+    docks = [re.sub("[/#]", "__", plugin) for plugin in plugins]
+    at = {dock: state.index(dock.encode("utf-16-be")) for dock in docks}
+    areas = [match.start() for match in re.finditer(rb"\0\0\0[\2\3]\0\0..\0\0..\xfc", state, re.DOTALL)]
+    assert [state[area + 3] for area in areas] == [TOP, BOTTOM]
+    assert {dock for dock in docks if at[dock] < areas[1]} == {"crossspec_ros__Crossspec__1"}
+
+
 def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
-    assert "DiagnosticArray" in published[plugins["crossspec_ros/Crossspec#1"]["topic"]]
+    assert plugins["crossspec_ros/Crossspec#1"]["topic"] in published
+    # What is restored after it, in this order, finds the topics that it has waited for.
+    assert next(iter(plugins)) == "crossspec_ros/Crossspec#1"
     # It must run in a process of its own.
     assert not any("monitor" in plugin for plugin in plugins)
+
+
+def message_class(kind):
+    package, _, name = kind.split("/")
+    return getattr(import_module(f"{package}.msg"), name)
 
 
 def panels(layout):
@@ -105,8 +141,10 @@ def test_the_foxglove_layout_shows_each_panel_once_and_only_topics_that_there_ar
         paths += [config["imageMode"]["imageTopic"]] if "imageMode" in config else []
         assert paths
         for path in paths:
-            kind = published[path.split(".")[0]]
+            topic, *fields = path.split(".")
+            kind = published[topic]
             assert all(kind.endswith(end) for start, end in kinds.items() if panel.startswith(start)), path
+            assert set(fields) <= set(message_class(kind).get_fields_and_field_types()), path
 
 
 def test_the_foxglove_status_panel_watches_a_part_that_there_is():
