@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -227,3 +229,13 @@ def test_rqt_finds_the_class_that_the_manifest_names():
     source = share_dir() / (module.replace(".", "/") + ".py")
     assert f"\nclass {name}(Plugin):\n" in source.read_text()
     assert named.attrib["base_class_type"] == "rqt_gui_py::Plugin"
+
+
+def test_what_rqt_draws_needs_no_package_that_the_systems_python_lacks():
+    program = (
+        "import sys; before = set(sys.modules);"
+        "import crossspec_ros.rqt.discovery, crossspec_ros.rqt.timelines;"
+        "print({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "{'crossspec_ros'}"
