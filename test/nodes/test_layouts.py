@@ -18,6 +18,7 @@ from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
 from crossspec_ros.paths import share_dir
+from crossspec_ros.rqt.discovery import REPORT
 
 PERSPECTIVE = share_dir() / "config" / "rqt" / "latency.perspective"
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
@@ -110,7 +111,7 @@ def test_the_perspective_has_captions_above_and_plots_below(plugins):
 
 
 def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
-    assert plugins["crossspec_ros/Crossspec#1"]["topic"] in published
+    assert published[plugins["crossspec_ros/Crossspec#1"]["topic"]] == REPORT
     # What is restored after it, in this order, finds the topics that it has waited for.
     assert next(iter(plugins)) == "crossspec_ros/Crossspec#1"
     # It must run in a process of its own.
