@@ -16,7 +16,7 @@ from crossspec_ros.rqt.windows import LastWindows
 DEFAULT = "/captioner/report"
 DISCOVERY_MS = 2000
 AWAITED_S = 3.0
-"""How long a perspective waits for its captioner, while the window stands still."""
+"""How long a perspective waits for its captioner at most; rqt's window stands still meanwhile."""
 
 
 class Crossspec(Plugin):
@@ -55,10 +55,10 @@ class Crossspec(Plugin):
 
     def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
         """Called by rqt before it restores the plots, which drop topics that ROS does not know yet."""
-        topic = instance_settings.value("topic", DEFAULT)
-        await_topics(self._node, topic, AWAITED_S)
-        self._offer(topic)
-        self._topics.setCurrentText(topic)
+        if topic := instance_settings.value("topic"):
+            await_topics(self._node, topic, AWAITED_S)
+            self._offer(topic)
+            self._topics.setCurrentText(topic)
 
     def _discover(self) -> None:
         # rqt lives on for a while after a signal has ended ROS.
