@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import FORMATS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -86,7 +87,7 @@ def _caption(subparsers: Subparsers) -> None:
 
 def _captioned(parser: argparse.ArgumentParser) -> None:
     """What is captioned and with what."""
-    parser.add_argument("path", type=Path, help="a DSEC sequence, a rosbag2, or an .aedat4 or .npz file")
+    parser.add_argument("path", type=Path, help=FORMATS)
     parser.add_argument(
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
     )
@@ -158,7 +159,7 @@ def _convert(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "source",
-        help="a DSEC sequence, a rosbag2, an .aedat4, .npz or .npy file, or tcp://HOST:PORT of dv events",
+        help=f"{FORMATS}, or tcp://HOST:PORT of dv events",
     )
     parser.add_argument("destination", type=Path, help="the bag directory to write")
     parser.add_argument(
@@ -275,7 +276,7 @@ def _info(subparsers: Subparsers) -> None:
         description="Topics, encodings, rates, gaps and damage of a recording, a fingerprint of its events, "
         "and what is wrong with it.",
     )
-    parser.add_argument("path", type=Path, help="a DSEC sequence, a rosbag2, an .aedat4 or an .npz file")
+    parser.add_argument("path", type=Path, help=FORMATS)
     parser.add_argument("--json", type=Path, help="write the same here as well")
     parser.set_defaults(handler=_checked(_lazily("crossspec_ros.recordings.info:run")))
 

@@ -30,11 +30,13 @@ class AedatRecording:
     Raises InputError when the file is damaged or has no events.
     """
 
+    format = "aedat4"
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.losses: list[str] = []
         with self._name_damage(), closing(isolated(_describe, path, timeout_s=TIMEOUT_S)) as answer:
             start_us, end_us, has_frames = next(answer)
         self.start_ns, self.end_ns = start_us * 1000, end_us * 1000

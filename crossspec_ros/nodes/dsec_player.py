@@ -102,6 +102,8 @@ class PlayerNode(Node):
             reached = max(reached, message.stamp_ns)
             self._played.add(self._grid.index(message.stamp_ns))
             self._topics[message.kind].publish(message.data)
+        for loss in self._recording.losses:
+            self.get_logger().warning(f"only a part of the recording could be read: {loss}")
         # The last frame comes on another topic, and must not be overtaken by the end of the events.
         self._sleep(SETTLE_S)
         last = max(reached, self._recording.end_ns)

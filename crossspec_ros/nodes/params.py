@@ -190,7 +190,7 @@ PARAMS: dict[str, tuple[Param, ...]] = {
         Param("autostart", True, "configure and activate without being told to"),
     ),
     "dsec_player": (
-        Param("path", "", "a DSEC sequence, a rosbag2, or an .aedat4 or .npz file"),
+        Param("path", "", "the recording, of a format that `crossspec replay --help` names"),
         Param("rate", 1.0, "speed of the replay, 1 is that of the recording", 0.01, 100.0),
         Param("loop", False, "start again at the end"),
         Param(

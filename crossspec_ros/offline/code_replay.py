@@ -17,7 +17,7 @@ from crossspec_ros.nodes.messages import camera_array, compressed_array
 from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.offline.decoders import enough_memory
 from crossspec_ros.offline.setup import ReplaySetup
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_recording, tell_losses
 from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
@@ -92,6 +92,7 @@ class CodeReplay:
                 for update in self._updates(message):
                     yield from self._take(update)
                 tick((message.stamp_ns - recording.start_ns) / length_ns)
+            tell_losses(recording)
         for update in self._synchronizer.restart():
             yield from self._take(update)
 

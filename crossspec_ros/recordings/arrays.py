@@ -22,8 +22,8 @@ _BLOCK = 1_000_000
 class ArrayEvents:
     """Events held in memory as an EventSource."""
 
-    def __init__(self, events: EventBatch) -> None:
-        self.events = events
+    def __init__(self, events: EventBatch, format: str) -> None:
+        self.events, self.format = events, format
         self.start_us, self.end_us = int(events.t[0]), int(events.t[-1])
 
     def batches(self) -> Iterator[EventBatch]:

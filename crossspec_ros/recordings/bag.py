@@ -28,13 +28,8 @@ _EVENT_TYPES = {EVENT_PACKET: EVENT_PACKET, LEGACY_EVENT_PACKET: EVENT_PACKET, D
 _IMAGE_TYPES = {IMAGE: IMAGE, COMPRESSED_IMAGE: COMPRESSED_IMAGE}
 # Some drivers publish their rendered events there, which are no view of the scene.
 _RENDERED_EVENTS = "/event_camera/image_raw"
-_STORAGE_SUFFIXES = (".mcap", ".db3")
 # A bag is in the order of recording; the latest stamp is looked for among its last two seconds.
 _TAIL_NS = 2_000_000_000
-
-
-def is_bag(path: Path) -> bool:
-    return path.suffix in _STORAGE_SUFFIXES if path.is_file() else (path / "metadata.yaml").exists()
 
 
 class BagRecording:
@@ -43,8 +38,11 @@ class BagRecording:
     Raises InputError when the bag is damaged, has no event topic or an unknown event encoding.
     """
 
+    format = "rosbag2"
+
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.losses: list[str] = []
         self._stack = ExitStack()
         try:
             self._open()

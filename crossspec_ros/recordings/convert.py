@@ -31,7 +31,7 @@ from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
-from crossspec_ros.recordings.recording import Recording, open_recording
+from crossspec_ros.recordings.recording import Recording, open_recording, tell_losses
 
 _GROUND_TRUTH = "ground_truth.json"
 _JPEG_QUALITY = 90
@@ -63,7 +63,7 @@ def convert(source: Path, bag: Path, aligned: bool = False) -> None:
     packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. A
     `ground_truth.json` of the source comes along into the bag's directory. Raises InputError when `source` is
     no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
-    of it.
+    of it. A file that is damaged only in a part makes a bag of the rest, which is told.
     """
     with _whole(bag) as path, closing(_open(source, aligned)) as recording:
         with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
@@ -78,6 +78,7 @@ def convert(source: Path, bag: Path, aligned: bool = False) -> None:
             progress.update(task, completed=span_ns)
         if (source / _GROUND_TRUTH).exists():
             shutil.copy(source / _GROUND_TRUTH, path / _GROUND_TRUTH)
+        tell_losses(recording)
 
 
 def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | None = None) -> None:

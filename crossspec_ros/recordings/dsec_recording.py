@@ -26,11 +26,13 @@ class DsecRecording:
     frames into one view, as align.py says. Raises InputError when the sequence or its calibration is damaged.
     """
 
+    format = "DSEC sequence"
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path, jpeg_quality: int | None = None, aligned: bool = False) -> None:
         self._path = path
+        self.losses: list[str] = []
         self._sequence = DsecSequence(path)
         try:
             size = (self._sequence.width, self._sequence.height)

@@ -70,7 +70,6 @@ def survey(path: Path, tick: Tick = lambda share: None) -> dict[str, Any]:
 
 def _survey_recording(path: Path, tick: Tick) -> dict[str, Any]:
     surveys: dict[str, TopicSurvey] = {}
-    found = []
     with closing(open_recording(path)) as recording:
         span_ns = max(1, recording.end_ns - recording.start_ns)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
@@ -82,11 +81,11 @@ def _survey_recording(path: Path, tick: Tick) -> dict[str, Any]:
                     surveys[topic] = _make_survey(topic, message.type, absolute_stamps=True)
                 surveys[topic].add(message.stamp_ns, message.data)
                 tick((message.stamp_ns - recording.start_ns) / span_ns)
+            losses = recording.losses
         except InputError as error:
-            found.append(f"only a part of the recording could be read: {error}")
-    return _report(
-        path, "DSEC sequence" if path.is_dir() else path.suffix.lstrip("."), surveys.values(), found
-    )
+            losses = [*recording.losses, str(error)]
+    found = [f"only a part of the recording could be read: {loss}" for loss in losses]
+    return _report(path, recording.format, surveys.values(), found)
 
 
 def _survey_bag(path: Path, tick: Tick) -> dict[str, Any]:

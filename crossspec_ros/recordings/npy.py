@@ -46,7 +46,7 @@ def read_npy(path: Path) -> ArrayEvents:
             f"'{path}' holds no pickled dict of plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"
         ) from error
-    return ArrayEvents(batch_of(content, path))
+    return ArrayEvents(batch_of(content, path), "npy")
 
 
 def _load(data: bytes) -> dict[str, Any]:

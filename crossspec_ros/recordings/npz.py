@@ -31,4 +31,4 @@ def read_npz(path: Path) -> ArrayEvents:
             f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
             f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
         ) from error
-    return ArrayEvents(batch_of(arrays, path))
+    return ArrayEvents(batch_of(arrays, path), "npz")

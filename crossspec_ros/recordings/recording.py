@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import RecordedMessage
+
+if TYPE_CHECKING:
+    from crossspec_ros.events.messages import RecordedMessage
 
 
 class Recording(Protocol):
     """A recorded event stream, with an image stream or without."""
 
+    format: str
+    """What it is and how it is read, for people."""
     event_topic: str
     event_type: str
     image_topic: str | None
@@ -21,15 +27,58 @@ class Recording(Protocol):
     """Earliest stamp of any message, ROS time."""
     end_ns: int
     """Latest stamp of any message."""
+    losses: list[str]
+    """A sentence for each thing that could not be read; complete once `messages` has ended."""
 
     def messages(self) -> Iterator[RecordedMessage]:
-        """Both streams from the start, merged by stamp; raises InputError where the file is damaged."""
+        """Both streams from the start, merged by stamp; raises InputError where nothing more can be read."""
 
     def close(self) -> None:
         """Let go of the files."""
 
 
-FORMATS = "a DSEC sequence, a rosbag2, or an .aedat4, .npz or .npy file"
+class Format(NamedTuple):
+    """How recordings of one format are recognised and opened."""
+
+    name: str
+    """What people call it, with its article; empty where the suffixes say it all."""
+    opener: str
+    """`module:function` from a path to a Recording, or to an EventSource where `is_source`."""
+    suffixes: tuple[str, ...] = ()
+    """Of files, in lower case."""
+    contents: str | None = None
+    """A file that a folder of this format has in it."""
+    is_source: bool = True
+
+    def fits(self, path: Path) -> bool:
+        if path.is_dir():
+            return self.contents is not None and (path / self.contents).exists()
+        return path.suffix.lower() in self.suffixes
+
+
+_HERE = "crossspec_ros.recordings"
+_FORMATS = (
+    Format("a rosbag2", f"{_HERE}.bag:BagRecording", (".mcap", ".db3"), "metadata.yaml", is_source=False),
+    Format(
+        "a DSEC sequence",
+        f"{_HERE}.dsec_recording:DsecRecording",
+        contents="events/left/events.h5",
+        is_source=False,
+    ),
+    Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
+    Format("", f"{_HERE}.npz:read_npz", (".npz",)),
+    Format("", f"{_HERE}.npy:read_npy", (".npy",)),
+)
+
+
+def _sentence() -> str:
+    named = [format.name for format in _FORMATS if format.name]
+    suffixes = [suffix for format in _FORMATS if not format.name for suffix in format.suffixes]
+    return f"{', '.join(named)}, or a file that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}"
+
+
+FORMATS = _sentence()
+"""What can be opened, as messages and help texts say it."""
 
 
 def open_recording(path: Path) -> Recording:
@@ -37,32 +86,26 @@ def open_recording(path: Path) -> Recording:
 
     Raises InputError when `path` is none of these, is damaged, or has no event stream.
     """
-    from crossspec_ros.events.dv import AedatRecording
-    from crossspec_ros.recordings.bag import BagRecording, is_bag
-    from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
-    from crossspec_ros.recordings.dsec_recording import DsecRecording
-    from crossspec_ros.recordings.npy import read_npy
-    from crossspec_ros.recordings.npz import read_npz
-    from crossspec_ros.recordings.source import SourceRecording
-
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
-    if is_bag(path):
-        return BagRecording(path)
-    if is_dsec(path):
-        return DsecRecording(path)
-    if path.suffix == ".aedat4":
-        return AedatRecording(path)
-    if path.suffix == ".npy":
-        return SourceRecording(path, read_npy(path))
-    if path.suffix == ".npz":
-        return SourceRecording(path, read_npz(path))
+    for format in _FORMATS:
+        if format.fits(path):
+            opened = resolve_name(format.opener)(path)
+            if not format.is_source:
+                return opened
+            from crossspec_ros.recordings.source import SourceRecording
+
+            return SourceRecording(path, opened)
     stored = sorted([*path.glob("*.db3"), *path.glob("*.mcap")]) if path.is_dir() else []
     if stored:
         raise InputError(
             f"the bag '{path}' has no metadata.yaml, as when its recorder was killed: give '{stored[0]}'"
         )
-    raise InputError(
-        f"'{path}' is no recording: give {FORMATS} (a sequence is a directory with {EVENTS_FILE}, a bag "
-        f"one with metadata.yaml, or an .mcap or .db3 file)"
-    )
+    folders = " or ".join(format.contents for format in _FORMATS if format.contents)
+    raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
+
+
+def tell_losses(recording: Recording) -> None:
+    """Say on stderr what of a recording could not be read; to be called when its messages have ended."""
+    for loss in recording.losses:
+        print(f"crossspec: only a part of the recording could be read: {loss}", file=sys.stderr)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
@@ -15,13 +16,18 @@ from crossspec_ros.events.packets import PacketCutter
 class EventSource(Protocol):
     """The events of one sensor, in order."""
 
+    format: str
+    """What they are stored as and how that is read, for people."""
     start_us: int
     """Time of the first event, ROS time = the recording's time."""
     end_us: int
     """Time of the last one."""
 
     def batches(self) -> Iterator[EventBatch]:
-        """Blocks of about a million events from the start; raises InputError where the file is damaged."""
+        """Blocks of about a million events from the start.
+
+        Raises InputError in the end when the file is damaged, after all blocks that could be read.
+        """
 
     def close(self) -> None:
         """Let go of the files."""
@@ -44,13 +50,18 @@ class ImageSource(Protocol):
 
 
 class SourceRecording:
-    """Events and pictures as a Recording: evt3 packets of 10 ms, each stamped with its first event."""
+    """Events and pictures as a Recording: evt3 packets of 10 ms, each stamped with its first event.
+
+    What of a damaged file could be read plays; the rest is told in `losses`.
+    """
 
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
         self._path, self._events, self._images = path, events, images
+        self.format = events.format
+        self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None
         self.start_ns = min([events.start_us * 1000, *([images.start_ns] if images else [])])
@@ -67,5 +78,9 @@ class SourceRecording:
 
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter = PacketCutter(self._path)
-        for batch in self._events.batches():
-            yield from cutter.cut(batch)
+        self.losses.clear()
+        try:
+            for batch in self._events.batches():
+                yield from cutter.cut(batch)
+        except InputError as error:
+            self.losses.append(str(error))
