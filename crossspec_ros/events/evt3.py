@@ -124,6 +124,16 @@ def _decode(
     return int(count), int(edge_count), outside, unknown, monitoring
 
 
+@compiled(f"int64({WORDS}, int64)")
+def _last_high(words: np.ndarray, high: int) -> int:
+    """The time that the last TIME_HIGH sets, `high` where there is none."""
+    for i in range(words.size):
+        word: Any = np.int64(words[i])
+        if word >> 12 == TIME_HIGH:
+            high = _next_high(high, word)
+    return high
+
+
 class Evt3Decoder:
     """Decodes `evt3` packets as event_camera_codecs' evt3_decoder.h does; words it cannot read are skipped.
 
@@ -131,6 +141,8 @@ class Evt3Decoder:
     TIME_HIGH sets the low bits to 0, as in Prophesee's OpenEB, so that time does not jump ahead for a moment;
     sensors send a TIME_LOW before the next event anyway.
     """
+
+    word_bytes = 2
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -159,6 +171,11 @@ class Evt3Decoder:
             return self._decode_block(words)
         blocks = range(0, len(words), _MOST_WORDS)
         return EventBatch.concat([self._decode_block(words[i : i + _MOST_WORDS]) for i in blocks])
+
+    def skip(self, payload: Payload) -> None:
+        """Take only the time from whole words that are not decoded, at the start of a stream."""
+        words = np.frombuffer(payload, "<u2")
+        self._state[_HIGH] = _last_high(words, self._state[_HIGH])
 
     def _decode_block(self, words: np.ndarray) -> EventBatch:
         start_us = int(self._state[_NOW])

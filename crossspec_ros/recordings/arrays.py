@@ -78,7 +78,7 @@ def batch_of(arrays: Mapping[str, object], source: Path) -> EventBatch:
         "store 0 and 1, or -1 and 1",
     )
     needed = (int(x.max()) + 1, int(y.max()) + 1)
-    size = _common_size(needed)
+    size = common_size(needed)
     if "width" in arrays or "height" in arrays:
         stated = [np.asarray(arrays.get(name)) for name in ("width", "height")]
         require(
@@ -93,6 +93,7 @@ def batch_of(arrays: Mapping[str, object], source: Path) -> EventBatch:
     return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
 
 
-def _common_size(needed: tuple[int, int]) -> tuple[int, int]:
+def common_size(needed: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
     fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
     return next(fitting, needed)

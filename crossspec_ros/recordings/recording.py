@@ -68,6 +68,8 @@ _FORMATS = (
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     Format("", f"{_HERE}.npz:read_npz", (".npz",)),
     Format("", f"{_HERE}.npy:read_npy", (".npy",)),
+    Format("", f"{_HERE}.raw:RawEvents", (".raw",)),
+    Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -79,8 +79,20 @@ class SourceRecording:
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter = PacketCutter(self._path)
         self.losses.clear()
+        message = None
         try:
             for batch in self._events.batches():
-                yield from cutter.cut(batch)
+                for message in cutter.cut(batch):
+                    yield message
         except InputError as error:
+            if message is None:
+                raise
             self.losses.append(str(error))
+
+
+def damaged(path: Path, damage: Mapping[str, int]) -> InputError:
+    """For a source to raise in the end: how much of a file could not be used, by kind."""
+    kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in sorted(damage.items()) if count)
+    return InputError(
+        f"some of '{path}' could not be decoded ({kinds}), the rest was: copy or record it again"
+    )

@@ -1,0 +1,110 @@
+"""Prophesee's EVT 2.0 and EVT 2.1, decoded: a head of 32 bits, in EVT 2.1 with a mask of 32 pixels beside it.
+
+A head has its type in bits 28-31. Events (type 0 off, 1 on) and triggers (10) follow it with the lower 6 bits
+of their time in bits 22-27; events with x in bits 11-21 and y in bits 0-10, triggers with the channel in bits
+8-12 and the edge in bit 0. TIME_HIGH (8) holds the upper 28 bits of the times to come.
+Specification: https://docs.prophesee.ai/stable/data/encoding_formats/
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, drop_outside
+from crossspec_ros.events.splice import Payload
+
+OFF, ON, TIME_HIGH, EXT_TRIGGER = 0x0, 0x1, 0x8, 0xA
+# Of the sensor about itself.
+_OTHERS, _CONTINUED = 0xE, 0xF
+_LOW_BITS, _HIGH_BITS = 6, 28
+_HIGH_MASK = (1 << _HIGH_BITS) - 1
+
+
+class Evt2Decoder:
+    """Decodes whole EVT 2.0 words; `t` is the sensor's time in us, unwrapped.
+
+    Words before the first TIME_HIGH have no time; they and words of unknown types are skipped and counted in
+    `damage`, as events outside the sensor are.
+    """
+
+    word_bytes = 4
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.damage: Counter[str] = Counter()
+        self.triggers = NO_TRIGGERS
+        self._high = -1
+
+    def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        return self._decode_heads(self._heads(payload), None)
+
+    def skip(self, payload: Payload) -> None:
+        """Take only the time from what is not decoded."""
+        heads = self._heads(payload)
+        self._times(heads, heads >> 28)
+
+    def _heads(self, payload: Payload) -> np.ndarray:
+        return np.frombuffer(payload, "<u4")
+
+    def _times(self, heads: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+        """(N,) int64: each head's upper part of time with the rollovers so far, -1 where there is none."""
+        is_high = kinds == TIME_HIGH
+        high = (heads[is_high] & _HIGH_MASK).astype(np.int64)
+        last = self._high
+        steps = np.diff(high, prepend=high[:1] if last < 0 else last & _HIGH_MASK)
+        # Time goes back a little now and then; only a fall by half of its range means that it wrapped.
+        high += (max(last, 0) >> _HIGH_BITS) + np.cumsum(steps < -(1 << _HIGH_BITS - 1)) << _HIGH_BITS
+        if len(high):
+            self._high = int(high[-1])
+        return np.concatenate([[last], high])[np.cumsum(is_high)]
+
+    def _decode_heads(self, heads: np.ndarray, masks: np.ndarray | None) -> EventBatch:
+        kinds = heads >> 28
+        high = self._times(heads, kinds)
+        t = high << _LOW_BITS | (heads >> 22 & 0x3F)
+        dated = high >= 0
+        self._count("words_before_time", int(np.count_nonzero(~dated)))
+        known = np.isin(kinds, (OFF, ON, TIME_HIGH, EXT_TRIGGER, _OTHERS, _CONTINUED))
+        self._count("unknown_words", int(np.count_nonzero(dated & ~known)))
+        edges = np.flatnonzero(dated & (kinds == EXT_TRIGGER))
+        self.triggers = Triggers(
+            t[edges], (heads[edges] >> 8 & 0x1F).astype(np.uint16), (heads[edges] & 1).astype(np.uint8)
+        )
+        at = np.flatnonzero(dated & (kinds <= ON))
+        x, y, p = heads[at] >> 11 & 0x7FF, heads[at] & 0x7FF, kinds[at]
+        t = t[at]
+        if masks is not None:
+            bits = np.unpackbits(masks[at].reshape(-1, 1).view(np.uint8), axis=1, bitorder="little")
+            of, offset = np.nonzero(bits)
+            t, x, y, p = t[of], x[of] + offset.astype(np.uint32), y[of], p[of]
+        batch = EventBatch(
+            t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), self.width, self.height
+        )
+        return drop_outside(batch, self.damage)
+
+    def _count(self, kind: str, number: int) -> None:
+        if number:
+            self.damage[kind] += number
+
+
+class Evt21Decoder(Evt2Decoder):
+    """Decodes whole EVT 2.1 words of 64 bits.
+
+    The head is the upper half of a word. `is_legacy` says that it comes first all the same, as from sensors
+    that send each half of a word by itself.
+    """
+
+    word_bytes = 8
+
+    def __init__(self, width: int, height: int, is_legacy: bool = False) -> None:
+        super().__init__(width, height)
+        self._head = 0 if is_legacy else 1
+
+    def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        masks = np.ascontiguousarray(np.frombuffer(payload, "<u4")[1 - self._head :: 2])
+        return self._decode_heads(self._heads(payload), masks)
+
+    def _heads(self, payload: Payload) -> np.ndarray:
+        return np.frombuffer(payload, "<u4")[self._head :: 2]
