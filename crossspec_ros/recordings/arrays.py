@@ -10,21 +10,26 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
+from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
 
-NAMES = ("t", "x", "y", "p", "width", "height")
+SIZE = ("width", "height")
 # (width, height) of common sensors, the smaller ones first.
 _SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
 # ROS time has 31 bits of seconds.
-_MAX_US = (1 << 31) * 1_000_000
+MAX_US = (1 << 31) * 1_000_000
 _BLOCK = 1_000_000
+# Floats up to here have all integers between them.
+_WHOLE = 1 << 53
 
 
 class ArrayEvents:
     """Events held in memory as an EventSource."""
 
-    def __init__(self, events: EventBatch, format: str) -> None:
-        self.events, self.format = events, format
-        self.start_us, self.end_us = int(events.t[0]), int(events.t[-1])
+    def __init__(self, path: Path, arrays: Mapping[str, object], container: str) -> None:
+        """`arrays` as `read_arrays` wants them. Raises InputError, which names `path`."""
+        self.events, unit = read_arrays(arrays, path)
+        self.format = f"{container}, times in {unit}"
+        self.start_us, self.end_us = int(self.events.t[0]), int(self.events.t[-1])
 
     def batches(self) -> Iterator[EventBatch]:
         for start in range(0, len(self.events), _BLOCK):
@@ -34,37 +39,60 @@ class ArrayEvents:
         """Nothing is open."""
 
 
-def batch_of(arrays: Mapping[str, object], source: Path) -> EventBatch:
-    """The events in arrays (N,) `t` in us, in order, `x`, `y`, and `p` in {0, 1}, {-1, 1} or bool.
+def split_table(table: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of a structured array by their names, of an array (N, 4 or more) of numbers by guess_roles.
 
-    `arrays` may hold the sensor's `width` and `height` too; otherwise it is the smallest common sensor that
-    holds all events. Raises InputError, which names `source`, for anything else.
+    Raises ValueError for another one.
+    """
+    if table.dtype.names:
+        return {name: table[name].reshape(-1) for name in table.dtype.names}
+    if table.ndim != 2 or table.shape[1] < len(ROLES) or table.dtype.kind not in "iuf":
+        raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}")
+    columns = {role: table[:, index] for role, index in guess_roles(table).items()}
+    for role in ("x", "y", "p") if table.dtype.kind == "f" else ():
+        whole = np.rint(columns[role])
+        if np.array_equal(whole, columns[role]) and abs(whole).max(initial=0) < _WHOLE:
+            columns[role] = whole.astype(np.int64)
+    return columns
+
+
+def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch, str]:
+    """The events in arrays (N,) of t, x, y and p, and the unit that their times were in.
+
+    fields.py says which names and units they may have; t is in order, x and y are integers, p is in {0, 1},
+    {-1, 1} or bool. `arrays` may hold the sensor's `width` and `height` too; otherwise it is the smallest
+    common sensor that holds all events. Raises InputError, which names `source`, for anything else.
     """
 
     def require(fits: object, problem: str, remedy: str) -> None:
         if not fits:
             raise InputError(f"'{source}' {problem}: {remedy}")
 
+    names = list(arrays)
+    roles, unit = find_roles(names)
     columns = []
-    for name, kinds in (("t", "iu"), ("x", "iu"), ("y", "iu"), ("p", "iub")):
-        values = arrays.get(name)
+    for role, kinds in (("t", "iuf"), ("x", "iu"), ("y", "iu"), ("p", "iub")):
         require(
-            name in arrays, f"has no array {name}", "store t (us), x, y and p, one of each for every event"
+            role in roles,
+            f"has no array {role} among {', '.join(names) or 'none'}",
+            "store t (us), x, y and p, one of each for every event",
         )
+        values = arrays[names[roles[role]]]
         is_list = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in kinds
         shape, dtype = getattr(values, "shape", ()), getattr(values, "dtype", type(values).__name__)
-        require(is_list, f"has {name} of shape {shape} and type {dtype}", "store a list of integers")
+        require(is_list, f"has {role} of shape {shape} and type {dtype}", "store a list of integers")
         columns.append(np.asarray(values))
-    t, x, y, p = columns
+    stored, x, y, p = columns
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
-    require(len(t), "has no events", "choose another recording")
+    require(len(stored), "has no events", "choose another recording")
+    t, unit = _microseconds(stored, unit)
     require(
-        t.min() >= 0 and t.max() < _MAX_US,
-        f"has times from {t.min()} to {t.max()}",
+        t is not None and t.min() >= 0 and t.max() < MAX_US,
+        f"has times from {stored.min()} to {stored.max()} (read as {unit})",
         "store microseconds, from 0 to those of the year 2038",
     )
-    t = t.astype(np.int64)
+    assert t is not None
     late = np.flatnonzero(np.diff(t) < 0)[:1]
     require(not len(late), f"has times that go back, first behind event {late.sum()}", "sort its events by t")
     require(
@@ -80,7 +108,7 @@ def batch_of(arrays: Mapping[str, object], source: Path) -> EventBatch:
     needed = (int(x.max()) + 1, int(y.max()) + 1)
     size = common_size(needed)
     if "width" in arrays or "height" in arrays:
-        stated = [np.asarray(arrays.get(name)) for name in ("width", "height")]
+        stated = [np.asarray(arrays.get(name)) for name in SIZE]
         require(
             all(value.shape == () and value.dtype.kind in "iu" for value in stated)
             and all(least <= value <= MAX_SIZE for least, value in zip(needed, stated, strict=True)),
@@ -90,10 +118,26 @@ def batch_of(arrays: Mapping[str, object], source: Path) -> EventBatch:
             f"store two integers that hold all events, up to {MAX_SIZE}, or neither",
         )
         size = (int(stated[0]), int(stated[1]))
-    return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
+    batch = EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
+    return batch, unit
 
 
 def common_size(needed: tuple[int, int]) -> tuple[int, int]:
     """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
     fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
     return next(fitting, needed)
+
+
+def _microseconds(stored: np.ndarray, unit: str | None) -> tuple[np.ndarray | None, str]:
+    """Times as int64 us, None where they are out of all bounds, and the unit they were in."""
+    largest = float(stored.max())
+    if not np.isfinite(stored).all():
+        return None, unit or "s"
+    unit = unit or guess_unit(largest, stored.dtype.kind != "f" or bool((stored == np.rint(stored)).all()))
+    power = power_of(unit)
+    if max(largest, -float(stored.min())) * 10.0**power >= 2.0**62:
+        return None, unit
+    if stored.dtype.kind == "f":
+        return np.rint(stored.astype(np.float64) * 10.0**power).astype(np.int64), unit
+    whole = stored.astype(np.int64) if largest < 2.0**63 else stored
+    return (whole * 10**power if power >= 0 else whole // 10**-power).astype(np.int64), unit

@@ -1,4 +1,4 @@
-"""The published event samples: `.npy` files that hold a pickled dict, opened without running what they say.
+"""`.npy` files: tables of events, and the pickled dicts of published samples, opened without running them.
 
 A pickle names functions for its reader to call. Here the names of what numpy pickles its arrays with lead to
 harmless stand-ins, and every other name is refused. The stand-ins make views of bytes that are in the file,
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.arrays import ArrayEvents, batch_of
+from crossspec_ros.recordings.arrays import ArrayEvents, split_table
 
 # A sample takes about 200; the limits bound the memory for them and for the memo.
 _MAX_OPCODES = 10_000
@@ -26,27 +26,27 @@ _NUMBERS = re.compile("[iufb][1248]")
 
 
 def read_npy(path: Path) -> ArrayEvents:
-    """The events of a pickled dict with arrays as `batch_of` wants them.
+    """The events of a structured array, of one of shape (N, 4), or of a pickled dict of arrays.
 
     Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
     """
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise ValueError(f"version {version} is not that of a pickle")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            if shape != () or not dtype.hasobject:
-                raise ValueError(f"it is an array of shape {shape} and type {dtype}")
-            content = _load(file.read())
+            is_pickle = False
+            if version == (1, 0):
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                is_pickle = shape == () and dtype.hasobject
+            # Mapped, so that no header can ask for more memory than its file has bytes.
+            content = _load(file.read()) if is_pickle else split_table(np.load(path, mmap_mode="r"))
     # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
     except Exception as error:
         detail = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"'{path}' holds no pickled dict of plain arrays ({detail}): store t (us), x, y and p with "
+            f"'{path}' is damaged or holds no plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"
         ) from error
-    return ArrayEvents(batch_of(content, path), "npy")
+    return ArrayEvents(path, content, "npy")
 
 
 def _load(data: bytes) -> dict[str, Any]:

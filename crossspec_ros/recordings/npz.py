@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.arrays import NAMES, ArrayEvents, batch_of
+from crossspec_ros.recordings.arrays import SIZE, ArrayEvents, split_table
+from crossspec_ros.recordings.fields import find_roles
 
 
 def read_npz(path: Path) -> ArrayEvents:
-    """The events of a `.npz` with arrays as `batch_of` wants them.
+    """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first.
 
     Raises InputError when it is damaged, holds pickles, or its arrays are no events.
     """
@@ -24,11 +25,16 @@ def read_npz(path: Path) -> ArrayEvents:
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in NAMES if name in file.files}
+            roles, _ = find_roles(file.files)
+            wanted = [file.files[index] for index in roles.values()]
+            arrays = {name: file[name] for name in (*wanted, *SIZE) if name in file.files}
+            tables = [name for name in file.files if name not in SIZE]
+            if not wanted and tables:
+                arrays |= split_table(file[tables[0]])
     # MemoryError: the header of an array promises more than there can be.
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
             f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
             f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
         ) from error
-    return ArrayEvents(batch_of(arrays, path), "npz")
+    return ArrayEvents(path, arrays, "npz")

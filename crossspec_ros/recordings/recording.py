@@ -70,6 +70,7 @@ _FORMATS = (
     Format("", f"{_HERE}.npy:read_npy", (".npy",)),
     Format("", f"{_HERE}.raw:RawEvents", (".raw",)),
     Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
+    Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv")),
 )
 
 

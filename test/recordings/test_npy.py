@@ -72,7 +72,7 @@ def test_what_numpy_saves_is_read(tmp_path):
         ({**EVENTS, "t": np.array([{}, 1, 2], object)}, "has t of shape"),
         ({**EVENTS, "t": np.array(["a", "b", "c"])}, "has values of type 'U1'"),
         ({**EVENTS, "t": np.zeros(3, "M8[us]")}, "has values of type 'M8'"),
-        ([1, 2], r"it is an array of shape \(2,\)"),
+        ([1, 2], "Python objects"),
         ("events", "it is no dict"),
     ],
 )
@@ -155,7 +155,7 @@ DTYPE, ARRAY = b"cnumpy\ndtype\n", b"cnumpy.core.multiarray\n_reconstruct\n"
 )
 def test_hostile_opcodes_are_refused(tmp_path, opcodes, sentence):
     tracemalloc.start()
-    with pytest.raises(InputError, match=rf"(?s)holds no pickled dict of plain arrays .*({sentence})"):
+    with pytest.raises(InputError, match=rf"(?s)holds no plain arrays .*({sentence})"):
         read_npy(raw(tmp_path, opcodes))
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
@@ -191,11 +191,11 @@ def test_a_truncated_file_is_named(tmp_path, keep):
     path = npy_of(tmp_path, EVENTS)
     data = path.read_bytes()
     path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
-    with pytest.raises(InputError, match=r"events\.npy' holds no pickled dict"):
+    with pytest.raises(InputError, match=r"events\.npy' is damaged or holds no plain arrays"):
         read_npy(path)
 
 
-def test_a_plain_array_is_named(tmp_path):
-    np.save(tmp_path / "events.npy", np.zeros((5, 4)))
-    with pytest.raises(InputError, match=r"it is an array of shape \(5, 4\) and type float64"):
+def test_an_array_of_another_shape_is_named(tmp_path):
+    np.save(tmp_path / "events.npy", np.zeros((5, 3)))
+    with pytest.raises(InputError, match=r"it is an array of shape \(5, 3\) and type float64"):
         read_npy(tmp_path / "events.npy")

@@ -86,12 +86,12 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"t": None}, "has no array t: store t"),
+        ({"t": None}, "has no array t among x, y, p: store t"),
         ({"x": np.ones(3)}, r"has x of shape \(3,\) and type float64: store a list of integers"),
         ({"t": np.ones((3, 1), int)}, r"has t of shape \(3, 1\)"),
         ({"y": [1, 2]}, "has 3 t, 3 x, 2 y and 3 p: store as many of each"),
         ({"t": [1, 3, 2]}, "go back, first behind event 1: sort"),
-        ({"t": [-1, 0, 1]}, "times from -1 to 1: store microseconds"),
+        ({"t": [-1, 0, 1]}, r"times from -1 to 1 \(read as us\): store microseconds"),
         ({"t": np.full(3, 1 << 63, np.uint64)}, "times from 9223372036854775808 .* the year 2038"),
         ({"x": [0, -1, 0]}, "x from -1 to 0 and y from 1 to 3: store pixels from 0 to 2047"),
         ({"y": np.array([0, 1, 1 << 40])}, "y from 0 to 1099511627776"),

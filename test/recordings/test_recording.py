@@ -214,9 +214,9 @@ def test_what_is_no_recording_is_named(tmp_path):
     formats = r"give a rosbag2, a DSEC sequence, .*a file that ends in \.aedat4, .*\.npz"
     with pytest.raises(InputError, match=rf"is no recording: {formats}"):
         open_recording(tmp_path)
-    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "notes.md").write_text("hello")
     with pytest.raises(InputError, match="is no recording"):
-        open_recording(tmp_path / "notes.txt")
+        open_recording(tmp_path / "notes.md")
     for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is damaged"), (".mcap", "is damaged")):
         (tmp_path / f"notes{suffix}").write_text("hello")
         with pytest.raises(InputError, match=rf"notes\{suffix}' {problem}"):

@@ -18,7 +18,7 @@ from transformers import CLIPVisionModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
-from crossspec_ros.recordings.arrays import batch_of
+from crossspec_ros.recordings.arrays import read_arrays
 from crossspec_ros.vlm.eventgpt import EVENT_TOKEN_ID, EventGPT, released_state
 from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs, load_eventgpt
 from crossspec_ros.vlm.placement import Placement
@@ -47,7 +47,7 @@ def model(reference: Path) -> EventGPT:
 def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
     """What the synchronizer draws of the events, which come in packets."""
     count, height, width = expected["event_images"].shape[:3]
-    events = batch_of(dict(np.load(reference / "events.npz")), reference / "events.npz")
+    events = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz")[0]
     t = np.ascontiguousarray(events.t) * 1000
     slices = CountSlices(int(t[0]), int(t[-1]) + 1, count)
     for start in range(0, len(t), 7001):
@@ -59,7 +59,7 @@ def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
 
 def test_event_images(reference: Path, expected: dict[str, np.ndarray], drawn: np.ndarray) -> None:
     assert np.array_equal(drawn, expected["event_images"])
-    events = batch_of(dict(np.load(reference / "events.npz")), reference / "events.npz")
+    events = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz")[0]
     whole = [image for image, _ in event_images(events, len(drawn))]
     height, width = min(whole[0].shape[0], drawn.shape[1]), min(whole[0].shape[1], drawn.shape[2])
     assert np.array_equal(np.stack(whole)[:, :height, :width], drawn[:, :height, :width])
