@@ -133,7 +133,9 @@ def _microseconds(stored: np.ndarray, unit: str | None) -> tuple[np.ndarray | No
     largest = float(stored.max())
     if not np.isfinite(stored).all():
         return None, unit or "s"
-    unit = unit or guess_unit(largest, stored.dtype.kind != "f" or bool((stored == np.rint(stored)).all()))
+    unit = unit or guess_unit(
+        float(np.median(stored)), stored.dtype.kind != "f" or bool((stored == np.rint(stored)).all())
+    )
     power = power_of(unit)
     if max(largest, -float(stored.min())) * 10.0**power >= 2.0**62:
         return None, unit

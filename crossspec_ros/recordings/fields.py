@@ -17,7 +17,7 @@ _NAMES = {
 _POWERS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 _UNITS = {"sec": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns"} | {u: u for u in _POWERS}
 _WITH_UNIT = re.compile(rf"(.+?)[\s_]*[\s_\[(]({'|'.join(_UNITS)})[\])]?")
-# As seconds these are the year 5138, as microseconds likewise.
+# The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
 
 
@@ -38,23 +38,29 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
 def guess_roles(table: np.ndarray) -> dict[str, int]:
     """Which columns of a table (N, 4 or more) without names are t, x, y and p.
 
-    The last column that holds only polarities is p. t is the first of the others that never falls, or the
-    last one where p is the third, as in Prophesee's CSV; x comes before y.
+    The last column that holds polarities in most of its rows is p. Of the others, t is the one that falls
+    least often, the first of several, or the last where p is the third, as in Prophesee's CSV. x comes
+    before y.
     """
     columns = [table[:, index] for index in range(4)]
-    p = next((index for index in (3, 2) if np.isin(columns[index], (-1, 0, 1)).all()), 3)
+    p = next((index for index in (3, 2) if np.isin(columns[index], (-1, 0, 1)).mean() > 0.5), 3)
     others = [index for index in range(4) if index != p]
-    likely = others[::-1] if p == 2 else others
-    t = next((index for index in likely if (np.diff(columns[index]) >= 0).all()), likely[0])
+    t = max(others[::-1] if p == 2 else others, key=lambda index: _ascent(columns[index]))
     x, y = (index for index in others if index != t)
     return {"t": t, "x": x, "y": y, "p": p}
 
 
-def guess_unit(largest: float, is_whole: bool) -> str:
-    """The unit of times that state none: fractions are seconds, integers us, or ns where they are huge."""
-    if not is_whole and largest < _SECONDS_END:
+def _ascent(column: np.ndarray) -> float:
+    """The share of steps that do not fall, 0 for a constant."""
+    steps = np.diff(column[np.isfinite(column)])
+    return float((steps >= 0).mean()) if steps.any() else 0.0
+
+
+def guess_unit(typical: float, is_whole: bool) -> str:
+    """The unit of times around `typical`: fractions are seconds, integers us; huge ones of both are ns."""
+    if not is_whole and typical < _SECONDS_END:
         return "s"
-    return "us" if largest < _MICROSECONDS_END else "ns"
+    return "us" if typical < _MICROSECONDS_END else "ns"
 
 
 def power_of(unit: str) -> int:

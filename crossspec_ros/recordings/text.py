@@ -101,7 +101,7 @@ class TextEvents:
         self._power = 0
         for events, fractions in self._blocks(self._layout.first_byte, Counter()):
             if len(events):
-                return guess_unit(float(events[:, 0].max()), not fractions)
+                return guess_unit(float(np.median(events[:, 0])), 2 * fractions < len(events))
         raise self._no_events()
 
     def _survey(self) -> tuple[tuple[int, int], int, int]:
@@ -133,11 +133,8 @@ class TextEvents:
             if not block:
                 return
             is_last = len(block) < _BLOCK
-            end = len(block) if is_last else block.rfind(b"\n") + 1
-            if not end:
-                raise InputError(
-                    f"'{self._path}' has a line of {_BLOCK} bytes: give a file with a line for each event"
-                )
+            # A line as long as a block is none of an event.
+            end = len(block) if is_last else block.rfind(b"\n") + 1 or len(block)
             start += end
             text = np.frombuffer(block, np.uint8, end)
             events = np.empty((np.count_nonzero(text == ord("\n")) + 1, 4), np.int64)

@@ -9,18 +9,18 @@ import numpy as np
 from crossspec_ros.events.compiled import compiled
 
 _TEXT = "Array(uint8, 1, 'C', readonly=True)"
-_MOST_DIGITS = 10**17
-"""Mantissas stay below ten times this, so that they fit 64 bits."""
-_NO_NUMBER = -(1 << 62)
+_MOST = (2**63 - 1) // 10 - 1
+"""Up to here a mantissa takes another digit without leaving 64 bits."""
+_NO_NUMBER = -(2**63)
 
 
 @compiled("int64(int64, int64)")
 def _scaled(mantissa: int, power: int) -> int:
-    """mantissa * 10**power, rounded to the nearest; `_NO_NUMBER` where that takes more than 62 bits."""
+    """mantissa * 10**power, rounded to the nearest; `_NO_NUMBER` where 64 bits do not hold that."""
     if mantissa == 0:
         return 0
     while power > 0:
-        if abs(mantissa) >= _MOST_DIGITS:
+        if abs(mantissa) > _MOST:
             return _NO_NUMBER
         mantissa *= 10
         power -= 1
@@ -28,7 +28,8 @@ def _scaled(mantissa: int, power: int) -> int:
         return 0
     if power < 0:
         divisor = 10 ** (-power)
-        return (mantissa + divisor // 2) // divisor
+        whole = mantissa // divisor
+        return whole + (mantissa - whole * divisor >= divisor - divisor // 2)
     return mantissa
 
 
@@ -51,7 +52,7 @@ def _number(text: np.ndarray, i: int) -> tuple[int, int, int]:
             is_fraction = True
         elif 0x30 <= c <= 0x39:
             digits += 1
-            if mantissa < _MOST_DIGITS:
+            if mantissa <= _MOST:
                 mantissa = mantissa * 10 + c - 0x30
                 power -= is_fraction
             else:

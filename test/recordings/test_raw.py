@@ -1,0 +1,155 @@
+"""Prophesee's `.raw` and `.dat` files against decoders that read them word by word."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from event_files import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
+from event_samples import batch_of
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.recordings import dat, raw
+from crossspec_ros.recordings.dat import DatEvents
+from crossspec_ros.recordings.raw import RawEvents
+from crossspec_ros.recordings.recording import open_recording
+
+
+@pytest.fixture
+def events():
+    return clustered(np.random.default_rng(1), 3000, 5_000_000)
+
+
+def saved(path, data):
+    path.write_bytes(data)
+    return path
+
+
+def evt3(events):
+    """EVT3 restarts its rollovers with the file, so times are less a multiple of 2**24 us."""
+    data = HEADERS["EVT3"] + encode_evt3(batch_of(*np.array(events).T))
+    start = events[0][0] >> 24 << 24
+    return data, [[t - start, *rest] for t, *rest in events]
+
+
+@pytest.mark.parametrize("block", [raw._BLOCK, 4096])
+@pytest.mark.parametrize("encoding", ["EVT2", "EVT21", "EVT21 legacy"])
+def test_evt2_files_hold_what_their_words_say(tmp_path, events, encoding, block, monkeypatch):
+    monkeypatch.setattr(raw, "_BLOCK", block)
+    # Over the wrap of 34 bits of time.
+    events = [[t + (1 << 34) - 6_000_000, *rest] for t, *rest in events]
+    data = encode_raw(encoding, events)
+    assert [list(event) for event in decode_raw(encoding, data)] == events
+    source = RawEvents(saved(tmp_path / "ride.raw", data))
+    assert (source.start_us, source.end_us) == (events[0][0], events[-1][0])
+    assert read(source) == (events, None)
+    told = check_info(tmp_path / "ride.raw", events)
+    assert told == f"Prophesee raw, {encoding.split()[0]}, 640x480"
+
+
+@pytest.mark.parametrize("block", [raw._BLOCK, 2048])
+def test_evt3_times_go_on_over_rollovers(tmp_path, events, block, monkeypatch):
+    monkeypatch.setattr(raw, "_BLOCK", block)
+    # Twice over the wrap of 24 bits of time.
+    events = [[t + 9_000_000 * (index // 700), *rest] for index, (t, *rest) in enumerate(events)]
+    assert events[-1][0] - events[0][0] > 2 << 24
+    data, expected = evt3(events)
+    source = RawEvents(saved(tmp_path / "ride.raw", data))
+    assert read(source) == (expected, None)
+    assert (source.start_us, source.end_us) == (expected[0][0], expected[-1][0])
+    assert check_info(tmp_path / "ride.raw", expected) == "Prophesee raw, EVT3, 640x480"
+
+
+def test_a_still_end_has_no_event(tmp_path, events, monkeypatch):
+    monkeypatch.setattr(raw, "_BLOCK", 1024)
+    data, expected = evt3(events)
+    still = struct.pack("<2H", 0x8FFF, 0x6000) * 2000
+    assert RawEvents(saved(tmp_path / "still.raw", data + still)).end_us == expected[-1][0]
+
+
+@pytest.mark.parametrize("encoding", ["EVT2", "EVT21", "EVT3"])
+def test_damage_costs_only_what_is_damaged(tmp_path, events, encoding):
+    data = evt3(events)[0] if encoding == "EVT3" else encode_raw(encoding, events)
+    events = events if encoding != "EVT3" else evt3(events)[1]
+    torn, damage = read(RawEvents(saved(tmp_path / "torn.raw", data[:-1])))
+    assert len(events) - 40 < len(torn) < len(events) and torn == events[: len(torn)]
+    assert "'" + str(tmp_path / "torn.raw") + "' could not be decoded (torn words 1)" in damage
+    unknown = {"EVT2": b"\0\0\0\x70", "EVT21": b"\0\0\0\0\0\0\0\x70", "EVT3": b"\0\x10"}[encoding]
+    kept, damage = read(RawEvents(saved(tmp_path / "bent.raw", data + unknown * 3)))
+    assert kept == events and "(unknown words 3)" in damage
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        (b"% evt 3.0\n% plugin_name hal_plugin_gen31_evk2\n", "640x480 assumed"),
+        (b"% evt 3.0\n% sensor_generation 3.1\n", "640x480 assumed"),
+        (b"% evt 3.0\n% plugin_name hal_plugin_genx320\n", "320x320 assumed"),
+        (b"% evt 3.0\n% system_ID 49\n", "1280x720 assumed"),
+        (b"% format EVT3;height=100;width=200\n% end\n", "200x100"),
+        (b"% evt 3.0\n% width 200\n% height 100\n", "200x100"),
+    ],
+)
+def test_headers_tell_the_size(tmp_path, header, told):
+    data = encode_evt3(batch_of([5], [6], [7], [1]))
+    assert RawEvents(saved(tmp_path / "x.raw", header + data)).format == f"Prophesee raw, EVT3, {told}"
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "does not start with the header of a Prophesee recording"),
+        (bytes(5000), "does not start with the header"),
+        (b"% evt 4.0\n% end\n", "says '4.0' of the encoding .* `metavision_file_to_csv -i x.raw`"),
+        (b"% format HISTO3D;width=320\n% end\n", "says 'HISTO3D;width=320' of"),
+        (b"% Date 2014\n", "says 'nothing' of the encoding"),
+        (HEADERS["EVT3"], "has no events"),
+        (HEADERS["EVT2"] + b"\0" * 400, "has no events"),
+        (HEADERS["EVT3"][:30], "has no events|says 'nothing'|does not start"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, data, sentence):
+    with pytest.raises(InputError, match=f"x.raw' {sentence}"):
+        open_recording(saved(tmp_path / "x.raw", data))
+
+
+@pytest.mark.parametrize("block", [1_000_000, 100])
+def test_dat_files(tmp_path, events, block, monkeypatch):
+    monkeypatch.setattr(dat, "_BLOCK", block)
+    # Over the wrap of 32 bits of time.
+    events = [[t + (1 << 32) - 6_000_000, *rest] for t, *rest in events]
+    source = DatEvents(saved(tmp_path / "ride.dat", encode_dat(events)))
+    assert read(source) == (events, None)
+    assert (source.start_us, source.end_us) == (events[0][0], events[-1][0])
+    assert check_info(tmp_path / "ride.dat", events) == "Prophesee dat, version 2, 640x480"
+    kept, damage = read(DatEvents(saved(tmp_path / "torn.dat", encode_dat(events)[:-3])))
+    assert kept == events[:-1] and "(torn words 1)" in damage
+    bent = encode_dat([*events, [events[-1][0], 9000, 5, 1]])
+    kept, damage = read(DatEvents(saved(tmp_path / "bent.dat", bent)))
+    assert kept == events and "(events outside sensor 1)" in damage
+
+
+def test_dat_files_of_the_first_version(tmp_path):
+    words = struct.pack("<4I", 10, 1 << 17 | 200 << 9 | 303, 20, 100 << 9 | 7)
+    source = DatEvents(saved(tmp_path / "old.dat", b"% Version 1\n\x00\x08" + words))
+    assert read(source) == ([[10, 303, 200, 1], [20, 7, 100, 0]], None)
+    assert source.format == "Prophesee dat, version 1, 346x260"
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"hello", "does not start with the header"),
+        (encode_dat([]), "has no events"),
+        (encode_dat([])[:-1], "holds no CD events"),
+        (
+            b"% Data file containing ExtTrigger events.\n\x0e\x08" + bytes(80),
+            r"holds no CD events .*\[14, 8\]",
+        ),
+    ],
+)
+def test_other_dat_files_are_named(tmp_path, data, sentence):
+    with pytest.raises(InputError, match=f"x.dat' {sentence}"):
+        open_recording(saved(tmp_path / "x.dat", data))
