@@ -17,6 +17,8 @@ PACKET_US = 10_000
 MAX_EVENTS = 150_000
 # Pixels in a row or column that evt3 can tell apart.
 MAX_SIZE = 1 << 11
+# ROS time has 31 bits of seconds.
+MAX_US = (1 << 31) * 1_000_000
 # A sensor that was still for longer than this had been stopped, or its clock was set.
 _LONGEST_STILL = 60_000_000 // PACKET_US
 
@@ -36,7 +38,7 @@ class PacketCutter:
         self._reached = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
-        """Raises InputError for events outside the sensor and for a sensor that evt3 cannot express."""
+        """Raises InputError for events outside the sensor or ROS time, and for a sensor too large for evt3."""
         if not len(batch):
             return
         self._check(batch)
@@ -68,6 +70,12 @@ class PacketCutter:
             raise InputError(
                 f"'{self._source}' comes from a sensor of {size}, and packets end at {MAX_SIZE}x{MAX_SIZE}: "
                 f"choose a recording of a smaller sensor"
+            )
+        first, last = int(batch.t.min()), int(batch.t.max())
+        if first < 0 or last >= MAX_US:
+            raise InputError(
+                f"'{self._source}' has events at {first} to {last} us, and ROS time goes from 0 to the year "
+                f"2038: copy it again, or correct its times"
             )
         x, y = int(batch.x.max()), int(batch.y.max())
         if x >= batch.width or y >= batch.height:

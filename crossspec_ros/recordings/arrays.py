@@ -9,14 +9,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packets import MAX_SIZE
+from crossspec_ros.events.packets import MAX_SIZE, MAX_US
 from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
 
 SIZE = ("width", "height")
 # (width, height) of common sensors, the smaller ones first.
 _SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
-# ROS time has 31 bits of seconds.
-MAX_US = (1 << 31) * 1_000_000
 _BLOCK = 1_000_000
 # Floats up to here have all integers between them.
 _WHOLE = 1 << 53

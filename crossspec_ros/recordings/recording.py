@@ -70,8 +70,21 @@ _FORMATS = (
     Format("", f"{_HERE}.npy:read_npy", (".npy",)),
     Format("", f"{_HERE}.raw:RawEvents", (".raw",)),
     Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
+    Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv")),
 )
+
+
+_FOREIGN = {
+    ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
+    ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
+    ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
+    ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
+    ".zip": "unpack it with `unzip` and give what is in it",
+    ".gz": "unpack it with `gunzip` and give what is in it",
+    ".7z": "unpack it with `7z x` and give what is in it",
+}
+"""How files that people have are made into ones that are read."""
 
 
 def _sentence() -> str:
@@ -104,6 +117,8 @@ def open_recording(path: Path) -> Recording:
         raise InputError(
             f"the bag '{path}' has no metadata.yaml, as when its recorder was killed: give '{stored[0]}'"
         )
+    if remedy := _FOREIGN.get(path.suffix.lower()):
+        raise InputError(f"'{path}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
     raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
-from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.arrays import MAX_US, common_size
+from crossspec_ros.events.packets import MAX_SIZE, MAX_US
+from crossspec_ros.recordings.arrays import common_size
 from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
 from crossspec_ros.recordings.source import damaged
 from crossspec_ros.recordings.text_lines import parse_lines

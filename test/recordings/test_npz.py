@@ -63,6 +63,34 @@ def test_events_play_whatever_their_types(tmp_path, events, polarity):
     assert len(messages) == 10 and list(recording.messages()) == messages
 
 
+TABLE = [("x", "u2"), ("y", "u2"), ("p", "i1"), ("t", "i8")]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "told"),
+    [
+        (lambda t, x, y, p: {"ts": t / 1e6, "x": x, "y": y, "pol": p > 0}, "s"),
+        (lambda t, x, y, p: {"timestamp_ns": t * 1000, "x": x, "y": y, "polarity": p}, "ns"),
+        (lambda t, x, y, p: {"t": t.astype(float), "x": x, "y": y, "p": p}, "us"),
+        (lambda t, x, y, p: {"events": np.array(list(zip(x, y, p, t, strict=True)), TABLE)}, "us"),
+        (lambda t, x, y, p: {"arr_0": np.stack([t / 1e6, x, y, p * 2.0 - 1], axis=1)}, "s"),
+        (lambda t, x, y, p: {"arr_0": np.stack([x, y, p, t], axis=1)}, "us"),
+        (lambda t, x, y, p: {"arr_0": np.stack([x, y, t, p], axis=1), "width": 346, "height": 260}, "us"),
+    ],
+)
+def test_other_arrangements(tmp_path, events, arrange, told):
+    arrays = arrange(events.t, events.x.astype(int), events.y.astype(int), events.p.astype(int))
+    path = saved(tmp_path, **arrays)
+    recording = open_recording(path)
+    assert recording.format == f"npz, times in {told}"
+    assert (recording.start_ns, recording.end_ns) == (events.t[0] * 1000, events.t[-1] * 1000)
+    assert_equal(decode(recording.messages()), events)
+    tables = [array for array in arrays.values() if isinstance(array, np.ndarray)]
+    if len(tables) == 1:
+        np.save(tmp_path / "events.npy", tables[0])
+        assert_equal(decode(open_recording(tmp_path / "events.npy").messages()), events)
+
+
 @pytest.mark.parametrize(
     ("largest", "stated", "size"),
     [
@@ -99,6 +127,8 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
         ({"p": [0, 1, -1]}, "polarities from -1 to 1"),
         ({"width": 4}, "width = 4 and height = None .* up to x = 3, y = 3: store two integers"),
         ({"width": 3, "height": 9}, "width = 3 and height = 9"),
+        ({"t": [0.5, np.nan, 2.0]}, r"times from nan to nan \(read as s\)"),
+        ({"t": [0.5, 1e300, 2.0]}, r"times from 0\.5 to 1e\+300 \(read as s\)"),
         ({"width": [4], "height": [4]}, r"width = \[4\]"),
         ({"width": 4, "height": 4000}, "height = 4000"),
         ({name: np.empty(0, int) for name in "txyp"}, "has no events"),

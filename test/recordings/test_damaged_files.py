@@ -1,0 +1,104 @@
+"""Cut and bent files of the formats that are read without ROS: a sentence, or what is left of them.
+
+CROSSSPEC_DAMAGED_FILES sets how many there are; the whole set was 200.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+import pytest
+from event_files import HEADERS, clustered, encode_dat, encode_raw
+from event_samples import batch_of
+from test_aedat3 import HEADER as AEDAT_HEADER
+from test_aedat3 import polarity
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.recordings.info import survey
+
+COUNT = int(os.environ.get("CROSSSPEC_DAMAGED_FILES", "40"))
+FORMATS = ("EVT2.raw", "EVT21.raw", "EVT3.raw", "dat", "txt", "csv", "npz", "npy", "aedat")
+
+
+def whole(name, events, folder):
+    """The bytes of a sound file."""
+    if name == "EVT3.raw":
+        return HEADERS["EVT3"] + encode_evt3(batch_of(*np.array(events).T))
+    if name.endswith(".raw"):
+        return encode_raw(name.removesuffix(".raw"), events)
+    if name == "dat":
+        return encode_dat(events)
+    if name == "aedat":
+        return AEDAT_HEADER % b"DAVIS640" + polarity(events)
+    if name in ("txt", "csv"):
+        separator = " " if name == "txt" else ","
+        return "".join(separator.join(map(str, event)) + "\n" for event in events).encode()
+    t, x, y, p = np.array(events).T
+    path = folder / f"whole.{name}"
+    np.savez(path, t=t, x=x, y=y, p=p) if name == "npz" else np.save(path, np.array(events))
+    return path.read_bytes()
+
+
+def damaged(data, rng):
+    """With bits flipped, or bytes zeroed, removed or put in."""
+    bent = bytearray(data)
+    kind, at, length = rng.integers(1, 5), int(rng.integers(0, len(data))), int(rng.integers(1, 400))
+    if kind == 1:
+        for place in rng.integers(0, len(data), int(rng.integers(1, 20))):
+            bent[place] ^= 1 << int(rng.integers(0, 8))
+    elif kind == 2:
+        bent[at : at + length] = bytes(len(bent[at : at + length]))
+    elif kind == 3:
+        del bent[at : at + length]
+    else:
+        bent[at:at] = rng.bytes(length)
+    return bytes(bent)
+
+
+def is_sound(name, data, at):
+    """Whether what is before byte `at` is a whole file, of fewer events."""
+    if name in ("txt", "csv"):
+        return b"\n" in data[at - 1 : at + 1]
+    if name == "aedat":
+        end = len(AEDAT_HEADER % b"DAVIS640")
+        while end < at:
+            size, number = (
+                struct.unpack_from("<i", data, end + 4)[0],
+                struct.unpack_from("<i", data, end + 20)[0],
+            )
+            end += 28 + size * number
+        return end == at
+    word = {"EVT2.raw": 4, "EVT3.raw": 2}.get(name, 8)
+    return (len(data) - at) % word == 0
+
+
+def findings_of(path):
+    """What `info` finds, other than that there are no images; None where it refuses the file."""
+    try:
+        report = survey(path)
+    except InputError as error:
+        sentence = str(error)
+    else:
+        (topic,) = report["topics"]
+        assert topic["events"] > 0
+        return [finding for finding in report["findings"] if "there are no images" not in finding]
+    assert str(path) in sentence and "\n" not in sentence
+    return None
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_damage_is_told(tmp_path, name):
+    rng = np.random.default_rng(FORMATS.index(name))
+    data = whole(name, clustered(rng, 2000, 3_000_000), tmp_path)
+    path = tmp_path / f"file.{name.rpartition('.')[2]}"
+    for _ in range(-(-COUNT // len(FORMATS) // 2)):
+        path.write_bytes(damaged(data, rng))
+        # Some bits make other events of the same worth, of which nobody can know.
+        findings_of(path)
+        at = int(rng.integers(0, len(data)))
+        path.write_bytes(data[:at])
+        found = findings_of(path)
+        assert found is None or found or is_sound(name, data, at), f"cut at {at}"
