@@ -43,26 +43,26 @@ class Evt2Decoder:
     def skip(self, payload: Payload) -> None:
         """Take only the time from what is not decoded."""
         heads = self._heads(payload)
-        self._times(heads, heads >> 28)
+        self._times(heads[heads >> 28 == TIME_HIGH])
 
     def _heads(self, payload: Payload) -> np.ndarray:
         return np.frombuffer(payload, "<u4")
 
-    def _times(self, heads: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-        """(N,) int64: each head's upper part of time with the rollovers so far, -1 where there is none."""
-        is_high = kinds == TIME_HIGH
-        high = (heads[is_high] & _HIGH_MASK).astype(np.int64)
+    def _times(self, highs: np.ndarray) -> np.ndarray:
+        """(1 + N,) int64: the upper part of time so far (-1: none), and as each TIME_HIGH of (N,) sets it."""
+        high = (highs & _HIGH_MASK).astype(np.int64)
         last = self._high
         steps = np.diff(high, prepend=high[:1] if last < 0 else last & _HIGH_MASK)
         # Time goes back a little now and then; only a fall by half of its range means that it wrapped.
         high += (max(last, 0) >> _HIGH_BITS) + np.cumsum(steps < -(1 << _HIGH_BITS - 1)) << _HIGH_BITS
         if len(high):
             self._high = int(high[-1])
-        return np.concatenate([[last], high])[np.cumsum(is_high)]
+        return np.concatenate([[last], high])
 
     def _decode_heads(self, heads: np.ndarray, masks: np.ndarray | None) -> EventBatch:
         kinds = heads >> 28
-        high = self._times(heads, kinds)
+        is_high = kinds == TIME_HIGH
+        high = self._times(heads[is_high])[np.cumsum(is_high)]
         t = high << _LOW_BITS | (heads >> 22 & 0x3F)
         dated = high >= 0
         self._count("words_before_time", int(np.count_nonzero(~dated)))

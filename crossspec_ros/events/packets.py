@@ -38,7 +38,7 @@ class PacketCutter:
         self._reached = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
-        """Raises InputError for events outside the sensor or ROS time, and for a sensor too large for evt3."""
+        """Raises InputError for events outside the sensor or ROS time and for a sensor too large for evt3."""
         if not len(batch):
             return
         self._check(batch)

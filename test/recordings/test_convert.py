@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -313,3 +314,13 @@ def test_a_live_stream_that_breaks_keeps_what_came(tmp_path):
     with pytest.raises(InputError, match=r"^the wire is cut"):
         record(BreakingStream(None), tmp_path / "none", threading.Event())
     assert not (tmp_path / "none").exists()
+
+
+def test_a_torn_raw_file_becomes_a_bag_of_what_is_there(tmp_path, capsys):
+    source = tmp_path / "ride.raw"
+    source.write_bytes(b"% evt 2.0\n% geometry 640x480\n" + struct.pack("<2I", 8 << 28, 1 << 28 | 5) + b"\0")
+    convert(source, tmp_path / "bag")
+    assert len(list(open_recording(tmp_path / "bag").messages())) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"crossspec: only a part of the recording could be read: some of '{source}'")
+    assert "(torn words 1)" in told and told.count("\n") == 1
