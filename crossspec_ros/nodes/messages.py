@@ -10,10 +10,11 @@ from builtin_interfaces.msg import Time
 from crossspec_msgs.msg import WindowClosed
 from diagnostic_msgs.msg import KeyValue
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.camera_images import pixels_of
 from crossspec_ros.windows.window import Counts
 
 
@@ -62,76 +63,7 @@ def rgb8_array(message: Image) -> np.ndarray:
             f"an image has the encoding '{message.encoding}' and not rgb8: subscribe the captioner to the "
             f"synchronizer's topics"
         )
-    return _pixels(message, channels=3)
-
-
-def camera_array(message: Image) -> np.ndarray:
-    """A camera's image in one of the common encodings as (H, W, 3) RGB uint8; raises InputError for others.
-
-    The cv_bridge on PyPI would do, but that it takes padded rows for pixels and does not know bayer_grbg8.
-    """
-    import cv2
-
-    if message.encoding not in _ENCODINGS:
-        raise InputError(
-            f"an image has the unknown encoding '{message.encoding}': let the camera publish one of "
-            f"{', '.join(_ENCODINGS)}"
-        )
-    channels, conversion = _ENCODINGS[message.encoding]
-    pixels = _pixels(message, channels)
-    if not conversion:
-        return pixels
-    try:
-        return np.asarray(cv2.cvtColor(pixels, getattr(cv2, f"COLOR_{conversion}")))
-    except cv2.error as error:
-        raise InputError(
-            f"an image of {message.width}x{message.height} in {message.encoding} cannot be converted "
-            f"({error.err}): check the node that publishes it"
-        ) from None
-
-
-_ENCODINGS = {
-    "rgb8": (3, ""),
-    "bgr8": (3, "BGR2RGB"),
-    "rgba8": (4, "RGBA2RGB"),
-    "bgra8": (4, "BGRA2RGB"),
-    "mono8": (1, "GRAY2RGB"),
-    "bayer_rggb8": (1, "BayerRGGB2RGB"),
-    "bayer_bggr8": (1, "BayerBGGR2RGB"),
-    "bayer_gbrg8": (1, "BayerGBRG2RGB"),
-    "bayer_grbg8": (1, "BayerGRBG2RGB"),
-    "yuv422": (2, "YUV2RGB_UYVY"),
-    "yuv422_yuy2": (2, "YUV2RGB_YUY2"),
-}
-"""Bytes per pixel and OpenCV's conversion of each encoding."""
-
-
-def _pixels(message: Image, channels: int) -> np.ndarray:
-    row, size = message.width * channels, message.height * message.step
-    if not row or not size or message.step < row or len(message.data) != size:
-        raise InputError(
-            f"an image of {message.width}x{message.height} in {message.encoding} does not fit its "
-            f"{len(message.data)} bytes in rows of {message.step}: check the node that publishes it"
-        )
-    rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
-    return rows[:, :row].reshape(message.height, message.width, channels)
-
-
-def compressed_array(message: CompressedImage) -> np.ndarray:
-    """A JPEG or PNG image as (H, W, 3) RGB uint8; raises InputError when it is neither or broken."""
-    import cv2
-
-    data = np.frombuffer(message.data, np.uint8)
-    try:
-        image = cv2.imdecode(data, cv2.IMREAD_COLOR)
-    except cv2.error:  # nothing at all, or more pixels than OpenCV takes
-        image = None
-    if image is None:
-        raise InputError(
-            f"a compressed image with format '{message.format}' and {len(data)} bytes cannot be read: "
-            f"let the camera publish jpeg or png"
-        )
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
+    return pixels_of(message, channels=3)
 
 
 def key_values(values: Mapping[str, str]) -> list[KeyValue]:

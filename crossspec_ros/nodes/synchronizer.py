@@ -22,15 +22,14 @@ from crossspec_ros.nodes.input_health import InputHealth
 from crossspec_ros.nodes.messages import (
     RELIABLE,
     best_effort,
-    camera_array,
     closed_message,
-    compressed_array,
     image_message,
     to_ns,
 )
 from crossspec_ros.nodes.params import EVENT_TYPES, declare
 from crossspec_ros.nodes.run import run
 from crossspec_ros.nodes.topic_watch import TopicWatch
+from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.windows.slices import CountSlices, TimeSlices

@@ -13,10 +13,10 @@ from typing import Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import RecordedMessage, typestore
 from crossspec_ros.nodes.event_stream import make_stream
-from crossspec_ros.nodes.messages import camera_array, compressed_array
 from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.offline.decoders import enough_memory
 from crossspec_ros.offline.setup import ReplaySetup
+from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.recordings.recording import open_recording, tell_losses
 from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
