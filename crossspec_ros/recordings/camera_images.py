@@ -5,11 +5,13 @@ A message is anything with the fields of `sensor_msgs/msg/Image` or `CompressedI
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.windows.image_bounds import check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
@@ -64,6 +66,7 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
             f"an image of {message.width}x{message.height} in {message.encoding} does not fit its "
             f"{len(message.data)} bytes in rows of {message.step}: check the node that publishes it"
         )
+    check_size(message.width, message.height)
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
     return rows[:, :row].reshape(message.height, message.width, channels)
 
@@ -73,9 +76,11 @@ def compressed_array(message: Any) -> np.ndarray:
     import cv2
 
     data = np.frombuffer(message.data, np.uint8)
+    if size := _encoded_size(data.tobytes()):
+        check_size(*size)
     try:
-        image = cv2.imdecode(data, cv2.IMREAD_COLOR)
-    except cv2.error:  # nothing at all, or more pixels than OpenCV takes
+        image = cv2.imdecode(data, cv2.IMREAD_COLOR) if size else None
+    except cv2.error:
         image = None
     if image is None:
         raise InputError(
@@ -83,3 +88,16 @@ def compressed_array(message: Any) -> np.ndarray:
             f"let the camera publish jpeg or png"
         )
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
+
+
+def _encoded_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height from the header of an encoded image, which is not decoded; None where it is none."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return image.size
+    except Image.DecompressionBombError as error:
+        raise InputError(f"{error}: let the camera publish smaller images") from None
+    except (OSError, ValueError, SyntaxError):
+        return None

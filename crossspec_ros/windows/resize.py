@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
+from crossspec_ros.windows.image_bounds import check_size
+
 
 def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:
     """Resize (H, W, 3) uint8 so that its shortest edge has `size` pixels; 0 keeps it as it is.
 
     Bicubic with antialiasing and a long edge truncated to an integer, as `CLIPImageProcessor` has it, so that
-    resizing before the topic and after it is the same.
+    resizing before the topic and after it is the same. Raises InputError for an image that is, or would
+    become, too large.
     """
     height, width = image.shape[:2]
+    check_size(width, height)
     if size == 0 or min(height, width) == size:
         return image
     scaled = (size, size * height // width) if width <= height else (size * width // height, size)
+    check_size(*scaled)
     return np.asarray(Image.fromarray(image).resize(scaled, Image.Resampling.BICUBIC))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.camera_images import camera_array, compressed_array
@@ -66,7 +68,7 @@ def test_an_image_that_opencv_refuses_is_a_sentence():
     header = b"BM" + struct.pack(
         "<IHHIIiiHHIIiiII", 10**6, 0, 0, 54, 40, 60000, 60000, 1, 24, 0, 0, 0, 0, 0, 0
     )
-    with pytest.raises(InputError, match="let the camera publish jpeg or png"):
+    with pytest.raises(InputError, match="let the camera publish smaller images"):
         compressed_array(SimpleNamespace(format="png", data=header))
 
 
@@ -79,3 +81,15 @@ def test_compressed_images():
     for data in (b"", b"no image"):
         with pytest.raises(InputError, match="let the camera publish jpeg or png"):
             compressed_array(SimpleNamespace(format="jpeg", data=data))
+
+
+@pytest.mark.parametrize("size", [(16_000, 16_000), (9000, 9000), (20_000, 1)])
+def test_a_small_file_of_a_huge_image_is_refused_before_it_is_decoded(monkeypatch, size):
+    monkeypatch.setattr(cv2, "imdecode", lambda *args: pytest.fail("decoded"))
+    file = io.BytesIO()
+    Image.new("1", size).save(file, "PNG")
+    message = SimpleNamespace(format="png", data=file.getvalue())
+    with pytest.raises(InputError, match=r"\d+"):
+        compressed_array(message)
+    with pytest.raises(InputError, match="long as wide"):
+        camera_array(camera("mono8", np.zeros((1, 33), np.uint8)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.windows.resize import resize_shortest
 
 
@@ -25,3 +26,13 @@ def test_it_averages_as_antialiasing_does():
     checkerboard = np.indices((64, 64)).sum(0) % 2 * 255
     small = resize_shortest(np.repeat(checkerboard[..., None].astype(np.uint8), 3, 2), 8)
     assert abs(small.astype(int) - 127).max() <= 20
+
+
+@pytest.mark.parametrize(("shape", "size"), [((20_000, 1), 224), ((64, 2049), 8), ((8000, 8000), 0)])
+def test_an_image_that_would_take_gigabytes_is_refused(shape, size):
+    image = np.broadcast_to(np.uint8(0), (*shape, 3))
+    with pytest.raises(InputError, match=r"x\d+"):
+        resize_shortest(image, size)
+    assert resize_shortest(np.zeros((64, 2048, 3), np.uint8), 8).shape == (8, 256, 3)
+    with pytest.raises(InputError, match="pixels"):
+        resize_shortest(np.zeros((64, 2048, 3), np.uint8), 4096)
