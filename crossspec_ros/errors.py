@@ -1,5 +1,23 @@
-"""The one exception that means "the input is bad", as opposed to "the program is wrong"."""
+"""The one exception that means "the input is bad", and what to make of those that mean something else."""
+
+_LONGEST = 2000
 
 
 class InputError(ValueError):
     """Bad input; the message is one sentence that names the input, the problem and the remedy."""
+
+    def __str__(self) -> str:
+        """The sentence; where it quotes megabytes of input, their middle is left out."""
+        text = super().__str__()
+        if len(text) <= _LONGEST:
+            return text
+        return f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The error as an `Exception`: a panic of a library written in Rust comes as a bare BaseException."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = RuntimeError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -20,6 +20,11 @@ HARDWARE_ID = "crossspec"
 """By which our statuses are known among those of other nodes on `/diagnostics`."""
 STALE_S = 5.0
 
+MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
+"""Of one status: characters of its name, slashes in it, characters in all."""
+MOST_STATUSES = 2048
+"""Of all nodes together; where there are more, those heard last are shown."""
+
 _OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
 _PARENT = {_OK: "OK", DiagnosticStatus.WARN: "Warning", _ERROR: "Error"}
 """Messages by which the monitor knows a parent row and keeps it out of its list of warnings."""
@@ -77,9 +82,13 @@ class Aggregate:
 
     def _take(self, message: DiagnosticArray) -> None:
         now_s = time.monotonic()
-        self._heard |= {
-            told.name: (now_s, told) for told in message.status if told.hardware_id == HARDWARE_ID
-        }
+        for told in message.status:
+            if told.hardware_id == HARDWARE_ID and _is_bounded(told):
+                # At the end, so that the first is the one that was heard longest ago.
+                self._heard.pop(told.name, None)
+                self._heard[told.name] = now_s, told
+        while len(self._heard) > MOST_STATUSES:
+            del self._heard[next(iter(self._heard))]
 
     def _is_in_turn(self, now_s: float) -> bool:
         ours = {self._name, *map(_node_of, self._heard)}
@@ -89,6 +98,13 @@ class Aggregate:
             f"{speaker.node_namespace.strip('/')}/{speaker.node_name}".lstrip("/") for speaker in speakers
         }
         return names <= ours and self._name == min({self._name, *alive})
+
+
+def _is_bounded(status: DiagnosticStatus) -> bool:
+    """Whether a status is one that a node of ours could have sent, however many others were sent as ours."""
+    size = len(status.name) + len(status.message)
+    size += sum(len(value.key) + len(value.value) for value in status.values)
+    return len(status.name) <= MOST_NAME and status.name.count("/") <= MOST_DEPTH and size <= MOST_TEXT
 
 
 def _node_of(name: str) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from crossspec_msgs.srv import Ask
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import Node
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.caption_worker import OnAnswer
 from crossspec_ros.nodes.reports import caption_message
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ class AskService:
         self._ask, self._grid = ask, grid
         self._stopping = threading.Event()
         # A leading underscore keeps a node out of `ros2 node list`.
-        self._node = Node(
+        self._node = GuardedNode(
             "_captioner_ask", context=context, start_parameter_services=False, enable_rosout=False
         )
         self._node.create_service(Ask, name, self._serve)
         self._executor = SingleThreadedExecutor(context=context)
         self._executor.add_node(self._node)
-        self._thread = threading.Thread(target=self._spin, name="ask", daemon=True)
+        self.pulse = Pulse("answers")
+        self._thread = threading.Thread(target=self.pulse.run, args=(self._spin,), name="ask", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, as_exception
 from crossspec_ros.speculation.limits import Limits
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import READ_AHEAD, Trace
 from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.quality import flags, trustworthy
@@ -29,6 +30,9 @@ _MOST_FRAMES = 64
 """Frames that may wait to be read ahead; without them the window is read when it closes."""
 _MOST_QUESTIONS = 16
 """Questions that may wait: at more, whoever asks is faster than the target."""
+
+_ENDS = (KeyboardInterrupt, SystemExit)
+"""All else that a window raises is its own failure, also a panic in a library, which is no Exception."""
 
 OnAnswer = Callable[["Caption | Exception", "int | None"], None]
 """Takes an answer, or why there is none, and the index of the window that was asked about."""
@@ -131,7 +135,10 @@ class CaptionWorker:
         self._changed = threading.Condition()
         self._cancel = threading.Event()
         # A model in the middle of a pass must not hold up the end of the process.
-        self._thread = threading.Thread(target=self._work, name="captioner", daemon=True)
+        self.pulse = Pulse("captions")
+        self._thread = threading.Thread(
+            target=self.pulse.run, args=(self._work,), name="captioner", daemon=True
+        )
         self._thread.start()
 
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
@@ -146,7 +153,9 @@ class CaptionWorker:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
         try:
             self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
-        except Exception as error:
+        except _ENDS:
+            raise
+        except BaseException as error:
             _LOG.warning("an event image could not be drafted from: %r", error)
 
     def submit(self, window: Window, closed_ns: int) -> None:
@@ -197,12 +206,13 @@ class CaptionWorker:
             with self._changed:
                 self._changed.wait_for(self._has_work)
                 waiting, self._waiting = self._waiting, []
-            for item in waiting[:-1]:
-                self._finish(Outcome(item.window, Trace(), skipped=True))
-            for item in waiting[-1:]:
-                self._finish(self._caption(item))
-            if not waiting and not self._answer():
-                self._read_ahead(Trace(), least=1)
+            with self.pulse.busy():
+                for item in waiting[:-1]:
+                    self._finish(Outcome(item.window, Trace(), skipped=True))
+                for item in waiting[-1:]:
+                    self._finish(self._caption(item))
+                if not waiting and not self._answer():
+                    self._read_ahead(Trace(), least=1)
 
     def _has_work(self) -> bool:
         asked = self._questions and self._captioned is not None
@@ -230,8 +240,10 @@ class CaptionWorker:
         try:
             trace = Trace()
             answer = self._decoder.ask(question, trace, partial(self._read_ahead, trace), self._cancel)
-        except Exception as error:
-            answer = error
+        except _ENDS:
+            raise
+        except BaseException as error:
+            answer = as_exception(error)
         if not self._cancel.is_set():
             try:
                 on_answer(answer, about)
@@ -244,6 +256,7 @@ class CaptionWorker:
 
         `trace` is that of who waits meanwhile: there is time for one frame afterwards, but not for more.
         """
+        self.pulse.beat()
         with self._changed:
             if len(self._frames) < least or not self._may_read():
                 return
@@ -252,7 +265,9 @@ class CaptionWorker:
         try:
             with trace.span(READ_AHEAD):
                 self._decoder.stream_frame(index, frame)
-        except Exception as error:
+        except _ENDS:
+            raise
+        except BaseException as error:
             _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
 
     def _caption(self, item: _Waiting) -> Outcome:
@@ -278,8 +293,10 @@ class CaptionWorker:
                 self._cancel,
                 item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
             )
-        except Exception as error:
-            return Outcome(item.window, trace, error=error, flags=faults)
+        except _ENDS:
+            raise
+        except BaseException as error:
+            return Outcome(item.window, trace, error=as_exception(error), flags=faults)
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])

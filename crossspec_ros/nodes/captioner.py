@@ -19,6 +19,7 @@ from std_msgs.msg import String
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.ask_service import AskService
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_outputs import CaptionOutputs
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
@@ -35,8 +36,10 @@ from crossspec_ros.nodes.model_loading import (
 from crossspec_ros.nodes.params import declare, read_names
 from crossspec_ros.nodes.reports import captioned_report, latencies, log_lines, report
 from crossspec_ros.nodes.run import NodeError, run
+from crossspec_ros.nodes.thread_watch import PATIENCE_S
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.speculation.limits import Limits
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
@@ -64,7 +67,7 @@ def load(params: SimpleNamespace) -> Decoder:
     return load_smaller(asked_placement(params), lambda placement: load_decoder(params, placement))
 
 
-class CaptionerNode(LifecycleNode):
+class CaptionerNode(GuardedNode, LifecycleNode):
     """Configured: subscribed, loaded and warm. Active: captioning, as its publisher of `~/report` shows."""
 
     def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load, **options: Any) -> None:
@@ -85,7 +88,9 @@ class CaptionerNode(LifecycleNode):
         self._untold: deque[Window] = deque(maxlen=MOST_UNTOLD)
         self._telling: Timer | None = None
         self._origin_ns: int | None = None
-        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, self._inputs))
+        self._diagnostics = Diagnostics(
+            self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
+        )
         self._failure: Exception | None = None
         self._is_started = not self._params.autostart
         if self._params.autostart:
@@ -121,7 +126,10 @@ class CaptionerNode(LifecycleNode):
         # A decoder without models, as tests have it, is nowhere.
         asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
         self._health.loaded(self._params.models_folder or "models/tiny", self._decoder, asked)
-        self.get_logger().info(f"models loaded and warm after {time.monotonic() - started:.1f} s")
+        took_s = time.monotonic() - started
+        # Warm, they have read a whole window and more: no step of a caption takes as long.
+        self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
+        self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -297,7 +305,7 @@ class CaptionerNode(LifecycleNode):
             if isinstance(answer, Exception):
                 if not isinstance(answer, InputError):
                     answer = InputError(f"failed: {self._reason(answer)}")
-                self.get_logger().warning(f"no answer to '{question}': {answer}")
+                self.get_logger().warning(f"no answer to '{question[:200]}': {answer}")
             else:
                 self.get_logger().info(f"{question} {answer.text}")
             on_answer(answer, index)
@@ -382,6 +390,11 @@ class CaptionerNode(LifecycleNode):
         self.get_logger().info(log_lines(window, self._origin_ns or 0, caption, stages, outcome.flags))
         outputs.report(message)
         outputs.picture(window, message.message, stages["total"])
+
+    def _pulses(self) -> list[Pulse]:
+        pulses = [part.pulse for part in (self._worker, self._ask_service) if part is not None]
+        # A decoder without models, as tests have it, has no threads.
+        return pulses + list(getattr(self._decoder, "pulses", ()))
 
     def _read_counters(self) -> dict[str, Reading]:
         counts = self._summary.counts

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
-from rclpy.node import Node
 
 from crossspec_ros.nodes.aggregate import HARDWARE_ID, Aggregate
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.health import PartHealth, Reading
 from crossspec_ros.nodes.memory_watch import MemoryWatch
 from crossspec_ros.nodes.messages import key_values
+from crossspec_ros.nodes.thread_watch import ThreadWatch
 from crossspec_ros.nodes.topic_watch import TopicWatch
+from crossspec_ros.telemetry.pulse import Pulse
 
 __all__ = ["Diagnostics", "Reading"]
 
 
 class Diagnostics:
-    """Publishes one status per part of a node, and those of its memory and its topics."""
+    """Publishes one status per part of a node, and those of its callbacks, memory, threads and topics.
 
-    def __init__(self, node: Node, read: Callable[[], Mapping[str, Reading]], topics: TopicWatch) -> None:
+    `pulses` are those of the node's threads at the time; a dead or stuck one ends the node.
+    """
+
+    def __init__(
+        self,
+        node: GuardedNode,
+        read: Callable[[], Mapping[str, Reading]],
+        topics: TopicWatch,
+        pulses: Callable[[], Iterable[Pulse]] = tuple,
+    ) -> None:
         self._node = node
         self._read = read
         self._topics = topics
+        self.threads = ThreadWatch(pulses)
         self._memory = MemoryWatch()
         self._parts: dict[str, PartHealth] = {}
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -36,13 +48,27 @@ class Diagnostics:
         now_s = time.monotonic()
         message = DiagnosticArray()
         message.header.stamp = self._node.get_clock().now().to_msg()
-        for part, reading in {**self._read(), "memory": self._memory.reading(now_s)}.items():
+        fault, threads = self.threads.look()
+        self._add(
+            message,
+            "threads",
+            DiagnosticStatus.ERROR if fault else DiagnosticStatus.OK,
+            fault or "OK",
+            threads,
+        )
+        parts = {**self._read(), "memory": self._memory.reading(now_s), "callbacks": self._callbacks()}
+        for part, reading in parts.items():
             warning, values = self._parts.setdefault(part, PartHealth()).update(now_s, reading)
             level = DiagnosticStatus.WARN if warning else DiagnosticStatus.OK
             self._add(message, part, level, warning or "OK", values)
         self._add(message, "topics", *self._topics.status())
         self._publisher.publish(message)
         self._aggregate.publish()
+
+    def _callbacks(self) -> Reading:
+        failure = self._node.last_failure
+        wrong = {"failed_callbacks": self._node.failed_callbacks}
+        return Reading(wrong=wrong, values={"last_failure": failure} if failure else {})
 
     def _add(
         self, message: DiagnosticArray, part: str, level: bytes, told: str, values: Mapping[str, str]

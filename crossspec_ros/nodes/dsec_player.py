@@ -10,7 +10,6 @@ from typing import Any
 
 from crossspec_msgs.msg import WindowReport
 from rclpy.executors import ExternalShutdownException
-from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
@@ -19,6 +18,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import event_packet
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.event_stream import message_class
 from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.params import declare
@@ -32,7 +32,7 @@ CLOCK_PERIOD_S = 0.01
 SETTLE_S = 0.5
 
 
-class PlayerNode(Node):
+class PlayerNode(GuardedNode):
     """Plays in the thread that calls `play`, while another one spins it."""
 
     def __init__(self, **options: Any) -> None:

@@ -12,24 +12,26 @@ from typing import Any
 
 from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
-from rclpy.node import Node
 from sensor_msgs.msg import Image
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.dv_camera import RETRY_S, Link, Source, open_sources
 from crossspec_ros.events.host_clock import HostClock
 from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.messages import reliable
 from crossspec_ros.nodes.params import declare
-from crossspec_ros.nodes.run import run
+from crossspec_ros.nodes.run import ThreadError, run
 from crossspec_ros.nodes.topic_watch import TopicWatch
+from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1
 _STAMP_AT, _NAME_AT = 4, 12
 """Where a serialized message has its header's stamp and frame_id, behind four bytes of encapsulation."""
 
 
-class DvCameraNode(Node):
+class DvCameraNode(GuardedNode):
     """Publishes in threads, one for each source, while `capture` waits for their end in the calling one."""
 
     def __init__(self, **options: Any) -> None:
@@ -49,7 +51,8 @@ class DvCameraNode(Node):
         self._disconnections = Counter[Source]()
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
-        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, ()))
+        self._pulses = {source: Pulse(_part(source)) for source in self._sources}
+        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, ()), self._pulses.values)
 
     def capture(self) -> None:
         """Publish until a recording ends.
@@ -65,7 +68,12 @@ class DvCameraNode(Node):
             finally:
                 self._stop.set()
         for end in over:
-            end.result()
+            try:
+                end.result()
+            except InputError:
+                raise
+            except BaseException as error:
+                raise ThreadError(f"the camera's thread has ended ({error!r}): start it again") from error
         if not any(source.is_live for source in self._sources):
             self.get_logger().info("end of the recording")
 
@@ -77,7 +85,8 @@ class DvCameraNode(Node):
         is_up, since_s = False, time.monotonic()
         for item in source.items(self._stop):
             if isinstance(item, RecordedMessage):
-                self._publish(item)
+                with self._pulses[source].busy():
+                    self._publish(item)
             elif isinstance(item, Link) and item.is_up:
                 self._clock_of_camera.reconnected()
                 self._complaints.pop(source, None)

@@ -58,6 +58,9 @@ RISING = {
     "dropped_messages": "messages arrive faster than they are decoded: let the camera send fewer events, or "
     "raise queue_size",
     "unusable_messages": "messages cannot be used: the node's log says why, and what to do",
+    # of the node itself
+    "failed_callbacks": "messages could not be handled: last_failure and the node's log say which and why; "
+    "check who sends them",
     # of the captions
     "dropped_windows": "captions fall behind and windows are skipped: lower max_new_tokens, set deadline_s, "
     "or use a faster machine",

@@ -23,6 +23,14 @@ class NodeError(Exception):
     """Why a node cannot go on, in one sentence, where the input is not to blame."""
 
 
+class ThreadError(NodeError):
+    """A thread of the node is dead or stuck."""
+
+
+ENDING_S = 5.0
+"""How long a node with a stuck thread gets to end; what it waits for may never come."""
+
+
 class Runnable(Protocol):
     """A node that has something to stop before it is destroyed."""
 
@@ -46,6 +54,7 @@ def run(
     """
     node: N | None = None
     told = threading.Event()
+    failed: list[BaseException] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         told.set()
@@ -53,7 +62,7 @@ def run(
 
     def goes_on() -> bool:
         # Told to end, ROS fails in whatever is under way; nobody needs to see that.
-        return rclpy.ok() and not told.is_set()
+        return bool(failed) or (rclpy.ok() and not told.is_set())
 
     try:
         # Whoever started this process may have had it ignore interrupts, see `supervisor.start`.
@@ -61,7 +70,7 @@ def run(
         _init(args)
         node = make()
         if work:
-            with _spinning(node):
+            with _spinning(node, failed):
                 work(node)
         else:
             rclpy.spin(cast(Node, node))
@@ -69,6 +78,8 @@ def run(
         _fail(error, 2)
     except (NodeError, TimeoutError) as error:
         if goes_on():
+            if isinstance(error, ThreadError):
+                _end_within(ENDING_S)
             _fail(error, 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
@@ -92,21 +103,36 @@ def run(
 
 
 @contextmanager
-def _spinning(node: Runnable) -> Iterator[None]:
+def _spinning(node: Runnable, failed: list[BaseException]) -> Iterator[None]:
+    """Spin in a thread; what that raises ends the work, stands in `failed`, and is raised here."""
     executor = SingleThreadedExecutor()
     executor.add_node(cast(Node, node))
-    thread = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
+    thread = threading.Thread(target=_spin, args=(executor, failed), name="executor", daemon=True)
     thread.start()
     try:
         yield
     finally:
         executor.shutdown()
         thread.join(timeout=1.0)
+        if failed:
+            raise failed[0]
 
 
-def _spin(executor: SingleThreadedExecutor) -> None:
+def _spin(executor: SingleThreadedExecutor, failed: list[BaseException]) -> None:
     with suppress(KeyboardInterrupt, ExternalShutdownException):
-        executor.spin()
+        try:
+            executor.spin()
+        except Exception as error:
+            if rclpy.ok():
+                failed.append(error)
+                rclpy.try_shutdown()
+
+
+def _end_within(seconds: float) -> None:
+    """End the process then, if it has not ended by itself."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def _fail(error: Exception, code: int) -> NoReturn:

@@ -12,10 +12,10 @@ from itertools import permutations
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
-from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.event_stream import make_stream, message_class
 from crossspec_ros.nodes.input_health import InputHealth
@@ -30,6 +30,7 @@ from crossspec_ros.nodes.params import EVENT_TYPES, declare
 from crossspec_ros.nodes.run import run
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.recordings.camera_images import camera_array, compressed_array
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
@@ -55,7 +56,7 @@ _REMEDIES = {
 """Against a publisher of the second type where the first is subscribed."""
 
 
-class SynchronizerNode(Node):
+class SynchronizerNode(GuardedNode):
     """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
 
     def __init__(self, **options: Any) -> None:
@@ -81,7 +82,10 @@ class SynchronizerNode(Node):
         self._closed = self.create_publisher(ClosedMessage, "~/window_closed", RELIABLE)
         self._stopping = False
         self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(params.queue_size)
-        self._worker = threading.Thread(target=self._work, name="synchronizer", daemon=True)
+        self._pulse = Pulse("windows")
+        self._worker = threading.Thread(
+            target=self._pulse.run, args=(self._work,), name="synchronizer", daemon=True
+        )
         self._worker.start()
         events = self.create_subscription(
             message_class(params.event_type),
@@ -95,7 +99,10 @@ class SynchronizerNode(Node):
             image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
         )
         self._diagnostics = Diagnostics(
-            self, self._read_counters, TopicWatch(self, (events, image), _REMEDIES)
+            self,
+            self._read_counters,
+            TopicWatch(self, (events, image), _REMEDIES),
+            lambda: (self._pulse,),
         )
 
     def stop(self) -> None:
@@ -120,9 +127,14 @@ class SynchronizerNode(Node):
         while (item := self._queue.get()) is not None and not self._stopping:
             stream, message = item
             try:
-                for update in self._take_events(message) if stream == EVENTS else self._take_frame(message):
-                    self._publish(update)
-            except Exception as error:  # whatever a message does, the next one gets its turn
+                with self._pulse.busy():
+                    updates = self._take_events(message) if stream == EVENTS else self._take_frame(message)
+                    for update in updates:
+                        self._publish(update)
+                        self._pulse.beat()
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # whatever a message does, the next one gets its turn
                 self._problems["unusable_messages"] += 1
                 known = isinstance(error, InputError)
                 told = str(error) if known else "".join(traceback.format_exception(error))

@@ -30,6 +30,7 @@ from crossspec_ros.speculation.target_session import TargetSession
 from crossspec_ros.speculation.tree import DraftTree
 from crossspec_ros.speculation.verify import greedy_path
 from crossspec_ros.speculation.verify_cost import VerifyCost
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.prompts import target_prompt_ids
@@ -37,7 +38,7 @@ from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
 
-_ANSWER_ROOM = 64
+_ANSWER_ROOM, _MOST_QUESTION = 64, 10_000
 _NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
 
 
@@ -71,6 +72,11 @@ class PrefillHiddenDecoder:
         self._lesson: Outcome | None = None
         self.at_close: Callable[[], object] = lambda: None
         """What remains to be done when the decoder closes."""
+
+    @property
+    def pulses(self) -> tuple[Pulse, ...]:
+        """Of the threads that it owns."""
+        return (self._draft.pulse,)
 
     @torch.inference_mode()
     def stream_frame(self, index: int, frame: np.ndarray) -> None:
@@ -178,6 +184,12 @@ class PrefillHiddenDecoder:
         """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
         if not question.strip():
             raise InputError("the question is empty: ask in words")
+        # Before megabytes are made tokens of.
+        if len(question) > _MOST_QUESTION:
+            raise InputError(
+                f"the question has {len(question)} characters, but at most {_MOST_QUESTION} are taken: "
+                f"shorten it"
+            )
         config = self.pair.target.config
         before, after = target_prompt_ids(self.pair.target_tokenizer, question)
         room = config.text_config.max_position_embeddings - config.video_seq_length - _ANSWER_ROOM
@@ -325,7 +337,8 @@ class PrefillHiddenDecoder:
         if draft is None or not draft.ended or draft.question != question:
             self._open.stop_drafts()
             draft = self._event_draft(window.event_images, question)
-            finished = self._draft.submit(draft.run, stream.trace, stopped).result()
+            asked = self._draft.beating(stopped)
+            finished = self._draft.submit(draft.run, stream.trace, asked).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 
     def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
@@ -346,10 +359,12 @@ class PrefillHiddenDecoder:
         stopped: Callable[[], bool],
     ) -> None:
         try:
-            finished = draft.run(trace, stopped)
+            finished = draft.run(trace, self._draft.beating(stopped))
             if finished and on_draft:
                 on_draft(draft.text)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # also a panic in a library
             _LOG.error("the event draft failed, the caption goes without it: %r", error)
 
 

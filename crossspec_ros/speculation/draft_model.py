@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from crossspec_ros.speculation.event_draft import draft_readers
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.vlm.transfer import Lane
 
@@ -22,10 +23,20 @@ class DraftModel:
         self.readers = draft_readers(pair, is_static)
         self._lane = Lane(pair.draft.device)
         self._thread = ThreadPoolExecutor(1, "draft")
+        self.pulse = Pulse("event draft")
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
         """Let the thread do this once it has done what was submitted before."""
         return self._thread.submit(self._do, work, *args)
+
+    def beating(self, stopped: Callable[[], bool]) -> Callable[[], bool]:
+        """The same question, which whoever works here asks after each token: it shows that he gets on."""
+
+        def asked() -> bool:
+            self.pulse.beat()
+            return stopped()
+
+        return asked
 
     def warm_up(self) -> None:
         """Take the buffers and capture the graphs."""
@@ -37,5 +48,5 @@ class DraftModel:
 
     @torch.inference_mode()
     def _do(self, work: Callable[..., Result], *args: Any) -> Result:
-        with self._lane():
+        with self.pulse.busy(), self._lane():
             return work(*args)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from fakes import FakeDecoder
 from outsider import outsider, spinning
 
-from crossspec_ros.nodes.aggregate import Aggregate, tree
+from crossspec_ros.nodes.aggregate import HARDWARE_ID, MOST_STATUSES, MOST_TEXT, Aggregate, tree
+from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
@@ -115,7 +115,7 @@ def bare(name):
     """A node that has nothing but diagnostics."""
 
     def make():
-        node = rclpy.create_node(name)
+        node = GuardedNode(name)
         node.diagnostics = Diagnostics(node, lambda: {"part": Reading({"things": 1})}, TopicWatch(node, ()))
         return node
 
@@ -165,3 +165,22 @@ def test_statuses_of_other_nodes_are_left_to_them(listen):
     observer.wait(lambda: len(heard) > 2)
     assert isinstance(node.diagnostics._aggregate, Aggregate)
     assert {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"}
+
+
+def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen):
+    observer, heard, (node,) = listen(bare("alpha"))
+
+    def ours(name):
+        return DiagnosticStatus(name=name, hardware_id=HARDWARE_ID)
+
+    publisher = observer.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+    observer.wait(publisher.get_subscription_count)
+    long = ours("talker: part")
+    long.message = MOST_TEXT * "x"
+    hostile = [ours(20_000 * "a/" + ": part"), ours(300 * "n" + ": part"), long]
+    publisher.publish(DiagnosticArray(status=hostile))
+    publisher.publish(DiagnosticArray(status=[ours(f"robot{i}: part") for i in range(MOST_STATUSES + 9)]))
+    observer.wait(lambda: heard and len(heard[-1].status) > MOST_STATUSES)
+    shown = {name.split("/")[2] for name in names(heard[-1]) if name != "/crossspec"}
+    assert f"robot{MOST_STATUSES + 8}" in shown and not shown & {"a", 300 * "n", "talker", "robot0"}
+    assert len(node.diagnostics._aggregate._heard) <= MOST_STATUSES

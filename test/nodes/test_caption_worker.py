@@ -293,3 +293,47 @@ def test_when_captions_take_three_windows_each_begins_with_the_newest_and_none_i
     assert [outcome.window.index for outcome in outcomes.all] == list(range(60))
     assert sum(outcome.skipped for outcome in outcomes.all) == 60 - len(begun)
     assert max(held) == 0
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class Panicking(FakeDecoder):
+    """Panics at first, whatever it is asked."""
+
+    is_well = False
+
+    def panic(self):
+        if not self.is_well:
+            raise Panic("byte index 3 is not a char boundary")
+
+    def stream_frame(self, *args):
+        self.panic()
+
+    def stream_event_image(self, *args):
+        self.panic()
+
+    def ask(self, *args):
+        self.panic()
+        return super().ask(*args)
+
+    def caption(self, *args):
+        self.panic()
+        return super().caption(*args)
+
+
+def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
+    decoder, outcomes, answers = Panicking(), Outcomes(), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_event_image(0, PIXELS)
+    worker.stream_frame(0, PIXELS)
+    worker.submit(window(0), 0)
+    error = outcomes.wait(1)[0].error
+    assert isinstance(error, RuntimeError) and str(error).startswith("Panic: byte index 3")
+    worker.ask("who?", answers)
+    assert str(answers.wait(1)[0]).startswith("Panic: byte index 3")
+    decoder.is_well = True
+    worker.submit(window(1), 0)
+    assert outcomes.wait(2)[1].caption is not None and not worker.pulse.death
+    worker.stop()
