@@ -7,10 +7,16 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file; one that is there is replaced once all is written, and stays where an OSError comes."""
+    """Write a file; one that is there is replaced once all is on the disk, and stays where an OSError comes.
+
+    Without that wait a power cut soon after leaves an empty file.
+    """
     scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_bytes(content)
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(scratch, path)
     except OSError:
         scratch.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where the files beside the code are: config/, launch/, rosbags/ and models/."""
+"""Where files are: config/, launch/, rosbags/ and models/ beside the code, and what is kept for the user."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 
 PACKAGE = "crossspec_ros"
+
+
+def state_dir() -> Path:
+    """Where this package keeps what it learns: under $ROS_HOME where that is set, else with the user's state.
+
+    Raises RuntimeError where the user has no home.
+    """
+    ros_home, state_home = os.environ.get("ROS_HOME"), os.environ.get("XDG_STATE_HOME")
+    return Path(ros_home or state_home or Path.home() / ".local" / "state") / PACKAGE
 
 
 def share_dir() -> Path:

@@ -28,6 +28,13 @@ def isolated_ros() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test learns from earlier runs or leaves anything in the user's state folder."""
+    os.environ.pop("ROS_HOME", None)
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def shared_memory() -> Iterator[None]:
     """Nodes that tests kill leave 64 MB each in shared memory; what nobody uses goes at the end."""
     folder = Path("/dev/shm")

@@ -63,6 +63,9 @@ def soak(
     _LOG.unlink(missing_ok=True)
     ports = free_ports(2)
     graph = live_graph("dv_network", f"tcp://127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}", models=models)
+    for process in graph.processes:
+        if process.name == "captioner":
+            process.parameters["memory"] = "none"
     collect = ["-m", "crossspec_ros.nodes.soak_collector", "--ros-args", "-r", "report:=captioner/report"]
     collect += ["-r", "window_closed:=synchronizer/window_closed"]
     serve = ["-m", "crossspec_ros.bench.soak_writer", *map(str, ports), "--rate", str(rate)]

@@ -80,7 +80,13 @@ def replay_graph(
             "event_type": recording.event_type.replace("/msg/", "/"),
             "image_transport": "raw" if raw else "compressed",
         },
-        "captioner": {**configured["captioner"], **given(question=question, mode=mode), **chosen},
+        # A replay must not depend on those before it, unless the configuration asks for that.
+        "captioner": {
+            "memory": "none",
+            **configured["captioner"],
+            **given(question=question, mode=mode),
+            **chosen,
+        },
         "dsec_player": {
             **configured["dsec_player"],
             **given(rate=rate),

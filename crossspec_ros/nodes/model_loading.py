@@ -45,8 +45,10 @@ def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHidden
 
     Raises InputError for missing or broken checkpoints and for bad sampling.
     """
-    from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
+    from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder, vocabulary
+    from crossspec_ros.speculation.memory_place import memory_path
     from crossspec_ros.speculation.sampling import Sampling
+    from crossspec_ros.vlm.loading import target_path
 
     sampling = None
     if params.temperature:
@@ -56,7 +58,8 @@ def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHidden
     pair = load_models(params, placement)
     if params.mode == "autoregressive":
         return autoregressive_decoder(pair, params.max_new_tokens, sampling)
-    memory = Path(params.memory) if params.memory else None
+    target = target_path(_models(params), params.target)
+    memory = memory_path(params.memory, target, vocabulary(pair))
     return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
 
 

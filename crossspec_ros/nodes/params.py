@@ -185,7 +185,12 @@ PARAMS: dict[str, tuple[Param, ...]] = {
         Param("temperature", 0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0),
         Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0),
         Param("seed", 0, "seed of sampling", 0, 2**31 - 1),
-        Param("memory", "", "file that keeps the caption memory from session to session, empty for none"),
+        Param(
+            "memory",
+            "auto",
+            "file that keeps the caption memory from session to session; auto is one for each target in the "
+            "user's state folder, none keeps nothing",
+        ),
         Param("threads", 1, "CPU threads of each model", 1, 256),
         Param("autostart", True, "configure and activate without being told to"),
     ),

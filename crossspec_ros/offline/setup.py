@@ -72,7 +72,12 @@ class ReplaySetup:
     @cached_property
     def processes(self) -> list[Process]:
         """The nodes of the replay; the player is the last."""
-        return replay_graph(self.bag, self.models, self.question, config=self.config, **self.placed)
+        processes = replay_graph(self.bag, self.models, self.question, config=self.config, **self.placed)
+        for process in processes:
+            # What is compared must not depend on the user's earlier runs.
+            if process.parameters.get("memory") == "auto":
+                process.parameters["memory"] = "none"
+        return processes
 
     @cached_property
     def params(self) -> dict[str, SimpleNamespace]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -26,6 +27,8 @@ FLOOR = 5e-4
 """The count-based probability of a token that only the hint or the last caption has, and of its absence."""
 LIMIT = 9.0
 """Scores below its negative count as that, lest the exponential overflow."""
+MOST_BYTES = 64 << 20
+"""Of a file; 512 captions of 64 tokens have 200 kB."""
 QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
@@ -36,6 +39,10 @@ _Candidate = tuple[int, float, int, int]
 """A token, the logit of its count-based probability, and which bias of the hint and of the last caption
 applies: 2 * order of the match, + 1 if that text goes on with the token; 0 if there is no match."""
 _BIASES = 2 * ORDERS + 2
+
+
+class DamagedMemoryError(ValueError):
+    """The file of a memory is not what was saved."""
 
 
 class CaptionMemory:
@@ -52,6 +59,10 @@ class CaptionMemory:
     def __init__(self, capacity: int = 512) -> None:
         self._capacity = capacity
         self._streams: OrderedDict[str, _Stream] = OrderedDict()
+        # Saved in a thread beside the one that learns.
+        self._learning = threading.Lock()
+        self.learned = 0
+        """Captions since the start."""
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """The likeliest `budget` paths, down to probability `worth`; `probs` of siblings sum to at most 1."""
@@ -63,6 +74,10 @@ class CaptionMemory:
 
     def observe(self, outcome: Outcome) -> None:
         """Train the mixing on the tokens of a pass, and learn the caption if it has ended."""
+        with self._learning:
+            self._learn(outcome)
+
+    def _learn(self, outcome: Outcome) -> None:
         question = outcome.context.question
         if question not in self._streams:
             self._streams[question] = _Stream(self._capacity)
@@ -74,13 +89,15 @@ class CaptionMemory:
         stream.train(outcome.context.tokens, outcome.tokens)
         if outcome.ended:
             stream.add(outcome.context.tokens + outcome.tokens, outcome.context.feature)
+            self.learned += 1
 
     def save(self, path: Path, vocabulary: str) -> None:
         """Write captions and mixing weights as JSON; a file that is there is replaced once all is written.
 
-        `vocabulary` tells the target's tokenizer from others. Event features are not kept.
+        `vocabulary` tells the target's tokenizer from others. Event features are not kept. For any thread.
         """
-        state = {question: stream.state() for question, stream in self._streams.items()}
+        with self._learning:
+            state = {question: stream.state() for question, stream in self._streams.items()}
         document = {"caption_memory": 1, "vocabulary": vocabulary, "questions": state}
         replace_file(path, json.dumps(document).encode())
 
@@ -88,22 +105,37 @@ class CaptionMemory:
         """Take over what was saved, in place of what is here; `ids` is how many token ids the target knows.
 
         Raises:
-            InputError: the file is damaged or of another vocabulary; this memory stays as it is.
+            DamagedMemoryError: the file is damaged; this memory stays as it is.
+            InputError: it is of another vocabulary; likewise.
+            OSError: it cannot be read at all.
         """
         try:
+            if path.stat().st_size > MOST_BYTES:
+                raise ValueError("it is larger than any memory")
             document = json.loads(path.read_text())
             if document["caption_memory"] != 1:
                 raise ValueError("its version is unknown")
             if document["vocabulary"] != vocabulary:
-                raise ValueError("its captions are of a target with another tokenizer")
+                raise InputError(
+                    f"the caption memory '{path}' is of a target with another tokenizer: delete the file or "
+                    f"name another, and the memory starts afresh"
+                )
             streams = OrderedDict(
                 (str(question), _Stream.restored(self._capacity, state, ids))
                 for question, state in document["questions"].items()
             )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            raise InputError(
-                f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error}): "
-                "delete the file or name another, and the memory starts afresh"
+        except InputError:
+            raise
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
+            raise DamagedMemoryError(
+                f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error})"
             ) from error
         self._streams = streams
 
@@ -216,9 +248,9 @@ class _Stream:
     def state(self) -> dict[str, Any]:
         return {
             "captions": list(self._counts.captions),
-            "weights": self._weights,
-            "hint_biases": self._hint_biases,
-            "last_biases": self._last_biases,
+            "weights": list(self._weights),
+            "hint_biases": list(self._hint_biases),
+            "last_biases": list(self._last_biases),
         }
 
     @classmethod

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.speculation.caption_memory import QUESTIONS, CaptionMemory
+from crossspec_ros.speculation.caption_memory import QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.speculation.proposer import Context, Outcome
 from crossspec_ros.speculation.suffix_counts import ORDERS, START, SuffixCounts, suffixes
 from crossspec_ros.speculation.tree import ROOT, DraftTree
@@ -158,7 +158,9 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     before = memory.propose(Context("?"), 8, 1e-4)
     stream = whole["questions"]["?"]
     damaged = [
+        "",
         path.read_text()[:40],
+        100_000 * "[",
         "[]",
         json.dumps({**whole, "caption_memory": 2}),
         json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1, "two"]]}}}),
@@ -168,10 +170,10 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     ]
     for text in damaged:
         path.write_text(text)
-        with pytest.raises(InputError, match=r"memory\.json.*delete the file"):
+        with pytest.raises(DamagedMemoryError, match=r"memory\.json"):
             memory.load(path, "words", 9)
         assert memory.propose(Context("?"), 8, 1e-4) == before
-    with pytest.raises(InputError, match="nowhere"):
+    with pytest.raises(OSError, match="nowhere"):
         memory.load(tmp_path / "nowhere.json", "words", 9)
 
 

@@ -354,7 +354,11 @@ def test_a_draft_for_another_question_is_no_answer_to_this_one(
 
 @pytest.mark.parametrize(
     ("question", "sentence"),
-    [(" ", "the question is empty"), ("x y " * 3000, "the target takes [0-9]+ beside the frames")],
+    [
+        (" ", "the question is empty"),
+        ("x y " * 2400, "the target takes [0-9]+ beside the frames"),
+        ("x" * 3_000_000, "3000000 characters, but at most 10000"),
+    ],
 )
 def test_a_question_that_cannot_be_asked_is_refused(
     decoder: PrefillHiddenDecoder, question: str, sentence: str
