@@ -136,6 +136,7 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             1,
             1_000_000,
         ),
+        Param("queue_mb", 256, "megabytes of messages that may wait for decoding likewise", 1, 65_536),
     ),
     "captioner": (
         Param("models.folder", "", "folder with the target and draft checkpoints, empty for the tiny pair"),

@@ -56,7 +56,7 @@ RISING = {
     "disconnections": "the camera was lost and is looked for: check its cable, its power and its server",
     # of the queue
     "dropped_messages": "messages arrive faster than they are decoded: let the camera send fewer events, or "
-    "raise queue_size",
+    "raise queue_size and queue_mb",
     "unusable_messages": "messages cannot be used: the node's log says why, and what to do",
     # of the node itself
     "failed_callbacks": "messages could not be handled: last_failure and the node's log say which and why; "

@@ -19,6 +19,7 @@ from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.event_stream import make_stream, message_class
 from crossspec_ros.nodes.input_health import InputHealth
+from crossspec_ros.nodes.message_queue import MessageQueue
 from crossspec_ros.nodes.messages import (
     RELIABLE,
     best_effort,
@@ -81,7 +82,7 @@ class SynchronizerNode(GuardedNode):
         }
         self._closed = self.create_publisher(ClosedMessage, "~/window_closed", RELIABLE)
         self._stopping = False
-        self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(params.queue_size)
+        self._queue = MessageQueue(params.queue_size, params.queue_mb << 20)
         self._pulse = Pulse("windows")
         self._worker = threading.Thread(
             target=self._pulse.run, args=(self._work,), name="synchronizer", daemon=True
@@ -119,7 +120,7 @@ class SynchronizerNode(GuardedNode):
             self._problems["dropped_messages"] += 1
             self.get_logger().warning(
                 "messages arrive faster than they are decoded and some are dropped: send fewer events or "
-                "raise queue_size",
+                "raise queue_size and queue_mb",
                 throttle_duration_sec=5.0,
             )
 
