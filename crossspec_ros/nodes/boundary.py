@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -12,11 +13,13 @@ from rclpy.node import Node
 from crossspec_ros.errors import InputError, as_exception
 from crossspec_ros.nodes.run import NodeError
 
+LOG_S = 5.0
+
 
 class GuardedNode(Node):
     """A node whose subscriptions, timers and services outlive what their callbacks raise.
 
-    That is logged, at most once in five seconds, and counted for the diagnostics. Services then answer with
+    That is logged, of each callback at most every five seconds, and counted for the diagnostics. Services then answer with
     an empty response. Only a NodeError ends the node, and anything once ROS has been told to end. Callbacks
     are functions, not coroutines.
     """
@@ -24,6 +27,7 @@ class GuardedNode(Node):
     def __init__(self, name: str, **options: Any) -> None:
         self.failed_callbacks = 0
         self.last_failure = ""
+        self._logged_s: dict[str, float] = {}
         super().__init__(name, **options)
 
     def create_subscription(
@@ -63,5 +67,10 @@ class GuardedNode(Node):
     def _note(self, what: str, error: BaseException) -> None:
         self.failed_callbacks += 1
         self.last_failure = f"{what}: {InputError(as_exception(error))}"
+        now_s = time.monotonic()
+        # rclpy's own throttle goes by the line of code, and would let one callback hide another.
+        if now_s - self._logged_s.get(what, -LOG_S) < LOG_S:
+            return
+        self._logged_s[what] = now_s
         told = str(error) if isinstance(error, InputError) else "".join(traceback.format_exception(error))
-        self.get_logger().error(f"{what} could not be handled: {told}", throttle_duration_sec=5.0)
+        self.get_logger().error(f"{what} could not be handled: {told}")
