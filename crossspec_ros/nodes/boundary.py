@@ -19,9 +19,9 @@ LOG_S = 5.0
 class GuardedNode(Node):
     """A node whose subscriptions, timers and services outlive what their callbacks raise.
 
-    That is logged, of each callback at most every five seconds, and counted for the diagnostics. Services then answer with
-    an empty response. Only a NodeError ends the node, and anything once ROS has been told to end. Callbacks
-    are functions, not coroutines.
+    That is logged, of each callback at most every five seconds, and counted for the diagnostics. A service
+    then answers with an empty response. Only a NodeError ends the node, and anything once ROS has been told
+    to end. Callbacks are functions, not coroutines.
     """
 
     def __init__(self, name: str, **options: Any) -> None:

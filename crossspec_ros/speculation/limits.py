@@ -10,7 +10,7 @@ class Limits:
     """What a pass may be given: at most `max_nodes` nodes, no path that is less likely than `least_prob`, and
     only what the named `proposers` say; None asks all."""
 
-    max_nodes: int = 64
+    max_nodes: int = 128
     least_prob: float = 1e-4
     proposers: tuple[str, ...] | None = None
 
