@@ -12,6 +12,9 @@ from crossspec_ros.windows.window import Counts, Window
 PATIENCE = 8
 """A window is given up once this many later ones have closed: as many as the topics' queues hold."""
 
+MOST_IMAGES = 64
+"""Of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
+
 Images = list[tuple[int, np.ndarray]]
 
 
@@ -65,6 +68,9 @@ class WindowAssembler:
         images = store.setdefault(index, [])
         if images and images[0][1].shape != image.shape:
             self.counts["size_changes"] += 1
+            return []
+        if len(images) >= MOST_IMAGES:
+            self.counts["surplus_images"] += 1
             return []
         images.append((stamp_ns, image))
         if len(store) > 2 * PATIENCE:  # nobody closes these windows

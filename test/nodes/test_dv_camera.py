@@ -189,3 +189,22 @@ def test_what_is_no_source_gets_a_sentence(options, sentence):
     with pytest.raises(InputError) as error:
         open_sources(*options)
     assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_thread_of_the_camera_that_dies_ends_the_node_with_a_sentence(monkeypatch, capfd):
+    class Panic(BaseException):
+        """As libraries in Rust raise it."""
+
+    class Source:
+        is_live, kinds = True, ("events",)
+
+        def items(self, stop):
+            yield Link(True)
+            raise Panic("index out of bounds")
+
+    monkeypatch.setattr("crossspec_ros.nodes.dv_camera.open_sources", lambda *args: [Source()])
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 1
+    (sentence,) = [line for line in capfd.readouterr().err.splitlines() if "crossspec: error" in line]
+    assert "the camera's thread has ended (Panic('index out of bounds')): start it again" in sentence

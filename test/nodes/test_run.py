@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 import rclpy
+from rclpy.executors import ExternalShutdownException
 
-from crossspec_ros.nodes.run import run
+from crossspec_ros.nodes.run import NodeError, run
 
 
 class Node(rclpy.node.Node):
@@ -60,3 +62,29 @@ def test_other_errors_are_told(monkeypatch):
 
     with pytest.raises(RuntimeError, match="something else"):
         run(Node, [], work)
+
+
+def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capfd):
+    class Failing(rclpy.node.Node):
+        def stop(self):
+            pass
+
+    def make():
+        node = Failing("failing")
+        node.create_timer(0.01, fail)
+        return node
+
+    def fail():
+        raise NodeError("the thread of the camera has ended")
+
+    def work(node):
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s:
+            time.sleep(0.01)
+            if not node.context.ok():
+                raise ExternalShutdownException
+
+    with pytest.raises(SystemExit) as end:
+        run(make, [], work)
+    assert end.value.code == 1
+    assert capfd.readouterr().err == "crossspec: error: the thread of the camera has ended\n"

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.windows.assembler import PATIENCE, WindowAssembler
+from crossspec_ros.windows.assembler import MOST_IMAGES, PATIENCE, WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 GRID = WindowGrid()
@@ -103,3 +103,11 @@ def test_what_is_cleared_is_gone_but_its_counts_stay():
     assert assembler.counts["missing"] == 1
     assembler.clear()
     assert deliver(assembler, [("closed", 2 * SECOND, 1, 0)]) == [] and assembler.counts["missing"] == 1
+
+
+def test_a_window_that_gets_images_without_end_keeps_a_bounded_number():
+    assembler = WindowAssembler(GRID)
+    for i in range(MOST_IMAGES + 9):
+        assert assembler.add_frame(i, np.zeros((1, 1, 3), np.uint8)) == []
+    (window,) = assembler.close(SECOND, 8, 0)
+    assert len(window.frames) == MOST_IMAGES and assembler.counts["surplus_images"] == 9
