@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crossspec_msgs.srv import Ask
 from rclpy.context import Context
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.boundary import GuardedNode
@@ -53,8 +54,9 @@ class AskService:
         self._node.destroy_node()
 
     def _spin(self) -> None:
-        while self._node.context.ok() and not self._stopping.is_set():
-            self._executor.spin_once(STEP_S)
+        with suppress(ExternalShutdownException):
+            while self._node.context.ok() and not self._stopping.is_set():
+                self._executor.spin_once(STEP_S)
 
     def _serve(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
         answered = threading.Event()

@@ -183,7 +183,7 @@ def test_what_the_models_cannot_take_is_refused(
     drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "the question is empty" in refusal(capsys, drive, "--question", "")
-    assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 3000)
+    assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 2400)
     for name, value in (("deadline_s", 0.5), ("temperature", 1.0)):
         config = with_settings(tmp_path / "config.yaml", captioner={name: value})
         assert f"set the captioner's {name} to 0" in refusal(capsys, drive, "--config", config)
