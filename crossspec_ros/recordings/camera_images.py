@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.windows.image_bounds import check_size
+from crossspec_ros.windows.image_bounds import MOST_PIXELS, check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
@@ -97,7 +97,10 @@ def _encoded_size(data: bytes) -> tuple[int, int] | None:
     try:
         with Image.open(io.BytesIO(data)) as image:
             return image.size
-    except Image.DecompressionBombError as error:
-        raise InputError(f"{error}: let the camera publish smaller images") from None
+    except Image.DecompressionBombError:
+        raise InputError(
+            f"a compressed image has more than the {MOST_PIXELS} pixels that are taken: let the camera "
+            f"publish smaller images"
+        ) from None
     except (OSError, ValueError, SyntaxError):
         return None

@@ -12,6 +12,7 @@ from stand_ins import write_models
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.graph import replay_graph
 from crossspec_ros.nodes.live_graph import live_graph
+from crossspec_ros.offline.setup import ReplaySetup
 
 
 @pytest.fixture
@@ -93,3 +94,18 @@ def test_the_released_layouts_give_their_sizes_too(bag, models, tmp_path, shared
     config["mm_visual_tower"] = "openai/clip-vit-large-patch14-336"
     (draft / "config.json").write_text(json.dumps(config))
     assert replay_graph(bag, models, draft=str(draft))[0].parameters["event_image_size"] == 336
+
+
+def test_a_replay_learns_from_no_other_unless_it_is_asked_to_and_what_is_compared_never_does(
+    bag, models, tmp_path
+):
+    def memory(config):
+        return replay_graph(bag, models, config=config)[1].parameters["memory"]
+
+    silent, asking = tmp_path / "silent.yaml", tmp_path / "asking.yaml"
+    silent.write_text("captioner: {ros__parameters: {threads: 1}}")
+    asking.write_text("captioner: {ros__parameters: {memory: auto}}")
+    assert (memory(None), memory(silent), memory(asking)) == ("none", "none", "auto")
+    assert ReplaySetup(bag, models, config=asking).params["captioner"].memory == "none"
+    live = {process.name: process for process in live_graph("topics", models=models).processes}
+    assert live["captioner"].parameters["memory"] == "auto"
