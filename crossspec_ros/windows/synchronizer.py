@@ -184,12 +184,20 @@ class Synchronizer:
             return
         if self._is_jump(FRAMES, stamp_ns):
             yield from self._jump(FRAMES, stamp_ns)
-        slot = self.grid.slot(stamp_ns)
-        window = self._window(self.grid.index(stamp_ns))
+        slot, index = self.grid.slot(stamp_ns), self.grid.index(stamp_ns)
+        was_open, first = index in self._open, self._next
+        window = self._window(index)
         if window is None:
             self.counts["late_frames"] += 1
         elif slot not in window.slots:
-            pixels = image() if callable(image) else image
+            try:
+                pixels = image() if callable(image) else image
+            except BaseException:
+                # Whatever its stamp says, it opens no window: one far back would have all since then closed.
+                if not was_open:
+                    del self._open[index]
+                    self._next = first
+                raise
             size = (pixels.shape[1], pixels.shape[0])
             if self._has_settled(FRAMES, size, stamp_ns):
                 yield from self._resize()

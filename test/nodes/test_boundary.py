@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import struct
 
 import pytest
@@ -25,6 +25,7 @@ from crossspec_ros.nodes.synchronizer import SynchronizerNode
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 MEGABYTES = 3_000_000 * "x"
+NOISE = random.Random(0)
 FAR = [-(2**31), -1, 0, 2**31 - 1]
 TORN = struct.pack("<iII", 1, 2, 2**32 - 9)
 NO_CDR = [b"", b"\0\1\0\0\xff", b"\0\1\0\0" + b"\xff" * 64, b"\0\1\0\0" + TORN]
@@ -49,9 +50,9 @@ def packets():
     for encoding in ("evt3", "mono", "libcaer", "libcaer_cmp", MEGABYTES, ""):
         for sec in FAR:
             packet = EventPacket(encoding=encoding, width=64, height=48, seq=2**64 - 1, time_base=2**64 - 1)
-            packet.events = os.urandom(999)
+            packet.events = NOISE.randbytes(999)
             yield stamped(packet, sec)
-    yield EventPacket(encoding="evt3", width=2**32 - 1, height=2**32 - 1, events=os.urandom(100))
+    yield EventPacket(encoding="evt3", width=2**32 - 1, height=2**32 - 1, events=NOISE.randbytes(100))
 
 
 def diagnostics():
@@ -157,7 +158,7 @@ def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kind
         Parameter("event_type", value=f"{events.__module__.split('.')[0]}/{events.__name__}"),
         Parameter("image_transport", value="raw" if image is Image else "compressed"),
     ]
-    compressed = [CompressedImage(format=MEGABYTES, data=os.urandom(999)), CompressedImage()]
+    compressed = [CompressedImage(format=MEGABYTES, data=NOISE.randbytes(999)), CompressedImage()]
     arrays = [stamped(EventArray(width=2**32 - 1, height=2**32 - 1), sec) for sec in FAR]
     with outsider() as observer, spinning(lambda: SynchronizerNode(parameter_overrides=parameters)):
         storm(

@@ -370,3 +370,16 @@ def test_a_new_size_that_lasts_is_taken_over(stream):
     assert refused == 11
     ends = [u.end_ns // SECOND for u in updates if isinstance(u, WindowClosed)]
     assert ends == [1, 2, 3, 4]
+
+
+def test_a_frame_that_cannot_be_decoded_opens_no_window_of_another_era():
+    def broken():
+        raise InputError("broken")
+
+    synchronizer = Synchronizer(GRID)
+    with pytest.raises(InputError, match="broken"):
+        feed(synchronizer, [(FRAMES, (1, broken))])
+    # Else a thousand million windows would close now.
+    updates = itertools.islice(synchronizer.add_events(batch(10**12 + 500, 10**12 + 2500)), 20)
+    closed = [update.end_ns // SECOND - 10**9 for update in updates if isinstance(update, WindowClosed)]
+    assert closed == [1, 2]
