@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -33,3 +34,14 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 def test_files_that_are_named_exist(page: Path) -> None:
     names = re.findall(r"`((?:docs|config|scripts|models/tiny|test|rosbags)/[\w./]+\w)`", page.read_text())
     assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_the_headline_is_the_measured_one() -> None:
+    figures = json.loads((ROOT / "docs" / "benchmarks" / "latency.json").read_text())
+    ours, alone = (figures["modes"][mode]["caption_ms"]["median"] for mode in ("ours", "autoregressive"))
+    assert f"{figures['close_to_caption_ratio']:.1f} times sooner" in README
+    assert f"| {ours:.0f} ms; the target alone {alone:.0f} ms |" in README
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 180

@@ -46,6 +46,9 @@ def _caption(args: argparse.Namespace) -> None:
         target = autoregressive_decoder(pair)
         others = [alone(target, second.window) for second in seconds]
         target.close()
+        for second, other in zip(seconds, others, strict=True):
+            ours_ms, alone_ms = second.words[-1][0], other[-1][0]
+            print(f"second {second.second}: {ours_ms:.0f} ms, the target alone {alone_ms:.0f} ms", flush=True)
         write_gif(seconds, others, args.out)
     else:
         _draw(seconds[0], args.out)
