@@ -94,8 +94,10 @@ def topics_of(node):
 
 
 def services_of(node):
-    for service, (kind,) in node.get_service_names_and_types_by_node(node.get_name(), node.get_namespace()):
-        yield service.removeprefix(APART), short(kind)
+    """Those of the node, and of hidden nodes that serve under its name."""
+    for service, (kind,) in node.get_service_names_and_types():
+        if service.startswith(f"{APART}/{node.get_name()}/"):
+            yield service.removeprefix(APART), short(kind)
 
 
 def short(kind):
