@@ -63,6 +63,12 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
     parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
+    parser.add_argument("--stages", action="store_true", help="tell where the time of each caption went")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="caption each window with the target alone as well, and tell how much sooner captions came",
+    )
     parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
 
 
