@@ -17,7 +17,7 @@ OPEN_WINDOWS = 2
 
 
 class OpenWindow:
-    """One of them; once it is closed, it goes with its caption."""
+    """State of one open window, handed to `caption` at its close."""
 
     def __init__(self) -> None:
         self.trace = Trace()

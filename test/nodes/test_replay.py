@@ -137,12 +137,10 @@ def test_the_terminal_shows_every_caption_and_the_summary(replays, ends):
 
 
 def test_the_run_ends_with_what_was_asked_for(replays, ends):
-    *_, sentence, following = replays["prefill_hidden"].output.strip().splitlines()
-    assert f"{len(ends)} of {len(ends)} captions are word for word those of the target alone" in sentence
-    assert following == NEXT
-    assert (
-        f"{len(ends)} of {len(ends)} seconds captioned" in replays["autoregressive"].output.splitlines()[-1]
-    )
+    compared, brief = (replays[mode].output for mode in MODES)
+    everyone = f"{len(ends)} of {len(ends)}"
+    assert f"{everyone} captions are word for word those of the target alone.\n{NEXT}\n" in compared
+    assert f"\n{everyone} seconds captioned" in brief
 
 
 def test_hiding_the_draft_changes_no_caption(replays):
