@@ -7,6 +7,7 @@ Each block is what the function NAME of `BLOCKS` returns; test/test_reference.py
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import re
 import runpy
@@ -21,6 +22,7 @@ from types import ModuleType
 from crossspec_ros.cli import make_parser
 from crossspec_ros.nodes.params import PARAMS, Param
 from crossspec_ros.nodes.remedies import RISING, STOPPED
+from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -180,6 +182,25 @@ def _cause(text: str) -> tuple[str, str]:
     return cause, remedy
 
 
+def formats() -> str:
+    """How each format of recordings is recognised, and what its reader says of it."""
+    rows = []
+    for format in _FORMATS:
+        signs = [f"`{suffix}`" for suffix in format.suffixes]
+        if format.contents:
+            signs.append(f"a folder with `{format.contents}`")
+        module = ROOT / (format.opener.partition(":")[0].replace(".", "/") + ".py")
+        purpose = ast.get_docstring(ast.parse(module.read_text())) or ""
+        name = format.name.partition(" ")[2] or f"`{format.suffixes[0]}`"
+        rows.append((name, ", ".join(signs), " ".join(purpose.split("\n\n")[0].split())))
+    return table(("format", "recognised by", "what is read"), rows)
+
+
+def foreign_formats() -> str:
+    """What to do with files that are not read."""
+    return table(("file", "what to do"), [(f"`{suffix}`", remedy) for suffix, remedy in _FOREIGN.items()])
+
+
 def sentence(text: str) -> str:
     """The text as a sentence: a capital first, a full stop last."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
@@ -193,7 +214,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 BLOCKS = {
     function.__name__: function
-    for function in (parameters, commands, launch_arguments, messages, diagnostics)
+    for function in (
+        parameters,
+        commands,
+        launch_arguments,
+        messages,
+        diagnostics,
+        formats,
+        foreign_formats,
+    )
 }
 
 if __name__ == "__main__":

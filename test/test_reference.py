@@ -10,7 +10,6 @@ import pytest
 
 from crossspec_ros.cli import make_parser
 from crossspec_ros.nodes.params import PARAMS
-from crossspec_ros.recordings.recording import FORMATS
 from crossspec_ros.telemetry.trace import LATENCIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +29,7 @@ def test_every_block_stands_on_one_page() -> None:
     assert sorted(named) == sorted(reference.BLOCKS)
 
 
-def test_every_command_parameter_argument_and_message_is_generated() -> None:
+def test_every_command_parameter_argument_message_and_format_is_generated() -> None:
     commands = reference.commands()
     for command in ("replay PATH", "train tiny", "bench trace FILE", "fuzz events"):
         assert f"## crossspec {command}\n" in commands
@@ -44,6 +43,7 @@ def test_every_command_parameter_argument_and_message_is_generated() -> None:
     launch = reference.launch_arguments()
     assert "## dsec_replay.launch.py" in launch and "| `camera` | one of davis, " in launch
     assert "## crossspec_msgs/srv/Ask\n" in reference.messages()
+    assert "| rosbag2 | `.mcap`, `.db3`, a folder with `metadata.yaml` | " in reference.formats()
 
 
 def test_reading_launch_files_leaves_no_stand_ins_behind() -> None:
@@ -57,8 +57,3 @@ def test_every_latency_is_named() -> None:
     page = (reference.PAGES / "topics.md").read_text()
     line = next(line for line in page.splitlines() if "latency/STAGE" in line)
     assert [stage for stage in LATENCIES if f"`{stage}`" not in line] == []
-
-
-def test_every_format_is_described() -> None:
-    page = (reference.PAGES / "formats.md").read_text()
-    assert [name for name in re.findall(r"DSEC|rosbag2|\.\w+", FORMATS) if name not in page] == []
