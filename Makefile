@@ -9,8 +9,8 @@ OVERLAY := $(if $(and $(ROS_DISTRO),$(AMENT_PREFIX_PATH)),. $(VENV)/local_setup.
 
 .PHONY: demo test setup clean
 
-demo: setup  ## replay the sample bag through the ROS 2 nodes and print its captions
-	@$(OVERLAY) $(BIN)/crossspec replay rosbags/synthetic_drive --isolated
+demo: setup  ## caption the sample drive through the ROS 2 nodes, and compare with the target alone
+	@$(OVERLAY) $(BIN)/crossspec replay rosbags/synthetic_drive --isolated --compare
 
 test: setup  ## lint, types, tests
 	@$(BIN)/ruff check

@@ -63,6 +63,12 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
     parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
+    parser.add_argument("--stages", action="store_true", help="tell where the time of each caption went")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="caption each window with the target alone as well, and tell how much sooner captions came",
+    )
     parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
 
 
@@ -259,12 +265,29 @@ def _bench(subparsers: Subparsers) -> None:
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
     for bench in (captions, latency, lossless, trace, events, soak, gpu):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
-    figure = add("figure", "draw one window: images, captions, and the timeline of its stages")
-    figure.add_argument("out", type=Path, help="the picture to write, .png or .svg")
+    figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
+    figure.add_argument(
+        "out", type=Path, help="the picture to write: .png, .svg or .pdf of one window, .gif of several"
+    )
     figure.add_argument(
         "--seed", type=_at_least(0), default=1_000_322, help="drive [1000322, the sample bag's]"
     )
     figure.add_argument("--second", type=_at_least(0), default=0, help="which second of it [0]")
+    figure.add_argument(
+        "--seconds", type=_at_least(1), default=3, help="how many seconds a .gif shows from there on [3]"
+    )
+    figure.add_argument(
+        "--exposure",
+        type=_seconds,
+        default=1.0,
+        help="factor on the brightness of the RGB frames: 0.05 for a dark night [1]",
+    )
+    figure.add_argument(
+        "--latency",
+        type=Path,
+        metavar="FILE",
+        help="draw the figures of bench latency --json instead",
+    )
     for bench in (captions, latency, lossless, soak, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
 
@@ -305,8 +328,9 @@ def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], o
             # Drafts that are there are read.
             if path is None or (name == "drafts" and path.exists()):
                 continue
-            if name in ("plot", "out") and path.suffix not in _PICTURES:
-                raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(_PICTURES)}")
+            suffixes = {"plot": _PICTURES, "out": (*_PICTURES, ".gif")}.get(name)
+            if suffixes and path.suffix not in suffixes:
+                raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(suffixes)}")
             is_new = not path.exists()
             try:
                 path.open("ab").close()

@@ -16,7 +16,7 @@ DOMAINS = range(1, 102)
 SEGMENT_BYTES = 64 << 20
 """Shared memory of one participant, as in config/fastdds.xml."""
 PARTICIPANTS = 4
-"""Of a run: its three nodes and whoever listens."""
+"""Participants of a run: its three nodes and one that listens."""
 
 _claims: list[socket.socket] = []
 

@@ -69,7 +69,7 @@ ENCODERS: dict[str, Callable[[EventBatch, int], bytes]] = {
     "mono": encode_mono,
     "dvs": encode_dvs,
 }
-"""Of each encoding; the second argument is the packet's time base in ns, of `dvs` the message's stamp."""
+"""Encoders by encoding; the second argument is the time base in ns, for `dvs` the message's stamp."""
 
 
 def synthetic(encoding: str, rate: float, seconds: float, seed: int = 0) -> Stream:

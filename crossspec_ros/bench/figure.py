@@ -1,4 +1,4 @@
-"""`crossspec bench figure`: one window as both models saw it, what they said, and when each stage ran."""
+"""`crossspec bench figure`: windows as both models saw them, what they said, and when each stage ran."""
 
 from __future__ import annotations
 
@@ -6,70 +6,83 @@ import argparse
 import textwrap
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from crossspec_ros.bench.captions import window_of
-from crossspec_ros.bench.live import live
-from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.bench.animation import write_gif
+from crossspec_ros.bench.headline import draw_headline
+from crossspec_ros.bench.lived import Drive, Second, alone, live_second
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.images import event_images
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.assembly import speculative_decoder
-from crossspec_ros.speculation.caption import Caption
+from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.telemetry.timeline import draw_timeline
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.training.world.camera import events, frame
-from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.training.world.grammar import caption as true_caption
 from crossspec_ros.training.world.scene import drive
 from crossspec_ros.vlm.loading import load_pair
-from crossspec_ros.windows.window import Window
 
 
 def run(args: argparse.Namespace) -> int:
-    """Caption second `args.second` of drive `args.seed` and draw it to `args.out`."""
-    pair = load_pair(args.models or share_dir() / "models" / "tiny")
-    scenes = drive(args.seed, args.second + 2)
-    window = window_of(pair, scenes, args.seed, args.second)
-    decoder = speculative_decoder(pair)
-    # The memory knows the seconds before this one, as that of a running node does.
-    for second in range(max(0, args.second - 1)):
-        live(decoder, window_of(pair, scenes, args.seed, second), Trace(), QUESTION)
-    drafts: list[str] = []
-    trace = Trace()
-    caption = live(decoder, window, trace, QUESTION, drafts.append)
-    decoder.close()
-    batch = EventBatch.concat(list(events(scenes, args.seed, args.second, args.second + 1)))
-    picture = frame(scenes, args.seed, args.second + 0.5)
-    texts = _texts(
-        caption,
-        drafts[0] if drafts else "(not done when the window closed)",
-        true_caption(scenes[args.second]),
-    )
-    _draw(picture, event_images(batch, 5)[2][0], window, texts, trace, args.out)
+    """Caption seconds of the drive `args.seed` and draw them to `args.out`, as its suffix and options say."""
+    if args.latency:
+        draw_headline(args.latency, args.out)
+    else:
+        _caption(args)
     print(args.out)
     return 0
 
 
-def _texts(caption: Caption, draft: str, truth: str) -> str:
+def _caption(args: argparse.Namespace) -> None:
+    is_moving = args.out.suffix == ".gif"
+    if args.exposure != 1 and is_moving:
+        raise InputError("--exposure is for one window: name a picture that is no .gif")
+    pair = load_pair(args.models or share_dir() / "models" / "tiny")
+    last = args.second + args.seconds if is_moving else args.second + 1
+    scenes = Drive(args.seed, drive(args.seed, last + 2), args.exposure)
+    decoder = speculative_decoder(pair)
+    # The memory knows the seconds before, as that of a running node does.
+    seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
+    decoder.close()
+    if is_moving:
+        target = autoregressive_decoder(pair)
+        others = [alone(target, second.window) for second in seconds]
+        target.close()
+        for second, other in zip(seconds, others, strict=True):
+            ours_ms, alone_ms = second.words[-1][0], other[-1][0]
+            print(f"second {second.second}: {ours_ms:.0f} ms, the target alone {alone_ms:.0f} ms", flush=True)
+        write_gif(seconds, others, args.out)
+    else:
+        _draw(seconds[0], args.out)
+
+
+def _texts(second: Second) -> str:
+    caption, truth = second.caption, true_caption(second.drive.scenes[second.second])
     taken = [f"{caption.accepted.get(p, 0)} of {n} accepted from {p}" for p, n in caption.drafted.items()]
-    blocks = {
-        "verified caption": caption.text,
-        "event draft": draft,
-        "ground truth": "as the verified caption" if truth == caption.text else truth,
-        "verified in": f"{caption.target_passes} target passes for {len(caption.token_ids)} tokens; "
-        + ", ".join(taken),
-    }
+    faults = ", ".join(second.faults).replace("_", " ")
+    if caption.source == "target":
+        blocks = {
+            "verified caption": caption.text,
+            "event draft": second.drafts[0] if second.drafts else "(not done when the window closed)",
+        }
+    else:
+        blocks = {f"caption [from events only] [{faults}]": caption.text}
+    blocks["ground truth"] = "as the caption" if truth == caption.text else truth
+    if caption.source == "target":
+        blocks["verified in"] = (
+            f"{caption.target_passes} target passes for {len(caption.token_ids)} tokens; {', '.join(taken)}"
+        )
     return "\n".join(
         textwrap.fill(f"{name}: {text}", 125, subsequent_indent="    ") for name, text in blocks.items()
     )
 
 
-def _draw(
-    picture: np.ndarray, event_image: np.ndarray, window: Window, texts: str, trace: Trace, out: Path
-) -> None:
-    figure = Figure(figsize=(10, 10), layout="constrained")
-    grid = figure.add_gridspec(5, 1, height_ratios=(5, 1, 1.6, 2, 2))
+def _draw(second: Second, out: Path) -> None:
+    window, trace = second.window, second.trace
+    picture = second.drive.picture(second.second + 0.5)
+    event_image = event_images(second.drive.events(second.second, second.second + 1), 5)[2][0]
+    # Without the target there is little to be timed.
+    timed = second.caption.source == "target"
+    figure = Figure(figsize=(10, 10 if timed else 6), layout="constrained")
+    grid = figure.add_gridspec(5 if timed else 3, 1, height_ratios=(5, 1, 1.6, 2, 2)[: None if timed else 3])
     large = grid[0].subgridspec(1, 2).subplots(squeeze=False)[0]
     for axes, image, title in zip(
         large, (picture, event_image), ("RGB camera", "event camera, third of five slices"), strict=True
@@ -83,16 +96,16 @@ def _draw(
     strip[0].set_title("what the target sees", fontsize=8, loc="left")
     strip[len(window.frames)].set_title("what the draft sees (not the last)", fontsize=8, loc="left")
     words = figure.add_subplot(grid[2])
-    words.text(
-        0, 1, texts, va="top", fontsize=8, family="monospace", transform=words.transAxes, in_layout=False
-    )
+    words.axis((0, 1, 0, 1))
+    words.text(0, 1, _texts(second), va="top", fontsize=8, family="monospace", in_layout=False)
     for axes in (*large, *strip, words):
         axes.axis("off")
-    whole, end = figure.add_subplot(grid[3]), figure.add_subplot(grid[4])
-    draw_timeline(whole, trace, legend=False)
-    draw_timeline(end, trace)
-    closed = trace.marks["closed"]
-    end.set_xlim(-5, (max(span.end_ns for span in trace.spans) - closed) / 1e6 + 2)
-    whole.set_xlabel("")
-    end.set_xlabel("ms from the window's close", loc="left")
+    if timed:
+        whole, end = figure.add_subplot(grid[3]), figure.add_subplot(grid[4])
+        draw_timeline(whole, trace, legend=False)
+        draw_timeline(end, trace)
+        closed = trace.marks["closed"]
+        end.set_xlim(-5, (max(span.end_ns for span in trace.spans) - closed) / 1e6 + 2)
+        whole.set_xlabel("")
+        end.set_xlabel("ms from the window's close", loc="left")
     figure.savefig(out, dpi=100)

@@ -137,7 +137,7 @@ def _placements(args: argparse.Namespace) -> list[Placement]:
 def _responses(
     args: argparse.Namespace, dimensions: Dimensions
 ) -> tuple[Sequence[Response], Sequence[Response]]:
-    """Those that the memory has heard before the first window, and those of the windows."""
+    """The responses that the memory begins with, and those of the windows."""
     every = read_trace(args.trace)[:: args.stride]
     responses = every[args.heard : args.heard + args.windows]
     if not responses:

@@ -53,7 +53,7 @@ class Latency:
         return np.array([(m.get(mark, m["caption"]) - m["closed"]) / 1e6 for m in marks])
 
     def hidden(self) -> np.ndarray:
-        """Which share of our draft nobody waited for, by window."""
+        """The hidden share of our draft's work, by window."""
         return np.array([hidden_share(trace) for trace in self.traces[OURS]])
 
 

@@ -33,12 +33,12 @@ class Dimensions:
 
 
 def seven_b() -> Dimensions:
-    """Those of the released models."""
+    """Dimensions of the released models."""
     return Dimensions("7B", video_llava_7b(), *eventgpt_7b())
 
 
 def dimensions_of(pair: ModelPair, name: str) -> Dimensions:
-    """Those of loaded models."""
+    """Dimensions of loaded models."""
     return Dimensions(name, pair.target.config, pair.draft.config, pair.draft.vision_config)
 
 

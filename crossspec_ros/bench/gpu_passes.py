@@ -28,7 +28,7 @@ _TREE = 32
 """Nodes of the last chunk's tree."""
 
 Seconds = dict[str, list[float]]
-"""Of every repeat, by what was timed."""
+"""Times of all repeats, by what was timed."""
 
 
 def wait(device: torch.device) -> None:
@@ -69,7 +69,7 @@ def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
 
 
 def hidden_share(trace: Trace) -> float:
-    """Of a trace's draft work, how much nobody waited for (`Trace.hidden`); 0 where there was none."""
+    """The share of a trace's draft work that was hidden (`Trace.hidden`); 0 where there was none."""
     stages = trace.stages
     return trace.hidden / (sum(stages.get(stage, 0.0) for stage in DRAFT_STAGES) or 1.0)
 

@@ -67,7 +67,7 @@ class ToldDecoder(PrefillHiddenDecoder):
 
 
 class ToldPrefillHiding(PublishedPrefillHiding):
-    """The published prefill hiding, likewise."""
+    """The published prefill hiding, with told captions too."""
 
     _told = Response((), ())
 

@@ -19,10 +19,13 @@ def live(
     trace: Trace,
     question: str,
     on_draft: Callable[[str], None] | None = None,
+    on_words: Callable[[str], None] | None = None,
+    trusted: Window | None = None,
 ) -> Caption:
     """Live through the window's second and caption it; the trace gets the mark "closed".
 
-    Frames come at their stamps, event images at the ends of slices of equal time.
+    Frames come at their stamps, event images at the ends of slices of equal time. `trusted` is the part of
+    the window that the caption may rest on, by default all of it.
     """
     opened, slices = time.perf_counter_ns(), len(window.event_images)
 
@@ -46,7 +49,7 @@ def live(
     _sleep_until(opened + length)
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("closed", opened + length)
-    return decoder.caption(window, question, trace)
+    return decoder.caption(trusted or window, question, trace, on_words)
 
 
 def _sleep_until(at_ns: int) -> None:

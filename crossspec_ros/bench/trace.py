@@ -83,7 +83,7 @@ class Response:
 
 @dataclass
 class Replay:
-    """What became of all passes."""
+    """The results of all passes."""
 
     passes: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)

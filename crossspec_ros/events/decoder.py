@@ -26,7 +26,7 @@ class EventDecoder(Protocol):
 
     @property
     def triggers(self) -> Triggers:
-        """Those of the packet decoded last."""
+        """Triggers of the packet that was decoded last."""
 
     def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
         """Decode one packet's bytes; `time_base` in ns, 0 <= time_base < 2**64, as the packet carries it."""

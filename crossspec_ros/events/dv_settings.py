@@ -26,7 +26,7 @@ class Settings:
 
     @staticmethod
     def parse(roi: str, biases: str) -> Settings:
-        """Of `X,Y,WIDTH,HEIGHT` and `NAME=VALUE,NAME=COARSE/FINE`, either empty; raises InputError."""
+        """Read `X,Y,WIDTH,HEIGHT` and `NAME=VALUE,NAME=COARSE/FINE`; both may be empty; raises InputError."""
         if roi and not re.fullmatch(r"\d+(,\d+){3}", roi):
             raise InputError(
                 f"roi is '{roi}', but it must be X,Y,WIDTH,HEIGHT in pixels: give one like 0,0,320,240"

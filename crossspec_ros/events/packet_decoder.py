@@ -51,7 +51,7 @@ class PacketDecoder:
 
     @property
     def triggers(self) -> Triggers:
-        """Those of the packet decoded last."""
+        """Triggers of the packet that was decoded last."""
         return self._decoder.triggers if self._decoder else NO_TRIGGERS
 
     def decode(self, packet: EventPacket) -> EventBatch:

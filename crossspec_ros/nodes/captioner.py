@@ -23,6 +23,7 @@ from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_outputs import CaptionOutputs
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
+from crossspec_ros.nodes.comparison import Comparison, load_comparison
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
 from crossspec_ros.nodes.model_loading import (
@@ -34,7 +35,7 @@ from crossspec_ros.nodes.model_loading import (
     release,
 )
 from crossspec_ros.nodes.params import declare, read_names
-from crossspec_ros.nodes.reports import captioned_report, latencies, log_lines, report
+from crossspec_ros.nodes.reports import caption_line, captioned_report, latencies, log_lines, report
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.nodes.thread_watch import PATIENCE_S
 from crossspec_ros.nodes.topic_watch import TopicWatch
@@ -77,6 +78,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._inputs: list = []
         self._outputs: CaptionOutputs | None = None
         self._decoder: Decoder | None = None
+        self._comparison: Comparison | None = None
         self._worker: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid())
@@ -120,6 +122,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         try:
             self._decoder = self._load(self._params)
             self._adjust(self._params)
+            self._comparison = load_comparison(self._params, self._decoder)
         except Exception as error:
             self._drop_inputs()
             return self._fail("load its models and warm up", error)
@@ -182,8 +185,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Cancel what is in work, close the decoder and print the figures of the run."""
         self._end()
         self._close_decoder()
-        if self._summary.counts:
+        if self._params.stages and self._summary.counts:
             print(self._summary.table(), flush=True)
+        if text := (self._comparison and self._comparison.text()) or self._summary.brief():
+            print(text, flush=True)
 
     def _close_decoder(self) -> None:
         decoder, self._decoder = self._decoder, None
@@ -191,6 +196,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         try:
             if decoder is not None:
                 decoder.close()
+            if self._comparison is not None:
+                self._comparison.close()
         except Exception as error:  # whatever it is, the node has to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
 
@@ -387,7 +394,11 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         )
         self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
-        self.get_logger().info(log_lines(window, self._origin_ns or 0, caption, stages, outcome.flags))
+        line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
+        self.get_logger().info(log_lines(line, caption, stages) if self._params.stages else line)
+        # Before the report, for which a replay waits.
+        if self._comparison is not None:
+            self._comparison.add(window, self._params.question, caption, stages["total"], line)
         outputs.report(message)
         outputs.picture(window, message.message, stages["total"])
 

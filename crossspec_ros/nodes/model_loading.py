@@ -32,7 +32,7 @@ _COMPLAINTS = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
     r"|can't allocate memory|not enough memory|dispatched on the CPU or the disk"
 )
-"""Of torch, CUDA's libraries, bitsandbytes and accelerate, where the error's class does not tell."""
+"""Messages of errors that mean out of memory, where the class of the error does not say so."""
 
 
 def asked_placement(params: SimpleNamespace) -> Placement:

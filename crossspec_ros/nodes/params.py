@@ -201,6 +201,12 @@ PARAMS: dict[str, tuple[Param, ...]] = {
         ),
         Param("threads", 1, "CPU threads of each model", 1, 256),
         Param("autostart", True, "configure and activate without being told to"),
+        Param("stages", False, "tell under each caption, and at the end of the run, where the time went"),
+        Param(
+            "compare",
+            False,
+            "caption each window with the target alone as well, and tell at the end how much later that was",
+        ),
     ),
     "dsec_player": (
         Param("path", "", "the recording, of a format that `crossspec replay --help` names"),

@@ -15,24 +15,24 @@ RISING = {
     "sends",
     "unknown_words": "event packets hold words that their encoding does not have: check the encoding that "
     "the driver names, then its cable",
-    "words_before_time": "events come before the first time of their stream: that is over in a second where "
-    "a recording starts, else restart the driver",
+    "words_before_time": "events come before the first time of their stream: ignore it in the first second "
+    "of a recording, else restart the driver",
     "events_with_impossible_times": "events have times that cannot be, far from those beside them: restart "
     "the driver",
-    "events_of_another_size": "the event camera's resolution has changed: check its settings, unless it was "
-    "meant",
+    "events_of_another_size": "the event camera's resolution has changed: check its settings, unless you "
+    "changed them",
     "late_events": "events come after their window has closed: raise max_lateness_s, or relieve the "
     "driver's machine",
     # of its clock
-    "missed_wraps": "packets were missing for so long that the sensor's time wrapped unseen: check the "
-    "camera's cable and what else loads its machine",
+    "missed_wraps": "packets were missing for so long that the sensor's 24-bit time wrapped: check the "
+    "camera's cable and the load of its machine",
     "late_packets": "event packets arrive half a second and more after their events: relieve the driver's "
     "machine or its network",
     "clock_jumps": "the sensor's clock and the stamps have parted by more than half a second: synchronise "
     "the clocks before the nodes start, unless the driver was restarted",
     # of the frames
-    "frames_of_another_size": "the RGB camera's resolution has changed: check its settings, unless it was "
-    "meant",
+    "frames_of_another_size": "the RGB camera's resolution has changed: check its settings, unless you "
+    "changed them",
     "late_frames": "frames come after their window has closed: raise max_lateness_s, or relieve the "
     "camera's machine",
     # of the windows
@@ -53,7 +53,8 @@ RISING = {
     "events_saturated": "nearly every pixel has events: lower the event camera's sensitivity, or keep "
     "flickering light out of its view",
     # of a camera of our own
-    "disconnections": "the camera was lost and is looked for: check its cable, its power and its server",
+    "disconnections": "the connection to the camera was lost and is tried again: check its cable, "
+    "its power and its server",
     # of the queue
     "dropped_messages": "messages arrive faster than they are decoded: let the camera send fewer events, or "
     "raise queue_size and queue_mb",

@@ -130,10 +130,8 @@ def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Seque
     return head
 
 
-def log_lines(
-    window: Window, origin_ns: int, caption: Caption, stages: Mapping[str, float], faults: Sequence[str]
-) -> str:
-    """Likewise, and where the time went."""
+def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
+    """The line of a caption, and below it where the time went."""
     parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in _SUMS]
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:
@@ -144,4 +142,4 @@ def log_lines(
             f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "
             f"accepted {taken or 'nothing'}"
         )
-    return f"{caption_line(window, origin_ns, caption, faults)}\n    {tail}"
+    return f"{line}\n    {tail}"

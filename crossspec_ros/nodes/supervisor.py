@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -34,6 +35,11 @@ def run(args: argparse.Namespace) -> int:
     processes = replay_graph(
         args.path, args.models, args.question, args.rate, args.mode, args.config, **placed
     )
+    shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
+    processes = [
+        replace(node, parameters={**node.parameters, **shown}) if node.name == "captioner" else node
+        for node in processes
+    ]
     environment = ros_environment(isolated=args.isolated)
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
     return supervise(processes, environment)

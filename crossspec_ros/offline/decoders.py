@@ -24,7 +24,7 @@ from crossspec_ros.vlm.placement import Only
 
 
 def load_decoder(params: SimpleNamespace, said: Mapping[bytes, Said] | None = None) -> PrefillHiddenDecoder:
-    """The decoder of the captioner's parameters; without the draft, where that has `said` all it has to say.
+    """The decoder of the captioner's parameters; without the draft model where its drafts are in `said`.
 
     Raises InputError for checkpoints that are missing or damaged.
     """
@@ -33,7 +33,7 @@ def load_decoder(params: SimpleNamespace, said: Mapping[bytes, Said] | None = No
 
 
 def load_drafting(params: SimpleNamespace, said: dict[bytes, Said]) -> DraftingDecoder:
-    """Likewise the draft alone; what it says is added to `said`."""
+    """The draft alone of the captioner's parameters; its drafts are added to `said`."""
     return DraftingDecoder(_load(params, "draft"), params.max_new_tokens, said)
 
 

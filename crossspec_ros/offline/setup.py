@@ -65,7 +65,7 @@ class ReplaySetup:
 
     @classmethod
     def asked(cls, args: argparse.Namespace) -> Self:
-        """That of a command's arguments, which are those of `cli._captioned`."""
+        """The setup of a command's arguments (those of `cli._captioned`)."""
         placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
         return cls(args.path, args.models, args.question, args.config, placed)
 
@@ -122,7 +122,7 @@ class ReplaySetup:
 
     @cached_property
     def recording_digest(self) -> str:
-        """Of the messages and not of the files, so that a bag may be converted or compressed anew."""
+        """Digest of the messages, not of the files, so that a bag may be converted or compressed anew."""
         digest, count = hashlib.sha256(), 0
         with closing(open_recording(self.bag)) as recording:
             for message in recording.messages():
@@ -132,7 +132,7 @@ class ReplaySetup:
 
 
 def models_digest(folders: Iterable[Path]) -> str:
-    """Of all that makes the checkpoints in these folders, which is all read."""
+    """Digest of all files of the checkpoints in these folders; reads them whole."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):

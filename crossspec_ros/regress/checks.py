@@ -34,7 +34,7 @@ Tick = Callable[[str, float | None], None]
 
 
 def silent(what: str, share: float | None) -> None:
-    """A Tick that tells nobody."""
+    """A Tick that does nothing."""
 
 
 def windows_in_code(

@@ -32,5 +32,5 @@ class Check:
 
 
 def all_differences(checks: list[Check]) -> list[Difference]:
-    """Those of all checks, in order."""
+    """The differences of all checks, in order."""
     return [difference for check in checks for difference in check.differences]

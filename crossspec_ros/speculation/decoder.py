@@ -71,7 +71,7 @@ class PrefillHiddenDecoder:
         self._last: OpenWindow | None = None
         self._lesson: Outcome | None = None
         self.at_close: Callable[[], object] = lambda: None
-        """What remains to be done when the decoder closes."""
+        """Called when the decoder closes."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -302,7 +302,7 @@ class PrefillHiddenDecoder:
         )
 
     def _learn(self) -> None:
-        """What became of the last pass; nobody waits for that of a caption's last one."""
+        """Tell the policy how the last pass ended; that of a caption is told later, to save time."""
         lesson, self._lesson = self._lesson, None
         if lesson is not None:
             self.policy.observe(lesson)

@@ -17,7 +17,7 @@ OPEN_WINDOWS = 2
 
 
 class OpenWindow:
-    """One of them; once it is closed, it goes with its caption."""
+    """State of one open window, handed to `caption` at its close."""
 
     def __init__(self) -> None:
         self.trace = Trace()
@@ -35,14 +35,14 @@ class OpenWindow:
 
 
 class OpenWindows:
-    """All of them, by their index; for any thread."""
+    """The open windows by their index; safe for any thread."""
 
     def __init__(self) -> None:
         self._windows: OrderedDict[int, OpenWindow] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, index: int) -> OpenWindow:
-        """That of this index, or a new one, for which the oldest goes where there are too many."""
+        """The window of this index, or a new one; the oldest is dropped where there are too many."""
         with self._lock:
             if index not in self._windows:
                 self._windows[index] = OpenWindow()
@@ -51,14 +51,14 @@ class OpenWindows:
             return self._windows[index]
 
     def close(self, index: int) -> OpenWindow:
-        """Take that of this index out, or a new one where there is none; older ones are forgotten."""
+        """Remove and return the window of this index, or a new one; older windows are dropped."""
         with self._lock:
             for other in [i for i in self._windows if not index <= i <= index + OPEN_WINDOWS]:
                 self._windows.pop(other).stop.set()
             return self._windows.pop(index, None) or OpenWindow()
 
     def stop_drafts(self) -> None:
-        """One draft at a time: what an earlier window's has written by now must do."""
+        """Stop the drafts of earlier windows, because one draft runs at a time."""
         with self._lock:
             for window in self._windows.values():
                 if window.draft is not None:

@@ -29,7 +29,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a pass: the nodes of `tree` that the target took, and all tokens this added.
+    """The result of a pass: the nodes of `tree` that the target took, and all tokens this added.
 
     `tokens` are those of `path` and the target's own next one, cut at the end of the response; `ended` says
     that the response is complete with them.

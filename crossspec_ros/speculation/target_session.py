@@ -78,7 +78,7 @@ class TargetSession:
         return self._pair.target.lm_head(hidden[len(hidden) - len(tree) - 1 :])
 
     def commit(self, path: tuple[int, ...], next_token: int) -> None:
-        """Of the last tree keep the nodes of `path`, from the root down, and let `next_token` follow."""
+        """Keep the nodes of `path` of the last tree, from the root down, and append `next_token`."""
         verified = self._reader.length - self._nodes
         self._reader.keep(verified, [verified + node for node in path])
         self._unread = self._embed([next_token])

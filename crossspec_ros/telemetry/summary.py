@@ -10,11 +10,14 @@ import numpy as np
 KEPT = 3600
 """Windows whose stages are remembered, so that a node may run for ever: an hour of them."""
 
+_USUAL = ("windows", "tokens", "target_passes")
+"""Counts of every run; each other one tells of something that went wrong."""
+
 
 class Summary:
     """Collects the stages of the last `KEPT` captioned windows and the totals of all.
 
-    `table()` is what a run prints at its end.
+    `brief()` or `table()` is what a run prints at its end.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,22 @@ class Summary:
             median, p90 = self.percentile(name, 50), self.percentile(name, 90)
             lines.append(f"{name:<{width}}  {len(values):7d}  {median:7.1f}  {p90:7.1f}  {max(values):7.1f}")
         return "\n".join([*lines, self.totals()])
+
+    def brief(self) -> str:
+        """One sentence about the run, with all that went wrong in it; empty when there was no window."""
+        if not self.counts["windows"]:
+            return ""
+        counts = self.counts
+        captioned = counts["windows"] - counts["skipped"] - counts["failed"] - counts["inactive"]
+        text = f"{captioned} of {counts['windows']} seconds captioned"
+        if "total" in self._values:
+            text += f", {self.percentile('total', 50):.0f} ms after their end (median)"
+        wrong = [
+            f"{name.replace('_', ' ')} {number}"
+            for name, number in counts.items()
+            if number and name not in _USUAL and not name.startswith(("drafted by ", "accepted of "))
+        ]
+        return "; ".join([text, *wrong])
 
     def totals(self) -> str:
         """The last line of it."""

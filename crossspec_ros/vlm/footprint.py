@@ -36,7 +36,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of one model: its weights, its KV caches and kept features, and what its largest pass needs besides."""
+    """Memory of one model: weights, KV caches and kept features, and the extra of its largest pass."""
 
     weights: int
     caches: int

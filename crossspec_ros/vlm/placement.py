@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import BitsAndBytesConfig, PreTrainedModel
 
 Only = Literal["", "target", "draft"]
-"""Of which model the weights are wanted; empty: of both."""
+"""The model whose weights are loaded; empty for both."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
@@ -58,7 +58,7 @@ class Placement:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Of all that is not quantised."""
+        """The dtype of everything that is not quantised."""
         import torch
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16

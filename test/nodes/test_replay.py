@@ -11,6 +11,7 @@ import pytest
 from crossspec_msgs.msg import WindowReport
 from outsider import STAGES, TOPICS, outsider, to_ns
 
+from crossspec_ros.nodes.comparison import NEXT
 from crossspec_ros.nodes.messages import closed_counts
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training.world.grammar import claimed
@@ -41,6 +42,7 @@ def replays():
 
 def replay(mode):
     command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(BAG), "--mode", mode, "--rate", "4"]
+    command += ["--stages"] if mode == "autoregressive" else ["--stages", "--compare"]
     with outsider() as observer:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
@@ -132,6 +134,13 @@ def test_the_terminal_shows_every_caption_and_the_summary(replays, ends):
         for _, _, caption, _ in run.reports:
             assert caption in run.output
         assert run.output.count("total ") >= len(ends) and f"windows {len(ends)}" in run.output
+
+
+def test_the_run_ends_with_what_was_asked_for(replays, ends):
+    compared, brief = (replays[mode].output for mode in MODES)
+    everyone = f"{len(ends)} of {len(ends)}"
+    assert f"{everyone} captions are word for word those of the target alone.\n{NEXT}\n" in compared
+    assert f"\n{everyone} seconds captioned" in brief
 
 
 def test_hiding_the_draft_changes_no_caption(replays):

@@ -78,6 +78,14 @@ def test_the_summary_gives_median_and_p90_of_the_windows_that_had_the_stage():
     assert "no windows" in Summary().table()
 
 
+def test_the_brief_summary_names_what_went_wrong():
+    summary = Summary()
+    assert summary.brief() == ""
+    summary.add({"total": 20.0})
+    summary.count(windows=3, skipped=2, failed=0, tokens=30)
+    assert summary.brief() == "1 of 3 seconds captioned, 20 ms after their end (median); skipped 2"
+
+
 def test_the_timeline_shows_each_stage_once_in_its_legend(tmp_path):
     trace = Trace()
     trace.add("verify[0]", 0, MS)

@@ -1,4 +1,4 @@
-"""The README's tables of topics and services are those of the nodes, both ways."""
+"""The tables of docs/reference/topics.md are those of the running nodes, both ways."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.telemetry.trace import LATENCIES
 
-APART = "/readme"
+APART = "/reference"
 """A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "topics.md").read_text()
 OF_EVERY_NODE = ("/rosout", "/parameter_events")
 SERVICES_OF_EVERY_NODE = ("rcl_interfaces/", "type_description_interfaces/")
 
@@ -37,7 +37,7 @@ SERVICES_OF_EVERY_NODE = ("rcl_interfaces/", "type_description_interfaces/")
 def rows(title):
     """(nodes named in bold above the table, cells) of each row of the tables in a section."""
     nodes = []
-    for line in README.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines():
+    for line in PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines():
         if line.startswith("**`"):
             nodes = re.findall(r"\*\*`(\w+)`\*\*", line)
         elif line.startswith("| `"):
@@ -63,7 +63,7 @@ def documented_services():
     """(service, type)."""
     return {
         (service.replace("NODE", node), kind)
-        for _, (services, types, _) in rows("Services and lifecycle")
+        for _, (services, types, _) in rows("Services")
         for service, kind in zip(quoted(services), quoted(types), strict=True)
         for node in PARAMS
     }
@@ -94,8 +94,10 @@ def topics_of(node):
 
 
 def services_of(node):
-    for service, (kind,) in node.get_service_names_and_types_by_node(node.get_name(), node.get_namespace()):
-        yield service.removeprefix(APART), short(kind)
+    """Those of the node, and of hidden nodes that serve under its name."""
+    for service, (kind,) in node.get_service_names_and_types():
+        if service.startswith(f"{APART}/{node.get_name()}/"):
+            yield service.removeprefix(APART), short(kind)
 
 
 def short(kind):

@@ -1,0 +1,91 @@
+"""One second of the synthetic world, captioned in real time, with all that a picture of it shows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from crossspec_ros.bench.captions import window_of
+from crossspec_ros.bench.live import live
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.speculation.caption import Caption
+from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.training.world.camera import FRAME_SIZE, events, frame
+from crossspec_ros.training.world.grammar import QUESTION
+from crossspec_ros.training.world.scene import Scene
+from crossspec_ros.windows.quality import flags, trustworthy
+from crossspec_ros.windows.window import Window
+
+Words = list[tuple[float, str]]
+"""The text so far, and when: ms from the window's close."""
+
+
+@dataclass(frozen=True)
+class Drive:
+    """A drive through the synthetic world; `exposure` multiplies the brightness of its RGB frames."""
+
+    seed: int
+    scenes: list[Scene]
+    exposure: float = 1.0
+
+    def picture(self, t: float, size: tuple[int, int] = FRAME_SIZE) -> np.ndarray:
+        """What the RGB camera shows at `t` seconds, (H, W, 3) uint8."""
+        return self.exposed(frame(self.scenes, self.seed, t, size))
+
+    def exposed(self, pixels: np.ndarray) -> np.ndarray:
+        """The pixels as they look at this exposure."""
+        return np.clip(pixels * self.exposure, 0, 255).astype(np.uint8)
+
+    def events(self, start_s: int, end_s: int) -> EventBatch:
+        """The events of these seconds; an event camera has no exposure."""
+        return EventBatch.concat(list(events(self.scenes, self.seed, start_s, end_s)))
+
+
+@dataclass
+class Second:
+    """One window of a drive, its caption, and how both came about."""
+
+    drive: Drive
+    second: int
+    window: Window
+    caption: Caption
+    trace: Trace
+    faults: tuple[str, ...]
+    """What is wrong with the window's inputs (windows/quality.py)."""
+    drafts: list[str] = field(default_factory=list)
+    """What the event draft said, unless the window closed before it was done."""
+    words: Words = field(default_factory=list)
+
+
+def live_second(decoder: PrefillHiddenDecoder, drive: Drive, second: int) -> Second:
+    """Live through one second of the drive and caption it from what can be trusted, as the captioner does."""
+    window = window_of(decoder.pair, drive.scenes, drive.seed, second)
+    window = replace(window, frames=drive.exposed(window.frames))
+    trace, drafts, told = Trace(), list[str](), list[tuple[int, str]]()
+    faults = flags(window)
+    caption = live(
+        decoder,
+        window,
+        trace,
+        QUESTION,
+        drafts.append,
+        lambda text: told.append((time.perf_counter_ns(), text)),
+        trustworthy(window, faults),
+    )
+    words = _from(trace.marks["closed"], [*told, (time.perf_counter_ns(), caption.text)])
+    return Second(drive, second, window, caption, trace, faults, drafts, words)
+
+
+def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:
+    """What a decoder says that begins once the window has closed."""
+    told: list[tuple[int, str]] = []
+    closed_ns = time.perf_counter_ns()
+    decoder.caption(window, QUESTION, Trace(), lambda text: told.append((time.perf_counter_ns(), text)))
+    return _from(closed_ns, told)
+
+
+def _from(closed_ns: int, told: list[tuple[int, str]]) -> Words:
+    return [((at_ns - closed_ns) / 1e6, text) for at_ns, text in told]

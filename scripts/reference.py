@@ -1,0 +1,229 @@
+"""Write the generated blocks of docs/reference/ from the code: `python scripts/reference.py`.
+
+A page is text with blocks in it, `<!-- begin NAME -->` to `<!-- end NAME -->`. The text is written by hand.
+Each block is what the function NAME of `BLOCKS` returns; test/test_reference.py fails where they differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import re
+import runpy
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from crossspec_ros.cli import make_parser
+from crossspec_ros.nodes.params import PARAMS, Param
+from crossspec_ros.nodes.remedies import RISING, STOPPED
+from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "reference"
+
+
+def main() -> None:
+    """Write every page anew and name those that have changed."""
+    for page in sorted(PAGES.glob("*.md")):
+        old = page.read_text()
+        new = regenerate(old)
+        if new != old:
+            page.write_text(new)
+            print(page.relative_to(ROOT))
+
+
+def regenerate(text: str) -> str:
+    """The page with every block as the code has it now; raises KeyError for a block that nothing writes."""
+    return _BLOCK.sub(lambda found: _block(found["name"]), text)
+
+
+_BLOCK = re.compile(r"<!-- begin (?P<name>\w+) -->\n.*?<!-- end (?P=name) -->", re.DOTALL)
+
+
+def _block(name: str) -> str:
+    return f"<!-- begin {name} -->\n{BLOCKS[name]().strip()}\n<!-- end {name} -->"
+
+
+def parameters() -> str:
+    """A table for each node."""
+    sections = []
+    for node, params in PARAMS.items():
+        rows = [(f"`{param.name}`", f"`{_default(param)}`", _meaning(param)) for param in params]
+        sections.append(f"## {node}\n\n{table(('parameter', 'default', 'meaning'), rows)}")
+    return "\n\n".join(sections)
+
+
+def _default(param: Param) -> str:
+    if isinstance(param.default, bool):
+        return str(param.default).lower()
+    return '""' if param.default == "" else str(param.default)
+
+
+def _meaning(param: Param) -> str:
+    bounds = f" ({param.low:.15g} to {param.high:.15g})" if param.low is not None else ""
+    choices = f" ({', '.join(param.choices)})" if param.choices else ""
+    return param.description + bounds + choices + (" [live]" if param.live else "")
+
+
+def commands() -> str:
+    """A section for each command, with its arguments."""
+    return "\n\n".join(_commands(make_parser()))
+
+
+def _commands(parser: argparse.ArgumentParser, help_text: str = "") -> Iterator[str]:
+    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    for group in actions:
+        if isinstance(group, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in group._choices_actions}
+            for name, child in group.choices.items():
+                yield from _commands(child, helps.get(name, ""))
+            return
+    named = [_shown(action) for action in actions if not action.option_strings or action.required]
+    purpose = sentence(help_text)
+    if parser.description and sentence(parser.description) != purpose:
+        purpose += f" {sentence(parser.description)}"
+    rows = [(f"`{_shown(action)}`", action.help or "") for action in actions]
+    yield f"## {' '.join([parser.prog, *named])}\n\n{purpose}\n\n{table(('argument', 'meaning'), rows)}"
+
+
+def _shown(action: argparse.Action) -> str:
+    value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+    assert isinstance(value, str)
+    if action.nargs == "*":
+        value = f"[{value} ...]"
+    return " ".join([*action.option_strings[:1], value]).strip()
+
+
+def launch_arguments() -> str:
+    """A section for each launch file."""
+    sections = []
+    for file in sorted((ROOT / "launch").glob("*.launch.py")):
+        with _without_launch():
+            arguments = runpy.run_path(str(file))["ARGUMENTS"]
+        rows = [(f"`{name}`", text) for name, text in arguments.items()]
+        sections.append(f"## {file.name}\n\n{table(('argument', 'meaning'), rows)}")
+    return "\n\n".join(sections)
+
+
+class _Anything:
+    """Stands for any class of ROS's launch."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        pass
+
+
+class _LaunchModule(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything
+
+
+class _Launch(MetaPathFinder, Loader):
+    """Finds modules of ROS's launch, which PyPI does not have, so that launch files can be read."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        is_launch = fullname.partition(".")[0] in ("launch", "launch_ros")
+        return ModuleSpec(fullname, self, is_package=True) if is_launch else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _LaunchModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+@contextmanager
+def _without_launch() -> Iterator[None]:
+    """Launch files can be read even where ROS's launch is not installed; nothing of that stays."""
+    spec = importlib.util.find_spec("launch")
+    # Of our own folder launch/ Python makes a package without an origin.
+    if spec is not None and spec.origin is not None:
+        yield
+        return
+    before, finder = set(sys.modules), _Launch()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in set(sys.modules) - before:
+            module = sys.modules[name]
+            if isinstance(module, _LaunchModule) or _Anything in vars(module).values():
+                del sys.modules[name]
+
+
+def messages() -> str:
+    """Every message and service of interfaces/, as it is defined."""
+    sections = []
+    for file in sorted((ROOT / "interfaces").glob("*/*/*.*")):
+        if file.suffix in (".msg", ".srv"):
+            package, kind = file.relative_to(ROOT / "interfaces").parts[:2]
+            text = file.read_text().strip()
+            sections.append(f"## {package}/{kind}/{file.stem}\n\n```\n{text}\n```")
+    return "\n\n".join(sections)
+
+
+def diagnostics() -> str:
+    """What each counter of `/diagnostics` means while it rises, or once it stands still."""
+    rows = [(f"`{name}` rises", *_cause(text)) for name, text in RISING.items()]
+    rows += [(f"`{name}` stand still", *_cause(text)) for name, text in STOPPED.items()]
+    return table(("counter", "what happens", "what to do"), rows)
+
+
+def _cause(text: str) -> tuple[str, str]:
+    cause, _, remedy = text.partition(": ")
+    return cause, remedy
+
+
+def formats() -> str:
+    """How each format of recordings is recognised, and what its reader says of it."""
+    rows = []
+    for format in _FORMATS:
+        signs = [f"`{suffix}`" for suffix in format.suffixes]
+        if format.contents:
+            signs.append(f"a folder with `{format.contents}`")
+        module = ROOT / (format.opener.partition(":")[0].replace(".", "/") + ".py")
+        purpose = ast.get_docstring(ast.parse(module.read_text())) or ""
+        name = format.name.partition(" ")[2] or f"`{format.suffixes[0]}`"
+        rows.append((name, ", ".join(signs), " ".join(purpose.split("\n\n")[0].split())))
+    return table(("format", "recognised by", "what is read"), rows)
+
+
+def foreign_formats() -> str:
+    """What to do with files that are not read."""
+    return table(("file", "what to do"), [(f"`{suffix}`", remedy) for suffix, remedy in _FOREIGN.items()])
+
+
+def sentence(text: str) -> str:
+    """The text as a sentence: a capital first, a full stop last."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a bar within a cell is escaped."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+BLOCKS = {
+    function.__name__: function
+    for function in (
+        parameters,
+        commands,
+        launch_arguments,
+        messages,
+        diagnostics,
+        formats,
+        foreign_formats,
+    )
+}
+
+if __name__ == "__main__":
+    main()

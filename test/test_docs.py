@@ -1,0 +1,73 @@
+"""The pages for people: their links lead somewhere, and their figures are the measured ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from crossspec_ros.cli import make_parser
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*/*.md")]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a page may name behind its #, as GitHub makes it of headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        if "://" in name:
+            continue
+        file = page.parent / name if name else page
+        assert file.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_are_named_exist(page: Path) -> None:
+    names = re.findall(r"`((?:docs|config|scripts|models/tiny|test|rosbags)/[\w./]+\w)`", page.read_text())
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every crossspec command on a page, in code blocks or between backticks."""
+    text = page.read_text()
+    quoted = re.findall(r"`crossspec ([^`]+)`", text) + re.findall(r"^crossspec (.+)$", text, re.MULTILINE)
+    return [part.split() for line in quoted for part in line.split("#")[0].split("&& crossspec")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_that_are_named_exist(page: Path) -> None:
+    for words in commands(page):
+        parser = make_parser()
+        for word in words:
+            groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+            if groups and word.isupper():
+                break  # COMMAND stands for any
+            if groups:
+                assert word in groups[0].choices, words
+                parser = groups[0].choices[word]
+            elif word.startswith("--"):
+                assert word in parser._option_string_actions, words
+
+
+def test_the_headline_is_the_measured_one() -> None:
+    figures = json.loads((ROOT / "docs" / "benchmarks" / "latency.json").read_text())
+    ours, alone = (figures["modes"][mode]["caption_ms"]["median"] for mode in ("ours", "autoregressive"))
+    assert f"{figures['close_to_caption_ratio']:.1f} times sooner" in README
+    assert f"({ours:.0f} ms instead of {alone:.0f} ms after" in README
+    assert f"| {ours:.0f} ms; the target alone {alone:.0f} ms |" in README
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 180
