@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
@@ -13,12 +11,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.recordings.hdf5 import Hdf5Events, find_layout
+from crossspec_ros.recordings.hdf5_file import Hdf5File
 
 EVENTS_FILE = "events/left/events.h5"
 FRAMES_FOLDER = "images/left/rectified"
 FRAME_STAMPS_FILE = "images/timestamps.txt"
-# Of DSEC's cameras; a sequence of another camera says so in the attributes of its events.h5.
-_WIDTH, _HEIGHT = 640, 480
 
 
 def is_dsec(path: Path) -> bool:
@@ -34,31 +32,13 @@ class DsecSequence:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._name_damage():
-            # DSEC's chunks are larger than HDF5's default cache, so each would be unpacked again and again.
-            self._file = h5py.File(path / EVENTS_FILE, rdcc_nbytes=64 << 20)
+        file = Hdf5File(path / EVENTS_FILE)
         try:
-            with self._name_damage():
-                self._read_index()
+            self.events = Hdf5Events(file, find_layout(file))
             self._find_frames()
         except BaseException:
-            self.close()
+            file.close()
             raise
-
-    def _read_index(self) -> None:
-        events = self._file["events"]
-        self._t, self._x, self._y, self._p = (events[name] for name in "txyp")
-        self._ms_to_index = self._file["ms_to_idx"][:].astype(np.int64)
-        self._t_offset = int(self._file["t_offset"][()])
-        self.width = int(self._file.attrs.get("width", _WIDTH))
-        self.height = int(self._file.attrs.get("height", _HEIGHT))
-        shapes = [data.shape for data in (self._t, self._x, self._y, self._p)]
-        if len(shapes[0]) != 1 or len(set(shapes)) > 1:
-            raise ValueError("t, x, y and p differ in length or are no lists")
-        if not len(self._t) or not len(self._ms_to_index):
-            raise ValueError("it has no events")
-        self.t_start_us = int(self._t[0]) + self._t_offset
-        self.t_end_us = int(self._t[-1]) + self._t_offset
 
     def _find_frames(self) -> None:
         self._frames = sorted((self.path / FRAMES_FOLDER).glob("*.png"))
@@ -77,28 +57,7 @@ class DsecSequence:
             )
 
     def close(self) -> None:
-        self._file.close()
-
-    def events(self, start_us: int, end_us: int) -> EventBatch:
-        """The events with start_us <= t < end_us."""
-        start, end = start_us - self._t_offset, end_us - self._t_offset
-        index = self._ms_to_index
-        first = int(index[min(max(start // 1000, 0), len(index) - 1)])
-        last_ms = max(end // 1000, 0) + 1
-        last = int(index[last_ms]) if last_ms < len(index) else len(self._t)
-        with self._name_damage():
-            t = self._t[first:last].astype(np.int64)
-            low, high = np.searchsorted(t, (start, end))
-            where = slice(first + int(low), first + int(high))
-            x, y, p = (data[where] for data in (self._x, self._y, self._p))
-        return EventBatch(
-            t[low:high] + self._t_offset,
-            x.astype(np.uint16, copy=False),
-            y.astype(np.uint16, copy=False),
-            p.astype(np.uint8, copy=False),
-            self.width,
-            self.height,
-        )
+        self.events.close()
 
     def frame_bytes(self, i: int) -> bytes:
         """The i-th frame as it lies on disk, a PNG; raises InputError when it cannot be read."""
@@ -115,16 +74,6 @@ class DsecSequence:
         if pixels is None:
             raise InputError(f"the frame '{self._frames[i]}' is no picture: copy the sequence again")
         return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
-
-    @contextmanager
-    def _name_damage(self) -> Iterator[None]:
-        try:
-            yield
-        # RuntimeError: how h5py reports some damage, beside OSError; KeyError: data sets are missing.
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"'{self.path / EVENTS_FILE}' is truncated or not in DSEC's layout ({error}): copy it again"
-            ) from error
 
 
 def write_events_h5(path: Path, batch: EventBatch, t_offset: int) -> None:

@@ -10,12 +10,9 @@ import cv2
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
-from crossspec_ros.events.packets import PACKET_US, PacketCutter
+from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.recordings.align import Alignment
 from crossspec_ros.recordings.dsec import DsecSequence
-
-# Read at once, so that a chunk of the file is unpacked for many packets.
-_BLOCK_US = 20 * PACKET_US
 
 
 class DsecRecording:
@@ -35,7 +32,7 @@ class DsecRecording:
         self.losses: list[str] = []
         self._sequence = DsecSequence(path)
         try:
-            size = (self._sequence.width, self._sequence.height)
+            size = (self._sequence.events.width, self._sequence.events.height)
             self._alignment = Alignment(path, size) if aligned else None
         except InputError:
             self.close()
@@ -44,8 +41,8 @@ class DsecRecording:
         stamps = self._sequence.frame_stamps_ns
         self.image_topic = "/camera/image_raw/compressed" if len(stamps) else None
         self.image_type = COMPRESSED_IMAGE if len(stamps) else None
-        self.start_ns = min([self._sequence.t_start_us * 1000, *stamps[:1].tolist()])
-        self.end_ns = max([self._sequence.t_end_us * 1000, *stamps[-1:].tolist()])
+        self.start_ns = min([self._sequence.events.start_us * 1000, *stamps[:1].tolist()])
+        self.end_ns = max([self._sequence.events.end_us * 1000, *stamps[-1:].tolist()])
 
     def close(self) -> None:
         self._sequence.close()
@@ -54,10 +51,13 @@ class DsecRecording:
         return heapq.merge(self._packets(), self._images(), key=lambda message: message.stamp_ns)
 
     def _packets(self) -> Iterator[RecordedMessage]:
-        sequence, cutter = self._sequence, PacketCutter(self._path)
-        for start_us in range(sequence.t_start_us, sequence.t_end_us + 1, _BLOCK_US):
-            events = sequence.events(start_us, start_us + _BLOCK_US)
-            yield from cutter.cut(self._alignment.events(events) if self._alignment else events)
+        cutter = PacketCutter(self._path)
+        self.losses.clear()
+        try:
+            for events in self._sequence.events.batches():
+                yield from cutter.cut(self._alignment.events(events) if self._alignment else events)
+        except InputError as error:
+            self.losses.append(str(error))
 
     def _images(self) -> Iterator[RecordedMessage]:
         suffix = "png" if self._jpeg_quality is None else "jpeg"

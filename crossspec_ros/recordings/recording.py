@@ -72,6 +72,7 @@ _FORMATS = (
     Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
     Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv")),
+    Format("", f"{_HERE}.hdf5:open_hdf5", (".h5", ".hdf5"), "events.h5", is_source=False),
 )
 
 
@@ -97,11 +98,21 @@ FORMATS = _sentence()
 """What can be opened, as messages and help texts say it."""
 
 
-def open_recording(path: Path) -> Recording:
+def open_recording(path: Path, images: Path | None = None) -> Recording:
     """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
 
-    Raises InputError when `path` is none of these, is damaged, or has no event stream.
+    The images of the folder `images`, where one is given, are in place of its own. Raises InputError when
+    `path` is none of these, is damaged, or has no event stream, and as `image_folder.FolderImages` does.
     """
+    if images is not None:
+        from crossspec_ros.recordings.image_folder import WithImages
+
+        recording = open_recording(path)
+        try:
+            return WithImages(recording, images)
+        except InputError:
+            recording.close()
+            raise
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     for format in _FORMATS:

@@ -43,7 +43,7 @@ class ImageSource(Protocol):
     end_ns: int
 
     def messages(self) -> Iterator[RecordedMessage]:
-        """All of them from the start; raises InputError where one is damaged."""
+        """All that can be read from the start; raises InputError in the end when some are damaged."""
 
     def close(self) -> None:
         """Let go of the files."""
@@ -68,8 +68,8 @@ class SourceRecording:
         self.end_ns = max([events.end_us * 1000, *([images.end_ns] if images else [])])
 
     def messages(self) -> Iterator[RecordedMessage]:
-        images = self._images.messages() if self._images else iter(())
-        return heapq.merge(self._packets(), images, key=lambda message: message.stamp_ns)
+        self.losses.clear()
+        return heapq.merge(self._packets(), self._pictures(), key=lambda message: message.stamp_ns)
 
     def close(self) -> None:
         self._events.close()
@@ -78,7 +78,6 @@ class SourceRecording:
 
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter = PacketCutter(self._path)
-        self.losses.clear()
         message = None
         try:
             for batch in self._events.batches():
@@ -87,6 +86,13 @@ class SourceRecording:
         except InputError as error:
             if message is None:
                 raise
+            self.losses.append(str(error))
+
+    def _pictures(self) -> Iterator[RecordedMessage]:
+        try:
+            if self._images:
+                yield from self._images.messages()
+        except InputError as error:
             self.losses.append(str(error))
 
 

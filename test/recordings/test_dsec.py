@@ -9,6 +9,7 @@ import pytest
 from event_samples import FIELDS, assert_equal, batch_of, random_batch
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
 
 T_OFFSET = 50_000_000_000
@@ -53,21 +54,18 @@ def test_the_file_has_dsecs_layout(sequence, events):
     assert np.all(t[index] >= ms) and np.all((index == 0) | (t[index - 1] < ms))
 
 
-def test_any_span_of_time_reads_its_events(sequence, events):
+def test_it_reads_its_events(sequence, events):
     dsec = DsecSequence(sequence)
-    assert (dsec.width, dsec.height) == (320, 240)
-    assert (dsec.t_start_us, dsec.t_end_us) == (events.t[0], events.t[-1])
-    assert_equal(dsec.events(dsec.t_start_us, dsec.t_end_us + 1), events)
-    assert_equal(dsec.events(0, 2 * T_OFFSET), events)
-    rng = np.random.default_rng(0)
-    for start, end in np.sort(rng.integers(T_OFFSET - 5000, T_OFFSET + 105_000, (200, 2))).tolist():
-        assert_equal(dsec.events(start, end), events[(events.t >= start) & (events.t < end)])
+    assert (dsec.events.width, dsec.events.height) == (320, 240)
+    assert (dsec.events.start_us, dsec.events.end_us) == (events.t[0], events.t[-1])
+    assert_equal(EventBatch.concat(list(dsec.events.batches())), events)
 
 
 def test_a_sequence_of_dsecs_own_camera_needs_no_attributes(sequence):
     with h5py.File(sequence / "events/left/events.h5", "a") as file:
         file.attrs.clear()
-    assert (DsecSequence(sequence).width, DsecSequence(sequence).height) == (640, 480)
+    dsec = DsecSequence(sequence)
+    assert (dsec.events.width, dsec.events.height) == (640, 480)
 
 
 def test_frames(sequence):
@@ -89,9 +87,7 @@ def test_a_truncated_file_is_named(sequence, keep):
     file = sequence / "events/left/events.h5"
     data = file.read_bytes()
     file.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(
-        InputError, match=r"events\.h5' is truncated or not in DSEC's layout .* copy it again"
-    ):
+    with pytest.raises(InputError, match=r"events\.h5' is truncated or damaged .* copy it again"):
         DsecSequence(sequence)
 
 
@@ -102,16 +98,21 @@ def test_a_damaged_chunk_is_named_when_it_is_read(sequence, events):
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
     path.write_bytes(data)
-    dsec = DsecSequence(sequence)
-    with pytest.raises(InputError, match="truncated or not in DSEC's layout"):
-        dsec.events(0, 2 * T_OFFSET)
+    with pytest.raises(InputError, match=r"5000 of its 5000 events in damaged parts, .* at event 0 \("):
+        list(DsecSequence(sequence).events.batches())
 
 
-def test_a_missing_data_set_is_named(sequence):
+@pytest.mark.parametrize(
+    ("missing", "found"), [("t_offset", -T_OFFSET), ("ms_to_idx", 0), ("events/x", None)]
+)
+def test_only_the_events_themselves_must_be_there(sequence, events, missing, found):
     with h5py.File(sequence / "events/left/events.h5", "a") as file:
-        del file["ms_to_idx"]
-    with pytest.raises(InputError, match="ms_to_idx"):
-        DsecSequence(sequence)
+        del file[missing]
+    if found is None:
+        with pytest.raises(InputError, match=r"no events in a layout that is known, .*events/y \(5000,\)"):
+            DsecSequence(sequence)
+    else:
+        assert_equal(next(DsecSequence(sequence).events.batches()), events.at(events.t + found))
 
 
 @pytest.mark.parametrize("shape", [(4999,), (5001,), (5000, 2)])
@@ -119,8 +120,8 @@ def test_data_sets_of_unequal_length_are_named(sequence, shape):
     with h5py.File(sequence / "events/left/events.h5", "a") as file:
         del file["events/x"]
         file["events/x"] = np.zeros(shape, np.uint16)
-    with pytest.raises(InputError, match=r"events\.h5' .* differ in length"):
-        DsecSequence(sequence).events(0, 2 * T_OFFSET)
+    with pytest.raises(InputError, match=r"events\.h5' has .*(differ in length|shape \(5000, 2\))"):
+        DsecSequence(sequence)
 
 
 def test_frames_and_their_times_must_agree(sequence):

@@ -1,0 +1,173 @@
+"""HDF5 files from anybody, opened so that they stay within themselves and within bounds of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import hdf5plugin  # noqa: F401, whose import makes its filters known to HDF5
+import numpy as np
+
+from crossspec_ros.errors import InputError
+
+# Unpacked as a whole for each of its rows that are read; those of published data sets are below 20 MB.
+_MOST_CHUNK_BYTES = 256 << 20
+_LISTED = 12
+_ECF = 0x8ECF
+"""Prophesee's Event Compression Format, https://github.com/prophesee-ai/hdf5_ecf."""
+
+
+class Hdf5File:
+    """An open file whose data sets are looked at before they are read.
+
+    Links are not followed, because they may lead to other files. Raises InputError when it is no HDF5 file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self.naming_damage():
+            self._file = h5py.File(path, "r")
+
+    @property
+    def attributes(self) -> h5py.AttributeManager:
+        """Those of the file as a whole."""
+        return self._file.attrs
+
+    def has(self, name: str) -> bool:
+        """Whether a group or data set is there; raises InputError when the way to it is a link."""
+        with self.naming_damage():
+            group = self._file
+            for part in name.split("/"):
+                # Asking with `in` would open the file that a link leads to.
+                link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
+                if link is None:
+                    return False
+                if not isinstance(link, h5py.HardLink):
+                    raise InputError(
+                        f"'{self.path}' has a link in place of '{name}', and links are not followed: store "
+                        f"the data itself there"
+                    )
+                group = group[part]
+            return True
+
+    def names(self, group: str) -> list[str]:
+        """What is in a group, in order."""
+        with self.naming_damage():
+            node = self._file[group]
+            return sorted(node) if isinstance(node, h5py.Group) else []
+
+    def dataset(self, name: str) -> h5py.Dataset:
+        """A data set of numbers that can be read a part at a time.
+
+        Raises InputError for any other, or when a part of it was never written.
+        """
+        if not self.has(name):
+            raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
+        with self.naming_damage():
+            data = self._file[name]
+            if not isinstance(data, h5py.Dataset):
+                raise InputError(
+                    f"'{self.path}' has a group where the data set '{name}' should be: copy it again"
+                )
+            self._check_place(name, data)
+            if data.chunks is None:
+                return data
+            # A chunk that does not fit into the cache would be unpacked again for every block of rows.
+            access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+            access.set_chunk_cache(521, max(_chunk_bytes(data), 1 << 20), 1.0)
+            return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
+
+    def _check_place(self, name: str, data: h5py.Dataset) -> None:
+        """Raise InputError for what would be read from elsewhere, cannot be unpacked, or is not there."""
+        kinds = [data.dtype[field] for field in data.dtype.names or ()] or [data.dtype]
+        if any(kind.kind not in "iufb" for kind in kinds) or data.dtype.itemsize > 256:
+            raise InputError(
+                f"'{self.path}' has '{name}' of type {data.dtype}: store numbers, one of them for each event"
+            )
+        if data.is_virtual or data.external:
+            raise InputError(
+                f"'{self.path}' keeps '{name}' in other files: store the data in the file itself"
+            )
+        packing = data.id.get_create_plist()
+        for i in range(packing.get_nfilters()):
+            number, _, _, label = packing.get_filter(i)
+            if not h5py.h5z.filter_avail(number):
+                raise InputError(_unpackable(self.path, number, label.decode(errors="replace")))
+        if data.chunks is None:
+            written = data.id.get_storage_size() >= data.nbytes
+        elif _chunk_bytes(data) > _MOST_CHUNK_BYTES:
+            raise InputError(
+                f"'{self.path}' stores '{name}' in chunks of {_chunk_bytes(data) >> 20} MB, and up to "
+                f"{_MOST_CHUNK_BYTES >> 20} MB are read: store it in smaller ones, as "
+                f"`h5repack -l {name}:CHUNK=100000` does"
+            )
+        else:
+            wanted = math.prod(
+                -(-length // chunk) for length, chunk in zip(data.shape, data.chunks, strict=True)
+            )
+            written = data.id.get_num_chunks() >= wanted
+        if not written:
+            raise InputError(
+                f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
+            )
+
+    def listing(self) -> str:
+        """The first data sets of the file, for people."""
+        found: list[str] = []
+
+        def add(name: str, node: object) -> bool | None:
+            if isinstance(node, h5py.Dataset):
+                found.append(f"{name} {node.shape}")
+            return True if len(found) > _LISTED else None
+
+        with self.naming_damage():
+            self._file.visititems(add)
+        return ", ".join(found[:_LISTED] + ["..."] * (len(found) > _LISTED)) or "no data sets"
+
+    def close(self) -> None:
+        self._file.close()
+
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """Turn what h5py raises into an InputError that names the file."""
+        try:
+            yield
+        except InputError:
+            raise
+        # RuntimeError: how h5py reports some damage, beside OSError; KeyError: an object cannot be opened.
+        except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError, OverflowError) as error:
+            detail = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"'{self.path}' is truncated or damaged ({detail}): copy it again") from error
+
+
+def _chunk_bytes(data: h5py.Dataset) -> int:
+    return math.prod(data.chunks) * data.dtype.itemsize
+
+
+def _unpackable(path: Path, number: int, label: str) -> str:
+    if number == _ECF:
+        return (
+            f"'{path}' is packed with Prophesee's ECF, which cannot be unpacked here: convert it with "
+            f"`metavision_file_to_dat -i {path}`, which openeb and the Metavision SDK have, and give the "
+            f".dat file; or set HDF5_PLUGIN_PATH to the folder of the ECF plugin"
+        )
+    return (
+        f"'{path}' is packed with a filter that is not known here ({label or 'without a name'}, number "
+        f"{number}): unpack it with `h5repack -f NONE` where the filter is known"
+    )
+
+
+def whole_numbers(value: object) -> list[int]:
+    """The whole numbers of an attribute or a data set, also those in a text such as 1280x720; else none."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        parts = value.lower().split("x")
+        return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else []
+    array = np.asarray(value)
+    if array.size > 4 or array.dtype.kind not in "iuf" or not np.all(array == np.rint(array)):
+        return []
+    return [int(number) for number in array.reshape(-1)]

@@ -1,0 +1,109 @@
+"""Where the datasets of event cameras keep what in their HDF5 files: one row of a table for each layout.
+
+Sources: https://dsec.ifi.uzh.ch/data-format, https://daniilidis-group.github.io/mvsec,
+https://m3ed.io/data_overview/datafiles, https://github.com/TimoStoff/event_utils (E2VID's files) and
+https://docs.prophesee.ai/stable/data/file_formats/hdf5.html.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Part = int | str
+Column = tuple[str, Part | None]
+"""A data set, and which column of (N, k) or which field of a compound is meant; None: all of (N,)."""
+
+
+Columns = tuple[Column, Column, Column, Column]
+"""Those of t, x, y and p."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Where pictures are; those of three channels are blue, green, red."""
+
+    data: str
+    """A data set (M, H, W) or (M, H, W, 1 or 3) uint8; without `stamps` a group of pictures."""
+    stamps: str | None = None
+    """A data set (M,) of their times; without it each has its time as an attribute `timestamp`."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to store events. Times are microseconds where they are integers, and seconds where floats."""
+
+    name: str
+    shown: str
+    """Its data sets, for people."""
+    columns: Columns
+    offset: str | None = None
+    """A data set of one integer, us, that belongs to every time; a file may lack it."""
+    size: str | None = None
+    """A data set or, after "@", an attribute of (width, height); a file may lack it."""
+    size_is_height_first: bool = False
+    usual_size: tuple[int, int] | None = None
+    """(width, height) of the data set's camera, for files that do not say it."""
+    pictures: tuple[Pictures, ...] = ()
+    """The first that a file has is taken."""
+
+
+def _lists(group: str, names: str = "t x y p") -> Columns:
+    t, x, y, p = names.split()
+    return (group + t, None), (group + x, None), (group + y, None), (group + p, None)
+
+
+def _parts(name: str, t: Part, x: Part, y: Part, p: Part) -> Columns:
+    return (name, t), (name, x), (name, y), (name, p)
+
+
+LAYOUTS = (
+    Layout(
+        "DSEC",
+        "events/{t,x,y,p}",
+        _lists("events/"),
+        offset="t_offset",
+        usual_size=(640, 480),
+    ),
+    *(
+        Layout(
+            "MVSEC",
+            "davis/left/events",
+            _parts(f"davis/{side}/events", t=2, x=0, y=1, p=3),
+            usual_size=(346, 260),
+            pictures=(Pictures(f"davis/{side}/image_raw", f"davis/{side}/image_raw_ts"),),
+        )
+        for side in ("left", "right")
+    ),
+    *(
+        Layout(
+            "M3ED",
+            "prophesee/left/{t,x,y,p}",
+            _lists(f"prophesee/{side}/"),
+            size=f"prophesee/{side}/calib/resolution",
+            usual_size=(1280, 720),
+            pictures=(
+                Pictures("ovc/rgb/data", "ovc/ts"),
+                Pictures(f"ovc/{side}/data", "ovc/ts"),
+            ),
+        )
+        for side in ("left", "right")
+    ),
+    *(
+        Layout(
+            "E2VID",
+            "events/{ts,xs,ys,ps}",
+            _lists("events/", names),
+            size="@sensor_resolution",
+            size_is_height_first=True,
+            pictures=(Pictures("images"),),
+        )
+        for names in ("ts xs ys ps", "ts x y p")
+    ),
+    Layout(
+        "Prophesee",
+        "CD/events with fields t, x, y, p",
+        _parts("CD/events", "t", "x", "y", "p"),
+        size="@geometry",
+    ),
+    Layout("lists", "t, x, y, p", _lists(""), offset="t_offset"),
+)

@@ -1,0 +1,270 @@
+"""HDF5 recordings of other data sets: what plays, and what is said about the rest."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import h5py
+import numpy as np
+import pytest
+from event_samples import assert_equal, random_batch
+from hdf5_samples import SIZES, WRITERS, bgr, gray, picture_stamps, sample, write
+from test_npz import decode
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.messages import IMAGE, typestore
+from crossspec_ros.recordings import hdf5
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import open_recording
+
+PICTURES = {"mvsec": gray, "m3ed": bgr, "e2vid": bgr}
+
+
+def played(path):
+    """The events of a recording, with their times in full, and its images."""
+    with closing(open_recording(path)) as recording:
+        messages = list(recording.messages())
+        assert recording.losses == []
+    start_us = recording.start_ns // 1000 >> 24 << 24
+    events = decode([message for message in messages if message.kind == "events"], start_us)
+    return events, [message for message in messages if message.kind == "image"]
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_every_layout_plays_its_events_and_images(tmp_path, layout):
+    events = sample(layout)
+    path = write(tmp_path / "recording.h5", layout, events)
+    heard, images = played(path)
+    assert_equal(heard, events)
+    expected = picture_stamps(events) if layout in PICTURES else []
+    assert [image.stamp_ns for image in images] == [stamp * 1000 for stamp in expected]
+    for i, message in enumerate(images):
+        image = typestore().deserialize_cdr(message.data, IMAGE)
+        pixels = PICTURES[layout](i)
+        assert image.encoding == ("mono8" if pixels.ndim == 2 else "bgr8")
+        np.testing.assert_array_equal(image.data.reshape(pixels.shape), pixels)
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
+    events = sample(layout)
+    report = survey(write(tmp_path / "recording.hdf5", layout, events))
+    topic = next(topic for topic in report["topics"] if topic["kind"] == "events")
+    figures = {name: topic[name] for name in ("events", "on", "first_event_us", "last_event_us")}
+    on = int(events.p.sum())
+    first, last = int(events.t[0]), int(events.t[-1])
+    assert figures == {"events": 5000, "on": on, "first_event_us": first, "last_event_us": last}
+    assert list(topic["resolutions"]) == ["{}x{}".format(*SIZES[layout])]
+    assert report["format"].startswith("HDF5, ")
+    assert [finding for finding in report["findings"] if "there are no images" not in finding] == []
+
+
+def test_a_folder_plays_the_events_h5_in_it(tmp_path):
+    write(tmp_path / "events.h5", "lists")
+    assert_equal(played(tmp_path)[0], sample("lists"))
+
+
+def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "_BLOCK", 700)
+    events = sample("mvsec")
+    path = write(tmp_path / "recording.h5", "mvsec", events)
+    file = hdf5.Hdf5File(path)
+    batches = list(hdf5.Hdf5Events(file, hdf5.find_layout(file)).batches())
+    assert [len(batch) for batch in batches] == [700] * 7 + [100]
+    assert_equal(EventBatch.concat(batches), events)
+
+
+@pytest.mark.parametrize(
+    ("stated", "largest", "size"),
+    [
+        ((180, 240), (239, 179), (240, 180)),
+        ((240, 180), (239, 179), (240, 180)),  # the wrong way round
+        ((179, 239), (239, 179), (240, 180)),  # of its largest coordinates
+        ((300, 400), (10, 10), (400, 300)),
+        (None, (239, 179), (240, 180)),
+        (None, (700, 20), (1280, 720)),
+    ],
+)
+def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest, size):
+    events = sample("e2vid")
+    x, y = (np.minimum(values, most) for values, most in zip((events.x, events.y), largest, strict=True))
+    x[0], y[0] = largest
+    path = write(tmp_path / "recording.h5", "e2vid", EventBatch(events.t, x, y, events.p, *size))
+    with h5py.File(path, "a") as file:
+        del file.attrs["sensor_resolution"]
+        if stated:
+            file.attrs["sensor_resolution"] = stated
+    heard, _ = played(path)
+    assert (heard.width, heard.height) == size
+
+
+def replaced(path, name, values, **options):
+    with h5py.File(path, "a") as file:
+        del file[name]
+        file.create_dataset(name, data=values, **options)
+
+
+def float_times(path):
+    replaced(path, "t", np.full(5000, np.nan))
+
+
+def huge_chunks(path):
+    with h5py.File(path, "a") as file:
+        del file["x"]
+        file.create_dataset("x", (5000,), np.uint16, chunks=(1 << 28,), maxshape=(None,), compression=9)
+
+
+def unwritten(path):
+    with h5py.File(path, "a") as file:
+        for name in "txyp":
+            del file[name]
+            file.create_dataset(name, (1 << 40,), np.int64, chunks=(1 << 20,))
+
+
+def linked(path):
+    with h5py.File(path.with_name("other.h5"), "w") as file:
+        file["t"] = sample("lists").t
+    with h5py.File(path, "a") as file:
+        del file["t"]
+        file["t"] = h5py.ExternalLink("other.h5", "t")
+
+
+def virtual(path):
+    layout = h5py.VirtualLayout((5000,), np.int64)
+    layout[:] = h5py.VirtualSource("other.h5", "t", (5000,))
+    with h5py.File(path, "a") as file:
+        del file["t"]
+        file.create_virtual_dataset("t", layout)
+
+
+def raw_outside(path):
+    replaced_data = [("/etc/passwd", 0, 5000 * 8)]
+    with h5py.File(path, "a") as file:
+        del file["t"]
+        file.create_dataset("t", (5000,), np.int64, external=replaced_data)
+
+
+def objects(path):
+    replaced(path, "t", ["one"] * 5000)
+
+
+def unknown_filter(path):
+    with h5py.File(path, "a") as file:
+        del file["t"]
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk((5000,))
+        plan.set_filter(0x7777, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple((5000,))
+        h5py.h5d.create(file.id, b"t", h5py.h5t.NATIVE_INT64, space, plan)
+
+
+def nested(path):
+    with h5py.File(path, "a") as file:
+        del file["t"]
+        file["t/t"] = np.arange(5000)
+
+
+@pytest.mark.parametrize(
+    ("bend", "sentence"),
+    [
+        (float_times, "times from nan to nan, which are no seconds"),
+        (lambda path: replaced(path, "t", np.full(5000, -1)), "times from -1 to -1 us"),
+        (lambda path: replaced(path, "t", np.full(5000, 1 << 63, np.uint64)), "no us before the year 2038"),
+        (lambda path: replaced(path, "t", np.empty(0, int)), "differ in length"),
+        (huge_chunks, r"'x' in chunks of 512 MB, and up to 256 MB .*`h5repack -l x:CHUNK"),
+        (unwritten, "lacks a part of 't', never written"),
+        (linked, "a link in place of 't', and links are not followed"),
+        (virtual, "keeps 't' in other files"),
+        (raw_outside, "keeps 't' in other files"),
+        (objects, "has 't' of type object: store numbers"),
+        (unknown_filter, "not known here .*number 30583.*`h5repack -f NONE"),
+        (nested, "a group where the data set 't' should be"),
+    ],
+)
+def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path, bend, sentence):
+    path = write(tmp_path / "events.h5", "lists")
+    bend(path)
+    with pytest.raises(InputError, match=rf"events\.h5' .*{sentence}"):
+        open_recording(path)
+
+
+def test_ecf_is_refused_with_the_command_that_converts_it(tmp_path):
+    path = tmp_path / "ecf.hdf5"
+    with h5py.File(path, "w") as file:
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk((100,))
+        plan.set_filter(0x8ECF, h5py.h5z.FLAG_OPTIONAL)
+        kind = h5py.h5t.py_create(np.dtype([("x", "<u2"), ("y", "<u2"), ("p", "<i2"), ("t", "<i8")]))
+        h5py.h5d.create(file.create_group("CD").id, b"events", kind, h5py.h5s.create_simple((100,)), plan)
+    with pytest.raises(InputError, match=r"Prophesee's ECF.*`metavision_file_to_dat -i .*ecf\.hdf5"):
+        open_recording(path)
+
+
+def test_a_file_of_something_else_is_told_apart(tmp_path):
+    with h5py.File(tmp_path / "gt.hdf5", "w") as file:
+        file["davis/left/depth_image_raw"] = np.zeros((2, 26, 34))
+    listed = r"davis/left/depth_image_raw \(2, 26, 34\); known are DSEC .* MVSEC .*numpy\.savez"
+    with pytest.raises(InputError, match=listed):
+        open_recording(tmp_path / "gt.hdf5")
+    (tmp_path / "text.h5").write_text("hello")
+    with pytest.raises(InputError, match=r"text\.h5' is truncated or damaged .* copy it again"):
+        open_recording(tmp_path / "text.h5")
+
+
+def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "_SMALLEST_LOSS", 1000)
+    events = random_batch(64_000, t_start=3 << 24, duration_us=300_000, width=1280, height=720)
+    path = write(tmp_path / "recording.h5", "prophesee", events)
+    with h5py.File(path) as file:
+        chunk = file["CD/events"].id.get_chunk_info(20)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+    report = survey(path)
+    (topic,) = report["topics"]
+    assert topic["events"] == 63_000
+    told = "1000 of its 64000 events in damaged parts, the first of them at event 20000"
+    assert any(told in finding for finding in report["findings"])
+
+
+def test_damaged_images_do_not_cost_the_events(tmp_path):
+    path = write(tmp_path / "recording.h5", "mvsec")
+    with h5py.File(path) as file:
+        chunk = file["davis/left/image_raw"].id.get_chunk_info(2)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+    with closing(open_recording(path)) as recording:
+        kinds = [message.kind for message in recording.messages()]
+    assert kinds.count("image") == 4 and kinds.count("events") == 30
+    assert "1 of its 5 images in damaged parts" in recording.losses[0]
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_cut_and_bent_files_play_or_are_refused_in_a_sentence(tmp_path, layout):
+    path = write(tmp_path / "whole.h5", layout)
+    data, rng = path.read_bytes(), np.random.default_rng(len(layout))
+    for case in range(10):
+        bent = bytearray(data)
+        if case < 3:
+            del bent[rng.integers(1, len(data)) :]
+        else:
+            # Half of them in the description of the data sets, which comes first.
+            end = len(data) if case % 2 else 4000
+            for place in rng.integers(0, end, 1 + 4 * (case % 3)):
+                bent[place] ^= rng.integers(1, 256)
+        path = tmp_path / f"{case}.h5"
+        path.write_bytes(bent)
+        try:
+            report = survey(path)
+        except InputError as error:
+            refusal = str(error)
+        else:
+            refusal = None
+        if refusal:
+            assert refusal.startswith(f"'{path}' ") and "\n" not in refusal
+        else:
+            heard = sum(topic.get("events", 0) for topic in report["topics"])
+            told = " ".join(report["findings"])
+            assert heard == 5000 or "damaged parts" in told
