@@ -94,6 +94,7 @@ def _caption(subparsers: Subparsers) -> None:
 def _captioned(parser: argparse.ArgumentParser) -> None:
     """What is captioned and with what."""
     parser.add_argument("path", type=Path, help=FORMATS)
+    _images(parser)
     parser.add_argument(
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
     )
@@ -103,6 +104,15 @@ def _captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
     parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+
+
+def _images(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--images",
+        type=Path,
+        metavar="FOLDER",
+        help="PNG or JPEG files to take as its images, with their times in a timestamps.txt there",
+    )
 
 
 def _named_models(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +181,7 @@ def _convert(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
     )
+    _images(parser)
     parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
     parser.add_argument("--seconds", type=_seconds, help="how long to record a live stream [until it ends]")
     parser.set_defaults(handler=_lazily("crossspec_ros.recordings.convert:run"))
@@ -300,6 +311,7 @@ def _info(subparsers: Subparsers) -> None:
         "and what is wrong with it.",
     )
     parser.add_argument("path", type=Path, help=FORMATS)
+    _images(parser)
     parser.add_argument("--json", type=Path, help="write the same here as well")
     parser.set_defaults(handler=_checked(_lazily("crossspec_ros.recordings.info:run")))
 

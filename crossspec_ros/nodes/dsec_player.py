@@ -41,7 +41,9 @@ class PlayerNode(GuardedNode):
         if not self._params.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid()
-        self._recording = open_recording(Path(self._params.path))
+        self._recording = open_recording(
+            Path(self._params.path), Path(self._params.images) if self._params.images else None
+        )
         self._event_type = self._recording.event_type.replace("/msg/", "/")
         self._topics: dict[str, Publisher] = {
             "events": self.create_publisher(

@@ -57,17 +57,19 @@ def replay_graph(
     rate: float | None = None,
     mode: str | None = None,
     config: Path | None = None,
+    images: Path | None = None,
     **placed: str | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
 
-    `placed` are those of `MODEL_ARGUMENTS`. The synchronizer publishes images as small as the models want
+    The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
+    those of `MODEL_ARGUMENTS`. The synchronizer publishes images as small as the models want
     them, unless the configuration sets a size. Raises InputError for a recording, models or a configuration
     that cannot work.
     """
     config = config or share_dir() / "config" / "replay.yaml"
     configured = read_config(config)
-    recording = open_recording(path)
+    recording = open_recording(path, images)
     recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)
@@ -89,7 +91,7 @@ def replay_graph(
         },
         "dsec_player": {
             **configured["dsec_player"],
-            **given(rate=rate),
+            **given(rate=rate, images=str(images.resolve()) if images else None),
             "path": str(path.resolve()),
             "max_lateness_s": lateness,
         },

@@ -86,7 +86,7 @@ class CodeReplay:
 
         Raises InputError where the recording is damaged.
         """
-        with closing(open_recording(self._setup.bag)) as recording:
+        with closing(open_recording(self._setup.bag, self._setup.images)) as recording:
             length_ns = max(1, recording.end_ns - recording.start_ns)
             for message in recording.messages():
                 for update in self._updates(message):

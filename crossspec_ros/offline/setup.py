@@ -49,6 +49,8 @@ class ReplaySetup:
     question: str | None = None
     config: Path | None = None
     placed: Mapping[str, Any] = field(default_factory=dict)
+    images: Path | None = None
+    """A folder whose images are in place of the recording's own."""
 
     def __post_init__(self) -> None:
         captioner = self.params["captioner"]
@@ -67,12 +69,14 @@ class ReplaySetup:
     def asked(cls, args: argparse.Namespace) -> Self:
         """The setup of a command's arguments (those of `cli._captioned`)."""
         placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-        return cls(args.path, args.models, args.question, args.config, placed)
+        return cls(args.path, args.models, args.question, args.config, placed, args.images)
 
     @cached_property
     def processes(self) -> list[Process]:
         """The nodes of the replay; the player is the last."""
-        processes = replay_graph(self.bag, self.models, self.question, config=self.config, **self.placed)
+        processes = replay_graph(
+            self.bag, self.models, self.question, config=self.config, images=self.images, **self.placed
+        )
         for process in processes:
             # What is compared must not depend on the user's earlier runs.
             if process.parameters.get("memory") == "auto":
@@ -117,14 +121,14 @@ class ReplaySetup:
     @cached_property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        with closing(open_recording(self.bag)) as recording:
+        with closing(open_recording(self.bag, self.images)) as recording:
             return recording.start_ns // SECOND * SECOND
 
     @cached_property
     def recording_digest(self) -> str:
         """Digest of the messages, not of the files, so that a bag may be converted or compressed anew."""
         digest, count = hashlib.sha256(), 0
-        with closing(open_recording(self.bag)) as recording:
+        with closing(open_recording(self.bag, self.images)) as recording:
             for message in recording.messages():
                 digest.update(message.kind.encode() + message.data)
                 count += 1

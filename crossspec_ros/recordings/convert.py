@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(
                 f"'{args.source}' cannot be aligned: leave out --aligned, which is for DSEC sequences"
             )
+        if args.images:
+            raise InputError(f"'{args.source}' is live: leave out --images, which is for recordings")
         stream, stop = DvStream(args.source, args.frames), threading.Event()
         with _on_signals(lambda *_: stop.set()):
             record(stream, args.destination, stop, args.seconds)
@@ -53,19 +55,20 @@ def run(args: argparse.Namespace) -> None:
                 f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
             )
         with _on_signals(signal.default_int_handler):
-            convert(Path(args.source), args.destination, args.aligned)
+            convert(Path(args.source), args.destination, args.aligned, args.images)
 
 
-def convert(source: Path, bag: Path, aligned: bool = False) -> None:
+def convert(source: Path, bag: Path, aligned: bool = False, images: Path | None = None) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become evt3
-    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. A
+    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. The
+    images of the folder `images`, where one is given, are in place of the recording's own. A
     `ground_truth.json` of the source comes along into the bag's directory. Raises InputError when `source` is
     no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
     of it. A file that is damaged only in a part makes a bag of the rest, which is told.
     """
-    with _whole(bag) as path, closing(_open(source, aligned)) as recording:
+    with _whole(bag) as path, closing(_open(source, aligned, images)) as recording:
         with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
             span_ns = recording.end_ns - recording.start_ns
             task = progress.add_task(bag.name, total=span_ns, counts="")
@@ -113,7 +116,11 @@ def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | 
         raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
 
 
-def _open(source: Path, aligned: bool) -> Recording:
+def _open(source: Path, aligned: bool, images: Path | None) -> Recording:
+    if aligned and images:
+        raise InputError(f"the images of '{images}' cannot be aligned: leave out --aligned or --images")
+    if images:
+        return open_recording(source, images)
     if is_dsec(source):
         return DsecRecording(source, _JPEG_QUALITY, aligned)
     if aligned:

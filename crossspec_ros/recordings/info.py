@@ -25,6 +25,7 @@ from crossspec_ros.events.messages import (
     LEGACY_EVENT_PACKET,
 )
 from crossspec_ros.recordings.event_survey import EventSurvey
+from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.salvage import StoredMessage, salvage, storage_files
@@ -49,28 +50,30 @@ def run(args: argparse.Namespace) -> None:
     """Survey `args.path`, print the report, and write it as JSON if asked."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(args.path, lambda share: progress.update(task, completed=share))
+        report = survey(args.path, lambda share: progress.update(task, completed=share), args.images)
     _print(report)
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def survey(path: Path, tick: Tick = lambda share: None) -> dict[str, Any]:
+def survey(path: Path, tick: Tick = lambda share: None, images: Path | None = None) -> dict[str, Any]:
     """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
+
+    Of a folder `images` the images that are played in place of its own are told as well.
 
     Raises InputError when `path` is no recording, or when no message of it can be read.
     """
     if not storage_files(path):
-        return _survey_recording(path, tick)
+        return _survey_recording(path, tick, images)
     try:
-        return _survey_bag(path, tick)
+        return _survey_bag(path, tick, images)
     except _Damaged as error:
         return _survey_damaged_bag(path, str(error))
 
 
-def _survey_recording(path: Path, tick: Tick) -> dict[str, Any]:
+def _survey_recording(path: Path, tick: Tick, images: Path | None) -> dict[str, Any]:
     surveys: dict[str, TopicSurvey] = {}
-    with closing(open_recording(path)) as recording:
+    with closing(open_recording(path, images)) as recording:
         span_ns = max(1, recording.end_ns - recording.start_ns)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         try:
@@ -88,7 +91,7 @@ def _survey_recording(path: Path, tick: Tick) -> dict[str, Any]:
     return _report(path, recording.format, surveys.values(), found)
 
 
-def _survey_bag(path: Path, tick: Tick) -> dict[str, Any]:
+def _survey_bag(path: Path, tick: Tick, images: Path | None) -> dict[str, Any]:
     with ExitStack() as stack:
         with _naming_damage():
             reader = stack.enter_context(Reader(path))
@@ -102,12 +105,25 @@ def _survey_bag(path: Path, tick: Tick) -> dict[str, Any]:
     found = []
     if read != promised:
         found.append(f"its index promises {promised} messages, but {read} are there: run `ros2 bag reindex`")
-    return _report(
-        path,
-        f"{_bag_format(path)}, {packed} compressed" if packed else _bag_format(path),
-        surveys.values(),
-        found,
-    )
+    format = f"{_bag_format(path)}, {packed} compressed" if packed else _bag_format(path)
+    if images is not None:
+        described, survey = _survey_images(path, images, found)
+        surveys[survey.topic, survey.type] = survey
+        format += described
+    return _report(path, format, surveys.values(), found)
+
+
+def _survey_images(path: Path, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
+    """What the images of a folder are, and that they are played in place of a bag's own."""
+    with closing(open_recording(path)) as recording:
+        beside = WithImages(recording, images)
+    survey = _make_survey(str(images), COMPRESSED_IMAGE)
+    try:
+        for message in beside.images.messages():
+            survey.add(message.stamp_ns, message.data)
+    except InputError as error:
+        found.append(f"only a part of the images could be read: {error}")
+    return beside.format.removeprefix(recording.format), survey
 
 
 def _bag_messages(reader: Reader) -> Iterator[StoredMessage]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from stand_ins import write_models
@@ -38,6 +40,18 @@ def test_the_nodes_get_what_recording_models_and_arguments_say(bag, models):
     given = [word.partition(":=") for word in command if word.startswith("question:=")]
     assert [yaml.safe_load(value) for _, _, value in given] == [question]
     assert "frame:=synchronizer/frame" in command
+
+
+def test_images_beside_a_recording_reach_the_player(models, tmp_path):
+    recording = tmp_path / "events.npz"
+    np.savez(recording, t=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "0.5.png").touch()
+    synchronizer, _, player = replay_graph(recording, models, images=tmp_path / "pictures")
+    assert synchronizer.parameters["image_transport"] == "compressed"
+    assert player.parameters["images"] == str(tmp_path / "pictures")
+    with pytest.raises(InputError, match="'nowhere' does not exist"):
+        replay_graph(recording, models, images=Path("nowhere"))
 
 
 def test_the_configuration_goes_over_the_models_and_reaches_the_player(bag, models, tmp_path):

@@ -1,0 +1,229 @@
+"""Pictures that lie beside a recording: a folder of PNG and JPEG files, and when each was taken."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
+
+if TYPE_CHECKING:
+    from crossspec_ros.recordings.recording import Recording
+
+_PICTURES = (".png", ".jpg", ".jpeg")
+_STAMPS = (".txt", ".csv")
+# Those of published data sets are below 1 MB and 10 MB.
+_MOST_BYTES = 64 << 20
+_UNITS = {"s": 10**9, "us": 10**3, "ns": 1}
+"""In ns."""
+_LATEST_NS = (1 << 31) * 10**9
+
+Span = tuple[int, int]
+"""First and last time, ns."""
+
+
+class FolderImages:
+    """A folder's pictures as an ImageSource: the bytes of the files, in the order of their times.
+
+    The times are in a file of one a line, or of lines "name time" or "time name", or they are the names of
+    the files. Their unit is the one by which they share most with `events`. Raises InputError when there are
+    no pictures, not one time for each of them, or no unit by which they share any time with the events.
+    """
+
+    topic = "/camera/image_raw/compressed"
+    type = COMPRESSED_IMAGE
+
+    def __init__(self, folder: Path, events: Span) -> None:
+        folder = _picture_folder(folder)
+        files = _files(folder, _PICTURES)
+        if not files:
+            raise InputError(f"'{folder}' has no .png, .jpg or .jpeg file: give the folder of the images")
+        stamps_file = _stamps_file(folder)
+        times = _listed_times(stamps_file, files) if stamps_file else _named_times(folder, files)
+        unit = _unit(times, events, stamps_file or folder)
+        stamps = [int(time * _UNITS[unit]) for time in times]
+        self._files = sorted(zip(stamps, files, strict=True), key=lambda file: file[0])
+        self.start_ns, self.end_ns = self._files[0][0], self._files[-1][0]
+        source = f"'{stamps_file}'" if stamps_file else "their names"
+        self.description = f"{len(files)} images of '{folder}' with times in {unit} from {source}"
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        unreadable = []
+        for stamp_ns, path in self._files:
+            try:
+                if path.stat().st_size > _MOST_BYTES:
+                    raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
+                data = path.read_bytes()
+            except OSError as error:
+                unreadable.append(f"'{path}': {error}")
+                continue
+            kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+            yield RecordedMessage(stamp_ns, "image", COMPRESSED_IMAGE, compressed_image(stamp_ns, data, kind))
+        if unreadable:
+            raise InputError(
+                f"{len(unreadable)} of {len(self._files)} images cannot be read ({unreadable[0]}): copy them "
+                f"again"
+            )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class WithImages:
+    """A recording whose images are those of a folder, whether it has images of its own or not.
+
+    Raises InputError as FolderImages does.
+    """
+
+    def __init__(self, recording: Recording, folder: Path) -> None:
+        self._recording = recording
+        self.images = FolderImages(folder, (recording.start_ns, recording.end_ns))
+        self.event_topic, self.event_type = recording.event_topic, recording.event_type
+        self.image_topic: str | None = self.images.topic
+        self.image_type: str | None = self.images.type
+        self.format = f"{recording.format}, with {self.images.description}"
+        if recording.image_topic is not None:
+            self.format += f" in place of {recording.image_topic}"
+        self.start_ns = min(recording.start_ns, self.images.start_ns)
+        self.end_ns = max(recording.end_ns, self.images.end_ns)
+        # The very list, which grows while the recording is read.
+        self.losses = recording.losses
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        events = (message for message in self._recording.messages() if message.kind == "events")
+        return heapq.merge(events, self._pictures(), key=lambda message: message.stamp_ns)
+
+    def _pictures(self) -> Iterator[RecordedMessage]:
+        try:
+            yield from self.images.messages()
+        except InputError as error:
+            self.losses.append(str(error))
+
+    def close(self) -> None:
+        self._recording.close()
+
+
+def _picture_folder(folder: Path) -> Path:
+    """This folder, or that of the images in it; raises InputError when it is none."""
+    if not folder.is_dir():
+        raise InputError(
+            f"the folder of images '{folder}' does not exist: give a folder of PNG or JPEG files"
+        )
+    inner = folder / "images"
+    return inner if inner.is_dir() and not _files(folder, _PICTURES) else folder
+
+
+def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files with these suffixes in the order of their names, in which 10 follows 9."""
+    found = [path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file()]
+    return sorted(
+        found, key=lambda path: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", path.name)]
+    )
+
+
+def _stamps_file(folder: Path) -> Path | None:
+    """The file of the times: in the folder, or beside it by its name or as timestamps.txt."""
+    inside = _files(folder, _STAMPS)
+    for path in inside:
+        if path.stem in ("timestamps", folder.name):
+            return path
+    if len(inside) > 1:
+        names = ", ".join(path.name for path in inside)
+        raise InputError(
+            f"'{folder}' has several files of times ({names}): name the right one timestamps.txt"
+        )
+    if inside:
+        return inside[0]
+    folder = folder.resolve()
+    beside = (folder.parent / f"{stem}{suffix}" for stem in (folder.name, "timestamps") for suffix in _STAMPS)
+    return next((path for path in beside if path.is_file()), None)
+
+
+def _listed_times(path: Path, files: list[Path]) -> list[Decimal]:
+    """The times of `files` that a file of times has for them."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
+        text = path.read_text()
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' cannot be read ({error}): store one time for each image") from error
+    rows = [re.split(r"[,;\s]+", line.strip()) for line in text.splitlines() if line.strip()]
+    rows = [row for row in rows if not row[0].startswith("#")]
+    # A CSV may begin with the names of its columns.
+    if rows and not any(
+        _number(word) is not None or Path(word).suffix.lower() in _PICTURES for word in rows[0]
+    ):
+        del rows[0]
+    times: list[Decimal] = []
+    names: list[str] = []
+    for row in rows:
+        numbers = [number for number in map(_number, row) if number is not None]
+        words = [word for word in row if word and _number(word) is None]
+        if len(numbers) != 1 or len(words) > 1:
+            raise InputError(
+                f"'{path}' has the line '{' '.join(row)[:80]}': store one time for each image, alone or with "
+                f"the name of its file"
+            )
+        times += numbers
+        names += [Path(word).name for word in words]
+    if names and (len(names) != len(times) or len(set(names)) != len(names)):
+        raise InputError(f"'{path}' does not have one name for each time: store each image once")
+    if names and set(names) != {file.name for file in files}:
+        odd = sorted(set(names) ^ {file.name for file in files})
+        raise InputError(
+            f"'{path}' names {len(names)} images, and there are {len(files)}, of which {odd[0]} is only in "
+            f"one of both: bring both together"
+        )
+    if len(times) != len(files):
+        raise InputError(f"'{path}' has {len(times)} times for {len(files)} images: store one time for each")
+    if not names:
+        return times
+    of_name = dict(zip(names, times, strict=True))
+    return [of_name[file.name] for file in files]
+
+
+def _named_times(folder: Path, files: list[Path]) -> list[Decimal]:
+    """The times that are the names of the files."""
+    times = [_number(file.stem) for file in files]
+    found = [time for time in times if time is not None]
+    are_counted = len(found) > 1 and all(b - a == 1 for a, b in pairwise(found))
+    if len(found) < len(files) or are_counted:
+        raise InputError(
+            f"'{folder}' has {len(files)} images without times: put a file timestamps.txt there, with one "
+            f"time a line in us, ns or seconds"
+        )
+    return found
+
+
+def _number(text: str) -> Decimal | None:
+    """The number that a text is, where it could be a time of any unit."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and 0 <= number < _LATEST_NS else None
+
+
+def _unit(times: list[Decimal], events: Span, source: Path) -> str:
+    """The unit by which times and events share most; raises InputError when they share nothing."""
+    shares = {}
+    for unit, ns in _UNITS.items():
+        first, last = int(min(times) * ns), int(max(times) * ns)
+        # So that a single picture has a length.
+        common = min(last, events[1]) - max(first, events[0]) + 1
+        whole = max(last, events[1]) - min(first, events[0]) + 1
+        if last < _LATEST_NS and common > 0:
+            shares[unit] = common / whole
+    if not shares:
+        raise InputError(
+            f"'{source}' has times from {min(times)} to {max(times)}, which as s, us or ns have nothing in "
+            f"common with those of the events, {events[0] / 1e9:.6f} to {events[1] / 1e9:.6f} s: give times "
+            f"of the events' clock"
+        )
+    return max(shares, key=lambda unit: shares[unit])

@@ -1,0 +1,171 @@
+"""Images beside a recording: how their times are found, and what is said where they do not fit."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import cv2
+import numpy as np
+import pytest
+from hdf5_samples import picture_stamps, sample, write
+from test_npz import arrays_of, saved
+from test_recording import bag_of, packet, picture
+
+from crossspec_ros.cli import main
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
+from crossspec_ros.recordings.recording import open_recording
+
+EVENTS = sample("lists")
+STAMPS_US = picture_stamps(EVENTS)
+NAMES = [f"frame_{i}.png" for i in range(8, 13)]  # in which 10 follows 9
+
+
+def pictures(folder, names=NAMES):
+    folder.mkdir(parents=True)
+    for i, name in enumerate(names):
+        cv2.imwrite(str(folder / name), np.full((24, 32, 3), 40 * i, np.uint8))
+    return folder
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return saved(tmp_path, **arrays_of(EVENTS))
+
+
+def images_of(recording, folder):
+    with closing(open_recording(recording, folder)) as opened:
+        messages = list(opened.messages())
+        assert opened.losses == []
+    assert [message.stamp_ns for message in messages] == sorted(message.stamp_ns for message in messages)
+    return [message for message in messages if message.kind == "image"]
+
+
+def lines(values):
+    return "".join(f"{value}\n" for value in values)
+
+
+US, NS = lines(STAMPS_US), lines(stamp * 1000 for stamp in STAMPS_US)
+SECONDS = lines(f"{stamp / 1e6:.6f}" for stamp in STAMPS_US)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("images/timestamps.txt", US),
+        ("images/times.csv", "# of the left camera\n\n" + NS),
+        ("images/stamps.csv", "time\n" + SECONDS),
+        ("images.txt", SECONDS),
+        ("timestamps.txt", NS),
+        # As in the Event Camera Dataset.
+        ("images.txt", lines(f"{s / 1e6:.6f} images/{n}" for s, n in zip(STAMPS_US, NAMES, strict=True))),
+        (
+            "images/index.csv",
+            "name,time\n" + lines(f"{n},{s}" for n, s in zip(NAMES, STAMPS_US, strict=True)),
+        ),
+    ],
+)
+@pytest.mark.parametrize("given", ["images", "."])
+def test_images_get_their_times(tmp_path, recording, file, text, given):
+    folder = pictures(tmp_path / "images")
+    (tmp_path / file).write_text(text)
+    images = images_of(recording, tmp_path / given)
+    assert [image.stamp_ns // 1000 for image in images] == STAMPS_US
+    for name, message in zip(NAMES, images, strict=True):
+        image = typestore().deserialize_cdr(message.data, COMPRESSED_IMAGE)
+        assert image.format == "png" and image.data.tobytes() == (folder / name).read_bytes()
+
+
+def test_names_can_be_times(tmp_path, recording):
+    folder = pictures(tmp_path / "images", [f"{stamp / 1e6:.6f}.jpg" for stamp in STAMPS_US])
+    images = images_of(recording, folder)
+    assert [image.stamp_ns // 1000 for image in images] == STAMPS_US
+    assert b"jpeg" in images[0].data
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("timestamps.txt", US + US, "has 10 times for 5 images: store one time for each"),
+        ("timestamps.txt", "", "has 0 times for 5 images"),
+        ("timestamps.txt", lines(range(5)), "from 0 to 4, which as s, us or ns have nothing in common"),
+        (
+            "timestamps.txt",
+            lines(f"{s} {s + 1}" for s in STAMPS_US),
+            "has the line '.* store one time for each",
+        ),
+        ("timestamps.txt", US + "soon\n", "has the line 'soon'"),
+        ("timestamps.txt", US + "nan\n", "has the line 'nan'"),
+        ("timestamps.txt", US + "1e999999999\n", "has the line '1e999999999'"),
+        ("timestamps.txt", "\udcff", "cannot be read"),
+        (
+            "images.txt",
+            lines(f"{n} 1" for n in NAMES[1:]),
+            "names 4 images, and there are 5, of which frame_8.png",
+        ),
+        ("images.txt", lines(f"{NAMES[0]} {s}" for s in STAMPS_US), "one name for each time"),
+        (None, "", "has 5 images without times: put a file timestamps.txt there"),
+    ],
+)
+def test_what_does_not_fit_is_said(tmp_path, recording, file, text, sentence):
+    folder = pictures(tmp_path / "images")
+    if file:
+        (folder / file).write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=rf"'{folder}.*{sentence}"):
+        open_recording(recording, folder)
+
+
+def test_folders_without_images_or_with_counted_ones_are_refused(tmp_path, recording):
+    with pytest.raises(InputError, match="nowhere' does not exist"):
+        open_recording(recording, tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"has no \.png, \.jpg or \.jpeg file"):
+        open_recording(recording, tmp_path / "empty")
+    counted = pictures(tmp_path / "counted", [f"{i:06}.png" for i in range(5)])
+    with pytest.raises(InputError, match="has 5 images without times"):
+        open_recording(recording, counted)
+    for name in ("left.txt", "right.txt"):
+        (counted / name).write_text(US)
+    with pytest.raises(InputError, match=r"several files of times \(left\.txt, right\.txt\): name the right"):
+        open_recording(recording, counted)
+
+
+def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
+    folder = pictures(tmp_path / "images")
+    (folder / "timestamps.txt").write_text(US)
+    path = write(tmp_path / "m3ed.h5", "m3ed", sample("m3ed"))
+    assert [image.type for image in images_of(path, folder)] == [COMPRESSED_IMAGE] * 5
+    start_ns = STAMPS_US[0] * 1000
+    bag = bag_of(
+        tmp_path / "bag",
+        ("/events", packet(start_ns)),
+        ("/camera", picture(start_ns)),
+        ("/events", packet(STAMPS_US[-1] * 1000)),
+    )
+    assert len(images_of(bag, folder)) == 5
+    for source, replaced in ((path, "/camera/image_raw"), (bag, "/camera")):
+        assert main(["info", str(source), "--images", str(folder), "--json", str(tmp_path / "i.json")]) == 0
+        report = json.loads((tmp_path / "i.json").read_text())
+        described = f"with 5 images of '{folder}' with times in us from '{folder}/timestamps.txt'"
+        assert report["format"].endswith(f", {described} in place of {replaced}")
+        assert [t["messages"] for t in report["topics"] if t["kind"] == "images"][-1] == 5
+    assert described in "".join(capsys.readouterr().out.splitlines())
+
+
+def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, recording):
+    folder = pictures(tmp_path / "images")
+    (folder / "timestamps.txt").write_text(US)
+    with closing(open_recording(recording, folder)) as opened:
+        (folder / NAMES[2]).unlink()
+        kinds = [message.kind for message in opened.messages()]
+        assert kinds.count("image") == 4 and kinds.count("events") == 30
+        assert opened.losses[0].startswith("1 of 5 images cannot be read ('") and NAMES[2] in opened.losses[0]
+
+
+def test_convert_takes_them_into_the_bag(tmp_path, recording):
+    folder = pictures(tmp_path / "images")
+    (folder / "timestamps.txt").write_text(SECONDS)
+    assert main(["convert", str(recording), str(tmp_path / "bag"), "--images", str(folder)]) == 0
+    with closing(open_recording(tmp_path / "bag")) as bag:
+        assert list(bag.messages()) == list(open_recording(recording, folder).messages())
