@@ -11,7 +11,8 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.hdf5 import Hdf5Events, find_layout
+from crossspec_ros.recordings.hdf5 import find_layout
+from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 
 EVENTS_FILE = "events/left/events.h5"

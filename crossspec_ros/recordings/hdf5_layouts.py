@@ -30,7 +30,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to store events. Times are microseconds where they are integers, and seconds where floats."""
+    """One way to store events; fields.py tells the unit of their times."""
 
     name: str
     shown: str

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
+from crossspec_ros.recordings.source import SourceRecording
+from crossspec_ros.recordings.text import TextEvents
 
 if TYPE_CHECKING:
     from crossspec_ros.recordings.recording import Recording
@@ -107,6 +109,25 @@ class WithImages:
 
     def close(self) -> None:
         self._recording.close()
+
+
+def with_images_beside(recording: Recording, folder: Path) -> Recording:
+    """A recording in a folder, with the images in the folder `images` there, where it has any.
+
+    Raises InputError as FolderImages does.
+    """
+    inner = folder / "images"
+    return WithImages(recording, inner) if inner.is_dir() and _files(inner, _PICTURES) else recording
+
+
+def open_event_folder(path: Path) -> Recording:
+    """A folder with events.txt, as of the Event Camera Dataset (https://rpg.ifi.uzh.ch/davis_data.html)."""
+    events = TextEvents(path / "events.txt")
+    try:
+        return with_images_beside(SourceRecording(path, events), path)
+    except BaseException:
+        events.close()
+        raise
 
 
 def _picture_folder(folder: Path) -> Path:

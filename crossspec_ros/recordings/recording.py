@@ -65,6 +65,12 @@ _FORMATS = (
         contents="events/left/events.h5",
         is_source=False,
     ),
+    Format(
+        "an Event Camera Dataset sequence",
+        f"{_HERE}.image_folder:open_event_folder",
+        contents="events.txt",
+        is_source=False,
+    ),
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     Format("", f"{_HERE}.npz:read_npz", (".npz",)),
     Format("", f"{_HERE}.npy:read_npy", (".npy",)),

@@ -14,7 +14,9 @@ from test_npz import decode
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import IMAGE, typestore
-from crossspec_ros.recordings import hdf5
+from crossspec_ros.recordings import hdf5_events
+from crossspec_ros.recordings.hdf5 import find_layout
+from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 
@@ -46,6 +48,24 @@ def test_every_layout_plays_its_events_and_images(tmp_path, layout):
         np.testing.assert_array_equal(image.data.reshape(pixels.shape), pixels)
 
 
+@pytest.mark.parametrize(
+    ("unit", "store"),
+    [
+        ("s", lambda t: t / 1e6),
+        ("us", lambda t: t.astype(float)),
+        ("ns", lambda t: t.astype(np.uint64) * 1000),
+    ],
+)
+def test_the_unit_of_the_times_is_told_by_their_values(tmp_path, unit, store):
+    events = sample("lists")
+    events = events.at(events.t + 1_700_000_000_000_000)
+    path = write(tmp_path / "recording.h5", "lists", events)
+    replaced(path, "t", store(events.t))
+    with closing(open_recording(path)) as recording:
+        assert f"times in {unit}," in recording.format
+        assert (recording.start_ns, recording.end_ns) == (events.t[0] * 1000, events.t[-1] * 1000)
+
+
 @pytest.mark.parametrize("layout", WRITERS)
 def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     events = sample(layout)
@@ -66,11 +86,11 @@ def test_a_folder_plays_the_events_h5_in_it(tmp_path):
 
 
 def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5, "_BLOCK", 700)
+    monkeypatch.setattr(hdf5_events, "_BLOCK", 700)
     events = sample("mvsec")
     path = write(tmp_path / "recording.h5", "mvsec", events)
-    file = hdf5.Hdf5File(path)
-    batches = list(hdf5.Hdf5Events(file, hdf5.find_layout(file)).batches())
+    file = Hdf5File(path)
+    batches = list(hdf5_events.Hdf5Events(file, find_layout(file)).batches())
     assert [len(batch) for batch in batches] == [700] * 7 + [100]
     assert_equal(EventBatch.concat(batches), events)
 
@@ -168,9 +188,9 @@ def nested(path):
 @pytest.mark.parametrize(
     ("bend", "sentence"),
     [
-        (float_times, "times from nan to nan, which are no seconds"),
+        (float_times, "times from nan to nan, which are no "),
         (lambda path: replaced(path, "t", np.full(5000, -1)), "times from -1 to -1 us"),
-        (lambda path: replaced(path, "t", np.full(5000, 1 << 63, np.uint64)), "no us before the year 2038"),
+        (lambda path: replaced(path, "t", np.full(5000, 1 << 63, np.uint64)), "no ns before the year 2038"),
         (lambda path: replaced(path, "t", np.empty(0, int)), "differ in length"),
         (huge_chunks, r"'x' in chunks of 512 MB, and up to 256 MB .*`h5repack -l x:CHUNK"),
         (unwritten, "lacks a part of 't', never written"),
@@ -213,7 +233,7 @@ def test_a_file_of_something_else_is_told_apart(tmp_path):
 
 
 def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5, "_SMALLEST_LOSS", 1000)
+    monkeypatch.setattr(hdf5_events, "_SMALLEST_LOSS", 1000)
     events = random_batch(64_000, t_start=3 << 24, duration_us=300_000, width=1280, height=720)
     path = write(tmp_path / "recording.h5", "prophesee", events)
     with h5py.File(path) as file:

@@ -15,6 +15,7 @@ from test_recording import bag_of, packet, picture
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
+from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 
 EVENTS = sample("lists")
@@ -169,3 +170,22 @@ def test_convert_takes_them_into_the_bag(tmp_path, recording):
     assert main(["convert", str(recording), str(tmp_path / "bag"), "--images", str(folder)]) == 0
     with closing(open_recording(tmp_path / "bag")) as bag:
         assert list(bag.messages()) == list(open_recording(recording, folder).messages())
+
+
+@pytest.mark.parametrize("events_file", ["events.txt", "events.h5"])
+def test_a_folder_of_events_plays_with_the_images_in_it(tmp_path, events_file):
+    """As the Event Camera Dataset's sequences, and HDF5 files beside pictures."""
+    folder = tmp_path / "shapes"
+    pictures(folder / "images")
+    rows = zip(EVENTS.t / 1e6, EVENTS.x, EVENTS.y, EVENTS.p, strict=True)
+    if events_file == "events.txt":
+        (folder / events_file).write_text(lines(f"{t:.6f} {x} {y} {p}" for t, x, y, p in rows))
+    else:
+        write(folder / events_file, "lists", EVENTS)
+    named = (f"{s / 1e6:.6f} images/{n}" for s, n in zip(STAMPS_US, NAMES, strict=True))
+    (folder / "images.txt").write_text(lines(named))
+    images = images_of(folder, None)
+    assert [image.stamp_ns // 1000 for image in images] == STAMPS_US
+    report = survey(folder)
+    assert next(topic["events"] for topic in report["topics"] if topic["kind"] == "events") == len(EVENTS)
+    assert "5 images of '" in report["format"]
