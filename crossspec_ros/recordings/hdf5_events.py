@@ -94,7 +94,7 @@ class Hdf5Events:
 
     def _read(self, start: int, stop: int, columns: Sequence[Column]) -> list[np.ndarray]:
         """These columns of some events, of any types."""
-        read = {name: self._data[name][start:stop] for name, _ in columns}
+        read = {name: self._data[name][start:stop] for name in {name for name, _ in columns}}
         return [
             read[name][:, part] if isinstance(part, int) else read[name] if part is None else read[name][part]
             for name, part in columns
