@@ -33,7 +33,7 @@ class Hdf5Events:
 
     def __init__(self, file: Hdf5File, layout: Layout) -> None:
         self._file, self._columns = file, layout.columns
-        self._data = {name: file.dataset(name) for name, _ in self._columns}
+        self._data = {name: file.events(name) for name, _ in self._columns}
         shapes = {_column_length(file.path, self._data[name], (name, part)) for name, part in self._columns}
         if len(shapes) > 1:
             raise InputError(f"'{file.path}' has t, x, y and p that differ in length: copy it again")

@@ -12,12 +12,11 @@ import hdf5plugin  # noqa: F401, whose import makes its filters known to HDF5
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
 
 # Unpacked as a whole for each of its rows that are read; those of published data sets are below 20 MB.
 _MOST_CHUNK_BYTES = 256 << 20
 _LISTED = 12
-_ECF = 0x8ECF
-"""Prophesee's Event Compression Format, https://github.com/prophesee-ai/hdf5_ecf."""
 
 
 class Hdf5File:
@@ -80,6 +79,11 @@ class Hdf5File:
             access.set_chunk_cache(521, max(_chunk_bytes(data), 1 << 20), 1.0)
             return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
 
+    def events(self, name: str) -> h5py.Dataset | EcfDataset:
+        """As `dataset`, unpacked where it is packed with ECF, which HDF5 does not know of itself."""
+        data = self.dataset(name)
+        return EcfDataset(data) if is_ecf(data) and not h5py.h5z.filter_avail(FILTER) else data
+
     def _check_place(self, name: str, data: h5py.Dataset) -> None:
         """Raise InputError for what would be read from elsewhere, cannot be unpacked, or is not there."""
         kinds = [data.dtype[field] for field in data.dtype.names or ()] or [data.dtype]
@@ -91,11 +95,12 @@ class Hdf5File:
             raise InputError(
                 f"'{self.path}' keeps '{name}' in other files: store the data in the file itself"
             )
-        packing = data.id.get_create_plist()
-        for i in range(packing.get_nfilters()):
-            number, _, _, label = packing.get_filter(i)
-            if not h5py.h5z.filter_avail(number):
-                raise InputError(_unpackable(self.path, number, label.decode(errors="replace")))
+        unknown = [number for number in filters_of(data) if not h5py.h5z.filter_avail(number)]
+        if unknown and not is_ecf(data):
+            raise InputError(
+                f"'{self.path}' is packed with a filter that is not known here, number {unknown[0]}: unpack "
+                f"it with `h5repack -f NONE` where the filter is known"
+            )
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         elif _chunk_bytes(data) > _MOST_CHUNK_BYTES:
@@ -145,19 +150,6 @@ class Hdf5File:
 
 def _chunk_bytes(data: h5py.Dataset) -> int:
     return math.prod(data.chunks) * data.dtype.itemsize
-
-
-def _unpackable(path: Path, number: int, label: str) -> str:
-    if number == _ECF:
-        return (
-            f"'{path}' is packed with Prophesee's ECF, which cannot be unpacked here: convert it with "
-            f"`metavision_file_to_dat -i {path}`, which openeb and the Metavision SDK have, and give the "
-            f".dat file; or set HDF5_PLUGIN_PATH to the folder of the ECF plugin"
-        )
-    return (
-        f"'{path}' is packed with a filter that is not known here ({label or 'without a name'}, number "
-        f"{number}): unpack it with `h5repack -f NONE` where the filter is known"
-    )
 
 
 def whole_numbers(value: object) -> list[int]:

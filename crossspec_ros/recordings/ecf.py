@@ -1,0 +1,196 @@
+"""Prophesee's Event Compression Format, the filter 0x8ECF of its HDF5 files, decoded.
+
+A chunk is, little-endian: uint32 `count << 2 | all_packed << 1 | x_p_packed`; uint64 time of the first event
+in us; the times; then, all packed, 24 bits `y << 12 | x << 1 | p` for each event; otherwise the y and,
+packed, 12 bits `x << 1 | p` for each event, or else the x and the p.
+
+- Times, bytes `step << 4 | repeats`; repeats of 15 stand for the uint16 that follows. Steps of 15 are no
+  events: their lower halves, the lowest first, are a longer step.
+- y, uint16 `y << 5 | repeats`; repeats of 31 stand for the uint16 that follows.
+- x, uint16 `x << 5 | mask`, with a bit for each of the five pixels to the right, the nearest on top.
+- p, bytes `p << 7 | repeats`; repeats of 127 stand for the uint16 that follows.
+- Packed values are four in three words of 16 or 32 bits: the second and the third value are in two parts, the
+  lower one at the end of a word and the upper one at the start of the next.
+
+Source: https://github.com/prophesee-ai/hdf5_ecf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+
+from crossspec_ros.events.compiled import compiled
+
+FILTER = 0x8ECF
+
+
+def filters_of(data: h5py.Dataset) -> list[int]:
+    """The numbers of the filters that it is packed with, in HDF5's registry."""
+    packing = data.id.get_create_plist()
+    return [packing.get_filter(i)[0] for i in range(packing.get_nfilters())]
+
+
+def is_ecf(data: h5py.Dataset) -> bool:
+    """Whether a data set holds events that are packed with ECF and nothing else."""
+    return filters_of(data) == [FILTER] and data.ndim == 1 and set("xypt") <= set(data.dtype.names or ())
+
+
+class EcfDataset:
+    """A list of events (N,) with fields x, y, p and t, which is read by slices as a data set of h5py is."""
+
+    def __init__(self, data: h5py.Dataset) -> None:
+        self._id, self.dtype, self.shape, self.ndim = data.id, data.dtype, data.shape, data.ndim
+        self._chunk = int(data.chunks[0])
+        self._last: tuple[int, np.ndarray] = (-1, np.empty(0, data.dtype))
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        """Raises ValueError or OSError where a chunk is damaged."""
+        start, stop, _ = where.indices(self.shape[0])
+        parts = []
+        for index in range(start // self._chunk, -(-stop // self._chunk)):
+            first = index * self._chunk
+            parts.append(self._read(index)[max(start - first, 0) : stop - first])
+        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+
+    def _read(self, index: int) -> np.ndarray:
+        if self._last[0] != index:
+            first = index * self._chunk
+            mask, data = self._id.read_direct_chunk((first,))
+            wanted = min(self._chunk, self.shape[0] - first)
+            events = np.frombuffer(data, self.dtype) if mask else decode_ecf(data, self._chunk)
+            if len(events) < wanted:
+                raise ValueError(f"a chunk has {len(events)} of {wanted} events")
+            self._last = index, events[:wanted]
+        return self._last[1]
+
+
+def decode_ecf(data: bytes, most: int) -> np.ndarray:
+    """The events of a chunk (N,), N up to `most`, with fields x, y, p and t; raises ValueError for damage."""
+    count = int.from_bytes(data[:4], "little") >> 2
+    if len(data) < 12 or count > most:
+        raise ValueError(f"a chunk of {len(data)} bytes is said to have {count} events, of up to {most}")
+    t, x, y, p = (np.empty(count, kind) for kind in (np.int64, np.uint16, np.uint16, np.uint8))
+    if not _decode(np.frombuffer(data, np.uint8), t, x, y, p):
+        raise ValueError("a chunk of ECF is damaged")
+    events = np.empty(count, [("x", "<u2"), ("y", "<u2"), ("p", "<i2"), ("t", "<i8")])
+    events["x"], events["y"], events["p"], events["t"] = x, y, p, t
+    return events
+
+
+_BYTES = "Array(uint8, 1, 'C', readonly=True)"
+
+
+@compiled(f"int64({_BYTES}, int64, int64)")
+def _word(data: np.ndarray, place: int, size: int) -> int:
+    """The number of so many bytes there, as if zeros followed the data."""
+    value: Any = np.int64(0)
+    for i in range(size):
+        if place + i < data.size:
+            value |= np.int64(data[place + i]) << (8 * i)
+    return value
+
+
+@compiled(f"boolean({_BYTES}, int64[::1], uint16[::1], uint16[::1], uint8[::1])")
+def _decode(data: np.ndarray, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray) -> bool:
+    """Fill t, x, y and p, as many as the chunk says; False where it is damaged."""
+    count, flags = t.size, data[0] & 3
+    place: Any = 12
+    time: Any = _word(data, 4, 8)
+    value: Any = np.int64(0)
+    repeats: Any = np.int64(0)
+    step: Any = np.int64(0)
+    done = 0
+    shift = 0
+    while done < count:
+        if place >= data.size:
+            return False
+        value = np.int64(data[place])
+        place += 1
+        if value >> 4 == 15:
+            if shift > 60:
+                return False
+            step |= (value & 15) << shift
+            shift += 4
+            continue
+        time += step + (value >> 4)
+        step, shift = np.int64(0), 0
+        repeats = value & 15
+        if repeats == 15:
+            repeats = _word(data, place, 2)
+            place += 2
+        if repeats > count - done:
+            return False
+        t[done : done + repeats] = time
+        done += repeats
+    if flags & 2:
+        for i in range(count):
+            word = place + i // 4 * 12
+            a, b, c = _word(data, word, 4), _word(data, word + 4, 4), _word(data, word + 8, 4)
+            if i % 4 == 0:
+                value = a >> 8
+            elif i % 4 == 1:
+                value = a & 0xFF | b >> 16 << 8
+            elif i % 4 == 2:
+                value = b & 0xFFFF | c >> 24 << 16
+            else:
+                value = c & 0xFFFFFF
+            x[i], y[i], p[i] = value >> 1 & 0x7FF, value >> 12 & 0x7FF, value & 1
+        return place + (count + 3) // 4 * 12 <= data.size
+    done = 0
+    while done < count:
+        if place + 2 > data.size:
+            return False
+        value = _word(data, place, 2)
+        place += 2
+        repeats = value & 31
+        if repeats == 31:
+            repeats = _word(data, place, 2)
+            place += 2
+        if repeats > count - done:
+            return False
+        y[done : done + repeats] = value >> 5
+        done += repeats
+    if flags & 1:
+        for i in range(count):
+            word = place + i // 4 * 6
+            a, b, c = _word(data, word, 2), _word(data, word + 2, 2), _word(data, word + 4, 2)
+            if i % 4 == 0:
+                value = a >> 4
+            elif i % 4 == 1:
+                value = a & 0xF | b >> 8 << 4
+            elif i % 4 == 2:
+                value = b & 0xFF | c >> 12 << 8
+            else:
+                value = c & 0xFFF
+            x[i], p[i] = value >> 1, value & 1
+        return place + (count + 3) // 4 * 6 <= data.size
+    done = 0
+    while done < count:
+        if place + 2 > data.size:
+            return False
+        value = _word(data, place, 2)
+        place += 2
+        x[done] = value >> 5
+        done += 1
+        for i in range(5):
+            if value & (16 >> i) and done < count:
+                x[done] = (value >> 5) + i + 1
+                done += 1
+    done = 0
+    while done < count:
+        if place >= data.size:
+            return False
+        value = np.int64(data[place])
+        place += 1
+        repeats = value & 127
+        if repeats == 127:
+            repeats = _word(data, place, 2)
+            place += 2
+        if repeats > count - done:
+            return False
+        p[done : done + repeats] = value >> 7
+        done += repeats
+    return place <= data.size
