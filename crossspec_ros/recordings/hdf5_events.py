@@ -131,18 +131,17 @@ class Hdf5Events:
         return common_size((needed[0], needed[1]))
 
     def _stated_size(self, layout: Layout) -> tuple[int, int] | None:
-        numbers = []
-        if layout.size is not None and layout.size.startswith("@"):
-            numbers = whole_numbers(self._file.attributes.get(layout.size[1:], ""))
-        elif layout.size is not None and self._file.has(layout.size):
-            numbers = whole_numbers(self._file.dataset(layout.size)[()])
-        if layout.size_is_height_first:
-            numbers = numbers[1::-1]
-        if "width" in self._file.attributes and "height" in self._file.attributes:
-            numbers = [
-                *whole_numbers(self._file.attributes["width"]),
-                *whole_numbers(self._file.attributes["height"]),
-            ]
+        numbers = [
+            *whole_numbers(self._file.attribute("width")),
+            *whole_numbers(self._file.attribute("height")),
+        ]
+        if len(numbers) != 2 and layout.size is not None:
+            if layout.size.startswith("@"):
+                numbers = whole_numbers(self._file.attribute(layout.size[1:]))
+            elif self._file.has(layout.size):
+                numbers = whole_numbers(self._file.dataset(layout.size)[()])
+            if layout.size_is_height_first:
+                numbers = numbers[1::-1]
         if len(numbers) < 2:
             return None
         if not all(0 < number <= MAX_SIZE for number in numbers[:2]):

@@ -13,6 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
+from crossspec_ros.recordings.hdf5_text import read_attribute
 
 # Unpacked as a whole for each of its rows that are read; those of published data sets are below 20 MB.
 _MOST_CHUNK_BYTES = 256 << 20
@@ -30,10 +31,10 @@ class Hdf5File:
         with self.naming_damage():
             self._file = h5py.File(path, "r")
 
-    @property
-    def attributes(self) -> h5py.AttributeManager:
-        """Those of the file as a whole."""
-        return self._file.attrs
+    def attribute(self, name: str) -> object:
+        """An attribute of the file as a whole, None where there is none."""
+        with self.naming_damage():
+            return read_attribute(self._file, name)
 
     def has(self, name: str) -> bool:
         """Whether a group or data set is there; raises InputError when the way to it is a link."""

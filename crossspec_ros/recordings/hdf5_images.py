@@ -93,10 +93,11 @@ def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     stamps = []
     for name in names:
         with file.naming_damage():
-            stamp = np.asarray(file.dataset(name).attrs.get("timestamp"))
-            if stamp.size != 1 or stamp.dtype.kind not in "iuf":
+            attributes = file.dataset(name).attrs
+            stamp = attributes.get_id("timestamp") if "timestamp" in attributes else None
+            if stamp is None or stamp.dtype.kind not in "iuf" or stamp.shape not in ((), (1,)):
                 raise ValueError(f"the image {name} has no time in an attribute timestamp")
-            stamps.append(stamp.reshape(()))
+            stamps.append(np.reshape(attributes["timestamp"], ()))
     return (names, np.array(stamps)) if names else None
 
 

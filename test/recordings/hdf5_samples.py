@@ -106,7 +106,7 @@ def write_prophesee(file: h5py.File, events: EventBatch) -> None:
         rows[name] = getattr(events, name)
     file.create_dataset("CD/events", data=rows, chunks=(1000,), compression="gzip")
     file["CD/indexes"] = np.zeros(150, [("id", "<u8"), ("ts", "<i8")])
-    file.attrs["format"], file.attrs["geometry"] = "ECF", "1280x720"
+    file.attrs["geometry"] = np.bytes_("1280x720")
 
 
 WRITERS = {

@@ -209,6 +209,20 @@ def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path, bend, sentence)
         open_recording(path)
 
 
+def test_a_text_that_hdf5_reads_for_ever_is_told(tmp_path, monkeypatch):
+    path = write(tmp_path / "recording.h5", "prophesee")
+    with h5py.File(path, "a") as file:
+        file.attrs["geometry"] = "1280x720"
+    data = bytearray(path.read_bytes())
+    # The heap of texts, in which the size of the first is made nothing, so that the next is itself.
+    place = data.index(b"GCOL") + 24
+    data[place : place + 8] = bytes(8)
+    path.write_bytes(data)
+    monkeypatch.setattr("crossspec_ros.recordings.hdf5_text.TIMEOUT_S", 1.0)
+    with pytest.raises(InputError, match="is truncated or damaged"):
+        open_recording(path)
+
+
 def test_a_file_of_something_else_is_told_apart(tmp_path):
     with h5py.File(tmp_path / "gt.hdf5", "w") as file:
         file["davis/left/depth_image_raw"] = np.zeros((2, 26, 34))

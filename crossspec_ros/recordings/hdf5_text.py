@@ -1,0 +1,34 @@
+"""Texts of variable length in HDF5 files, read where they can do no harm.
+
+They lie in a heap of their own, which HDF5 2.0 reads for ever, deaf to Ctrl-C, where it is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import h5py
+
+from crossspec_ros.events.isolated import isolated
+
+TIMEOUT_S = 30.0
+
+
+def read_attribute(file: h5py.File, name: str) -> object:
+    """An attribute of the file as a whole, None where there is none.
+
+    Raises what h5py does for damage, and RuntimeError when it does not answer.
+    """
+    if name not in file.attrs:
+        return None
+    if not file.attrs.get_id(name).dtype.hasobject:
+        return file.attrs[name]
+    with closing(isolated(_read, Path(file.filename), name, timeout_s=TIMEOUT_S)) as answer:
+        return next(answer)
+
+
+def _read(path: Path, name: str) -> Iterator[str]:
+    with h5py.File(path, "r") as file:
+        yield str(file.attrs[name])
