@@ -30,7 +30,8 @@ def report(window: Window, level: bytes, message: str, values: Mapping[str, obje
     start = f"{window.start_ns // 1_000_000_000}.{window.start_ns % 1_000_000_000:09d}"
     texts = {key: f"{value:.3f}" if isinstance(value, float) else str(value) for key, value in values.items()}
     status = DiagnosticStatus(level=level, name="captioner", message=message, hardware_id="")
-    counts = {"events": str(window.events), "lost_packets": str(window.lost_packets)}
+    told = ("events", "lost_packets", "late_events", "late_frames")
+    counts = {name: str(getattr(window, name)) for name in told}
     status.values = key_values({"window_start": start, **counts, **texts})
     array.status = [status]
     return array

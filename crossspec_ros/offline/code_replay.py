@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,9 +129,7 @@ class CodeReplay:
             self._draft = self._decoder.stream_event_image(index, image, self._question) or self._draft
             windows = self._assembler.add_event_image(update.stamp_ns, image)
         else:
-            windows = self._assembler.close(
-                update.end_ns, update.frames, update.event_images, update.events, update.lost_packets
-            )
+            windows = self._assembler.close(*astuple(update))
         yield from map(self._caption, windows)
 
     def _caption(self, window: Window) -> Captioned:

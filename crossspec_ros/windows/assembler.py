@@ -38,10 +38,8 @@ class WindowAssembler:
         """Take an event image (H, W, 3) with the end of its slice; returns the windows this completes."""
         return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image)
 
-    def close(
-        self, end_ns: int, frames: int, event_images: int, events: int = 0, lost_packets: int = 0
-    ) -> list[Window]:
-        """Learn what the window ending at `end_ns` has; returns the windows this completes."""
+    def close(self, end_ns: int, *counts: int) -> list[Window]:
+        """Learn what the window ending at `end_ns` has, by `Counts`; returns the windows this completes."""
         index = self.grid.index(end_ns - 1)
         windows: list[Window] = []
         if self._announced and index <= max(self._announced):
@@ -53,7 +51,7 @@ class WindowAssembler:
             for store in (self._frames, self._event_images):
                 for later in [later for later in store if later > index + PATIENCE]:
                     del store[later]
-        self._announced[index] = Counts(frames, event_images, events, lost_packets)
+        self._announced[index] = Counts(*counts)
         return windows + self._ready()
 
     def clear(self) -> None:
@@ -108,6 +106,8 @@ class WindowAssembler:
             missing=missing,
             events=counts.events,
             lost_packets=counts.lost_packets,
+            late_events=counts.late_events,
+            late_frames=counts.late_frames,
         )
 
 

@@ -43,7 +43,8 @@ class EventImageReady:
 class WindowClosed:
     """Nothing more will come for the window ending at `end_ns`, which had so many images and events.
 
-    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers.
+    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers. `late_events`
+    and `late_frames` came too late for their own windows, since the window before this one closed.
     """
 
     end_ns: int
@@ -51,6 +52,8 @@ class WindowClosed:
     event_images: int
     events: int
     lost_packets: int = 0
+    late_events: int = 0
+    late_frames: int = 0
 
 
 Update = FrameReady | EventImageReady | WindowClosed
@@ -92,6 +95,7 @@ class Synchronizer:
         self.slicing = slicing
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
+        self._told_late: Counter[str] = Counter()
         self._forget()
 
     def _forget(self) -> None:
@@ -259,8 +263,19 @@ class Synchronizer:
         for stamp_ns, image in window.slices.images(end_ns + REORDER_NS):
             yield EventImageReady(stamp_ns, image)
         yield WindowClosed(
-            end_ns, len(window.slots), window.slices.rendered, window.events, window.lost_packets
+            end_ns,
+            len(window.slots),
+            window.slices.rendered,
+            window.events,
+            window.lost_packets,
+            self._take_late("late_events"),
+            self._take_late("late_frames"),
         )
+
+    def _take_late(self, kind: str) -> int:
+        late = self.counts[kind] - self._told_late[kind]
+        self._told_late[kind] += late
+        return late
 
     def _is_jump(self, stream: str, stamp_ns: int) -> bool:
         if not self._passed:

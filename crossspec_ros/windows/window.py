@@ -15,6 +15,8 @@ class Counts(NamedTuple):
     event_images: int
     events: int = 0
     lost_packets: int = 0
+    late_events: int = 0
+    late_frames: int = 0
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Window:
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
     k and n may be 0. `missing` counts the images that were announced but never arrived, `events` are those of
-    the camera and `lost_packets` what never came of them.
+    the camera and `lost_packets` what never came of them. `late_events` and `late_frames` came too late for
+    their own windows, since the window before this one closed.
     """
 
     index: int
@@ -35,3 +38,5 @@ class Window:
     missing: int = 0
     events: int = 0
     lost_packets: int = 0
+    late_events: int = 0
+    late_frames: int = 0

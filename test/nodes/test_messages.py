@@ -97,10 +97,12 @@ def test_compressed_images():
 
 
 def test_a_closed_window_says_how_much_to_wait_for():
-    counts = Counts(frames=8, event_images=5, events=1_234_567, lost_packets=3)
+    counts = Counts(frames=8, event_images=5, events=1_234_567, lost_packets=3, late_events=4, late_frames=5)
     message = closed_message(5_000_000_000, counts)
     assert to_ns(message.stamp) == 5_000_000_000
-    assert message.frame_id == "frames:8 event_images:5 events:1234567 lost_packets:3"
+    assert message.frame_id == (
+        "frames:8 event_images:5 events:1234567 lost_packets:3 late_events:4 late_frames:5"
+    )
     assert closed_counts(message) == counts
     for foreign in ("map", "frames:8 event_images:5", f"{message.frame_id} more"):
         message.frame_id = foreign

@@ -91,7 +91,7 @@ def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
     observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
     assert set(closed(observer)) == {6}
     assert {m.frame_id for m in observer["/synchronizer/window_closed"]} == {
-        "frames:0 event_images:5 events:150 lost_packets:0"
+        "frames:0 event_images:5 events:150 lost_packets:0 late_events:0 late_frames:0"
     }
 
 

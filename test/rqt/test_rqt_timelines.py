@@ -36,7 +36,8 @@ def trace(closed_ns=5 * SECOND):
 
 
 def message(index=3, level=DiagnosticStatus.OK, text="a red car", **values):
-    window = SimpleNamespace(start_ns=index * SECOND, end_ns=(index + 1) * SECOND, events=7, lost_packets=0)
+    counts = {"events": 7, "lost_packets": 0, "late_events": 0, "late_frames": 0}
+    window = SimpleNamespace(start_ns=index * SECOND, end_ns=(index + 1) * SECOND, **counts)
     figures = {"total_ms": 50.4, "hidden_ms": 320.0, "tokens": 50, "mean_acceptance_length": 6.25}
     figures |= {"drafted/memory": 40, "accepted/memory": 12, "spans": write_spans(trace())}
     return report(window, level, text, {**figures, **values})

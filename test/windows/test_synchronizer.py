@@ -148,7 +148,7 @@ def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_the
     rest = feed(synchronizer, heartbeats(999))
     assert [update.stamp_ns for update in rest[:3]] == [600 * MS, 800 * MS, SECOND]
     assert np.all(rest[1].image == 255)
-    assert rest[3] == WindowClosed(SECOND, 0, 5, 9)
+    assert rest[3] == WindowClosed(SECOND, 0, 5, 9, late_events=1)
 
 
 def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
@@ -195,6 +195,16 @@ def test_late_data_is_counted_and_left_out():
     )
     assert [u.end_ns for u in updates if isinstance(u, WindowClosed)] == [SECOND]
     assert synchronizer.counts == {"late_frames": 1, "late_events": 1}
+
+
+def test_each_closing_tells_what_came_too_late_since_the_one_before():
+    late = [(EVENTS, batch(900, 950, 1301)), (FRAMES, (700 * MS, frame())), (FRAMES, (800 * MS, frame()))]
+    updates = feed(
+        Synchronizer(GRID),
+        [(EVENTS, batch(500)), (EVENTS, batch(1300)), *late, (EVENTS, batch(2300)), *heartbeats(2300)],
+    )
+    closed = [u for u in updates if isinstance(u, WindowClosed)]
+    assert [(u.late_events, u.late_frames) for u in closed] == [(0, 0), (2, 2), (0, 0)]
 
 
 def test_a_clock_of_another_era_is_late_data_and_does_not_hang():
