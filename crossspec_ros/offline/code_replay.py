@@ -12,6 +12,7 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import RecordedMessage, typestore
+from crossspec_ros.events.stamps import Break, parts
 from crossspec_ros.nodes.event_stream import make_stream
 from crossspec_ros.nodes.messages import camera_array, compressed_array
 from crossspec_ros.nodes.model_loading import free_memory
@@ -88,16 +89,18 @@ class CodeReplay:
         """
         with closing(open_recording(self._setup.bag)) as recording:
             length_ns = max(1, recording.end_ns - recording.start_ns)
-            for message in recording.messages():
+            for message in parts(recording.messages(), recording.end_ns):
                 for update in self._updates(message):
                     yield from self._take(update)
-                tick((message.stamp_ns - recording.start_ns) / length_ns)
-        for update in self._synchronizer.restart():
-            yield from self._take(update)
+                if isinstance(message, RecordedMessage) and not message.stray:
+                    tick((message.stamp_ns - recording.start_ns) / length_ns)
 
-    def _updates(self, message: RecordedMessage) -> Iterator[Update]:
+    def _updates(self, message: RecordedMessage | Break) -> Iterator[Update]:
         try:
-            if message.kind == EVENTS:
+            if isinstance(message, Break):
+                over_ns = self._grid.closing(message.last_ns, self._synchronizer.lateness_ns)
+                yield from self._synchronizer.advance(EVENTS, over_ns)
+            elif message.kind == EVENTS:
                 yield from self._take_events(message)
             else:
                 image: Any = typestore().deserialize_cdr(message.data, message.type)

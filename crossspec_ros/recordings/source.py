@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.stamps import merged
 
 
 class EventSource(Protocol):
@@ -58,7 +58,7 @@ class SourceRecording:
 
     def messages(self) -> Iterator[RecordedMessage]:
         images = self._images.messages() if self._images else iter(())
-        return heapq.merge(self._packets(), images, key=lambda message: message.stamp_ns)
+        return merged(self._packets(), images)
 
     def close(self) -> None:
         self._events.close()

@@ -222,6 +222,22 @@ def test_a_jump_closes_what_was_open_and_starts_anew(later_ms, jump):
     assert synchronizer.counts == {jump: 1}
 
 
+@pytest.mark.parametrize("stray_ms", [0, 105_000, 10**12])
+@pytest.mark.parametrize("stream", [EVENTS, FRAMES])
+def test_one_stray_stamp_closes_no_window_and_loses_nothing_else(stream, stray_ms):
+    items = [
+        item
+        for ms in range(100_000, 103_000, 50)
+        for item in ((EVENTS, batch(ms, ms + 20)), (FRAMES, (ms * MS, frame())))
+    ]
+    punctual = feed(Synchronizer(GRID), items + heartbeats(102_999))
+    synchronizer = Synchronizer(GRID)
+    stray = (EVENTS, batch(stray_ms)) if stream == EVENTS else (FRAMES, (stray_ms * MS, frame()))
+    updates = feed(synchronizer, [*items[:30], stray, *items[30:], *heartbeats(102_999)])
+    assert contents(updates) == contents(punctual)
+    assert synchronizer.counts == {f"stray_{stream}": 1}
+
+
 @pytest.mark.parametrize("start_ms", [5_500, 50_500])
 def test_stragglers_from_before_a_jump_back_are_late(start_ms):
     synchronizer = Synchronizer(GRID)
@@ -230,6 +246,7 @@ def test_stragglers_from_before_a_jump_back_are_late(start_ms):
         [
             (EVENTS, batch(start_ms)),
             (FRAMES, (start_ms * MS, frame())),
+            (EVENTS, batch(2_490)),
             (EVENTS, batch(2_500)),
             (FRAMES, ((start_ms + 50) * MS, frame())),
             ("advance", (FRAMES, (start_ms + 60) * MS)),
@@ -240,7 +257,7 @@ def test_stragglers_from_before_a_jump_back_are_late(start_ms):
     )
     closed = [u for u in updates if isinstance(u, WindowClosed)]
     ends = [(u.end_ns // SECOND, u.frames, u.events) for u in closed]
-    assert ends == [(start_ms // 1000 + 1, 1, 1), (3, 1, 2)]
+    assert ends == [(start_ms // 1000 + 1, 1, 1), (3, 1, 3)]
     assert synchronizer.counts == {"backward_jumps": 1, "late_frames": 1}
 
 
