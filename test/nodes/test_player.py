@@ -16,6 +16,7 @@ from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.dsec_player import PlayerNode
+from crossspec_ros.nodes.graph import CAPTIONER_REMAPS
 from crossspec_ros.nodes.run import NodeError
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
 from crossspec_ros.recordings.bag import write_bag
@@ -53,15 +54,16 @@ def stage():
                 lambda: SynchronizerNode(**remapped(events="event_camera/events")),
                 lambda: CaptionerNode(
                     lambda params: decoder,
-                    **remapped(
-                        **{name: f"synchronizer/{name}" for name in ("frame", "event_image", "window_closed")}
-                    ),
+                    **remapped(**CAPTIONER_REMAPS),
                 ),
             ):
                 stack.enter_context(spinning(make))
             return stack.enter_context(
                 spinning(
-                    lambda: PlayerNode(parameter_overrides=overrides, **remapped(report="captioner/report"))
+                    lambda: PlayerNode(
+                        parameter_overrides=overrides,
+                        **remapped(report="captioner/report", **CAPTIONER_REMAPS),
+                    )
                 )
             )
 
