@@ -134,7 +134,8 @@ class PlayerNode(Node):
         if reached is None:
             self._pace.start(stamp_ns)
             reached = stamp_ns
-        if self._grid.index(stamp_ns) > self._grid.index(reached) and self._params.every_window:
+        if self._params.every_window and self._grid.index(stamp_ns) > self._grid.index(reached):
+            self._close_each(reached, stamp_ns)
             self._pause_for_report(reached)
         self._keep_pace(stamp_ns)
         self._await_backlog(lambda: not self._backlog.must_wait(stream, stamp_ns))
@@ -208,6 +209,18 @@ class PlayerNode(Node):
         due = [index for index in self._played if index < over]
         if due:
             self._await_report(max(due))
+        self._pace.shift(time.monotonic() - began_s)
+
+    def _close_each(self, reached_ns: int, stamp_ns: int) -> None:
+        """In a pause nothing but time closes windows: one by one, so that each is captioned."""
+        began_s = time.monotonic()
+        for index in range(self._grid.index(reached_ns), self._grid.index(stamp_ns) - 1):
+            over_ns = self._grid.closing(self._grid.start(index), self._lateness_ns)
+            if over_ns > stamp_ns:
+                break
+            self._await_backlog(lambda: self._backlog.is_empty)
+            self._topics["events"].publish(self._reach(over_ns))
+            self._await_report(index)
         self._pace.shift(time.monotonic() - began_s)
 
     def _await_report(self, index: int) -> None:
