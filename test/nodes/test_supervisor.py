@@ -59,7 +59,7 @@ def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
         assert [(c.frames, c.event_images, c.lost_packets) for c in closed] == [(0, 5, 0)] * 3
         assert sum(c.events for c in closed) == 343_474
         told = [(int(values["events"]), int(values["lost_packets"])) for *_, values in reports]
-        assert told == [c[2:] for c in closed]
+        assert told == [(c.events, c.lost_packets) for c in closed]
         assert len(observer["/synchronizer/event_image"]) == 15
 
 

@@ -62,7 +62,7 @@ class Stage:
     def closed(self):
         """(end of the window in s, frames, event images, events, lost packets) of each."""
         messages = self.observer["/synchronizer/window_closed"]
-        return [(to_ns(m.stamp) / SECOND, *closed_counts(m)) for m in messages]
+        return [(to_ns(m.stamp) / SECOND, *closed_counts(m)[:4]) for m in messages]
 
     def topics(self):
         return self.observer.status("synchronizer: topics")
