@@ -73,7 +73,8 @@ class Downstream:
         self._take(self._synchronizer.restart())
         self._end_ns = None
         counts = self._synchronizer.counts
-        known = self._seen + self._dropped + counts["late_events"] + counts["events_with_impossible_times"]
+        uncounted = sum(counts[f"{kind}_events"] for kind in ("late", "stray"))
+        known = self._seen + self._dropped + uncounted + counts["events_with_impossible_times"]
         assert known == self._pushed, f"of {self._pushed} events {known} are in windows or counted as dropped"
         assert self._lost >= 0, "windows miss more packets than were lost"
         assert not self._images and not self._frames, "images came for windows that never closed"

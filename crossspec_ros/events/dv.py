@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.isolated import isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.stamps import merged
 
 if TYPE_CHECKING:
     import dv_processing as dv
@@ -101,7 +101,7 @@ def _describe(path: Path) -> Iterator[tuple[int, int, bool]]:
 
 def _read(path: Path) -> Iterator[RecordedMessage]:
     recording = _open(path)
-    return heapq.merge(_packets(recording, path), _frames(recording), key=lambda message: message.stamp_ns)
+    return merged(_packets(recording, path), _frames(recording))
 
 
 def _open(path: Path) -> dv.io.MonoCameraRecording:

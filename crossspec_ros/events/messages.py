@@ -55,6 +55,8 @@ class RecordedMessage(NamedTuple):
     """As in `event_camera_msgs/msg/EventPacket`."""
     data: bytes
     """CDR with its encapsulation header."""
+    stray: bool = False
+    """The stamp lies far from those around it (events/stamps.py)."""
 
 
 @cache

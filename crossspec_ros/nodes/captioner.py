@@ -357,6 +357,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._tell_missed()
         if self._origin_ns is None:
             self._origin_ns = window.start_ns
+        self._summary.count(late_events=window.late_events, late_frames=window.late_frames)
         if outcome.caption is not None:
             self._publish_caption(outcome, outputs)
             return

@@ -17,7 +17,7 @@ from crossspec_ros.recordings.recording import open_recording
 EVENTS_TOPIC = "event_camera/events"
 IMAGE_TOPIC = "camera/image_raw"
 CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
-"""The captioner listens to the synchronizer beside it."""
+"""Captioner and player listen to the synchronizer beside them."""
 
 MODEL_ARGUMENTS = {
     "target": "target",
@@ -102,7 +102,7 @@ def replay_graph(
     remaps = {
         "synchronizer": {"events": EVENTS_TOPIC, "image": image},
         "captioner": CAPTIONER_REMAPS,
-        "dsec_player": {"report": "captioner/report"},
+        "dsec_player": {"report": "captioner/report", **CAPTIONER_REMAPS},
     }
     return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
 

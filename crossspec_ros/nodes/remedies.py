@@ -35,6 +35,11 @@ RISING = {
     "changed them",
     "late_frames": "frames come after their window has closed: raise max_lateness_s, or relieve the "
     "camera's machine",
+    # of both
+    "stray_events": "single packets have times far from all others and are dropped: check the event camera's "
+    "driver",
+    "stray_frames": "single frames have stamps far from all others and are dropped: check the node that "
+    "stamps them",
     # of the windows
     "backward_jumps": "time has jumped back and the windows started anew: synchronise the clocks, unless a "
     "recording began again",

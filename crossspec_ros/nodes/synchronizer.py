@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from itertools import permutations
 from typing import Any
 
@@ -160,8 +161,8 @@ class SynchronizerNode(GuardedNode):
         if isinstance(update, WindowClosed):
             self._flow["windows"] += 1
             self._health.closed(update)
-            counts = Counts(update.frames, update.event_images, update.events, update.lost_packets)
-            self._closed.publish(closed_message(update.end_ns, counts))
+            _, *counts = astuple(update)
+            self._closed.publish(closed_message(update.end_ns, Counts(*counts)))
         else:
             image = resize_shortest(update.image, self._sizes[type(update)])
             frame_id = self._frame_id if isinstance(update, FrameReady) else self._stream.frame_id

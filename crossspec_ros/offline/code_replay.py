@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import RecordedMessage, typestore
+from crossspec_ros.events.stamps import Break, parts
 from crossspec_ros.nodes.event_stream import make_stream
 from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.offline.decoders import enough_memory
@@ -88,17 +89,19 @@ class CodeReplay:
         """
         with closing(open_recording(self._setup.bag, self._setup.images)) as recording:
             length_ns = max(1, recording.end_ns - recording.start_ns)
-            for message in recording.messages():
+            for message in parts(recording.messages(), recording.end_ns):
                 for update in self._updates(message):
                     yield from self._take(update)
-                tick((message.stamp_ns - recording.start_ns) / length_ns)
+                if isinstance(message, RecordedMessage) and not message.stray:
+                    tick((message.stamp_ns - recording.start_ns) / length_ns)
             tell_losses(recording)
-        for update in self._synchronizer.restart():
-            yield from self._take(update)
 
-    def _updates(self, message: RecordedMessage) -> Iterator[Update]:
+    def _updates(self, message: RecordedMessage | Break) -> Iterator[Update]:
         try:
-            if message.kind == EVENTS:
+            if isinstance(message, Break):
+                over_ns = self._grid.closing(message.last_ns, self._synchronizer.lateness_ns)
+                yield from self._synchronizer.advance(EVENTS, over_ns)
+            elif message.kind == EVENTS:
                 yield from self._take_events(message)
             else:
                 image: Any = typestore().deserialize_cdr(message.data, message.type)
@@ -130,9 +133,7 @@ class CodeReplay:
             self._draft = self._decoder.stream_event_image(index, image, self._question) or self._draft
             windows = self._assembler.add_event_image(update.stamp_ns, image)
         else:
-            windows = self._assembler.close(
-                update.end_ns, update.frames, update.event_images, update.events, update.lost_packets
-            )
+            windows = self._assembler.close(*astuple(update))
         yield from map(self._caption, windows)
 
     def _caption(self, window: Window) -> Captioned:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from crossspec_ros.events.messages import (
     stamp_ns,
     typestore,
 )
+from crossspec_ros.events.stamps import merged
 
 _EVENT_TYPES = {EVENT_PACKET: EVENT_PACKET, LEGACY_EVENT_PACKET: EVENT_PACKET, DVS_EVENTS: DVS_EVENTS}
 _IMAGE_TYPES = {IMAGE: IMAGE, COMPRESSED_IMAGE: COMPRESSED_IMAGE}
@@ -78,7 +78,7 @@ class BagRecording:
     def messages(self) -> Iterator[RecordedMessage]:
         streams = [self._stream(*stream) for stream in self._streams]
         with self._name_damage():
-            yield from heapq.merge(*streams, key=lambda message: message.stamp_ns)
+            yield from merged(*streams)
 
     @staticmethod
     def _stream(
@@ -88,11 +88,11 @@ class BagRecording:
             yield RecordedMessage(stamp_ns(data), kind, type_name, data)
 
     def _span(self) -> tuple[int, int]:
-        firsts = [message.stamp_ns for stream in self._streams for message in _first(self._stream(*stream))]
+        firsts = _first(message for message in self.messages() if not message.stray)
         for since_ns in (self._streams[0][0].end_time - _TAIL_NS, None):
-            lasts = [m.stamp_ns for stream in self._streams for m in self._stream(*stream, since_ns=since_ns)]
-            if lasts:
-                return min(firsts), max(lasts)
+            tails = merged(*(self._stream(*stream, since_ns=since_ns) for stream in self._streams))
+            if firsts and (lasts := [message.stamp_ns for message in tails if not message.stray]):
+                return firsts[0].stamp_ns, max(lasts)
         raise ValueError("its index promises messages that are not there")
 
     def _check_encoding(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import cv2
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
 from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.align import Alignment
 from crossspec_ros.recordings.dsec import DsecSequence
 
@@ -48,7 +48,7 @@ class DsecRecording:
         self._sequence.close()
 
     def messages(self) -> Iterator[RecordedMessage]:
-        return heapq.merge(self._packets(), self._images(), key=lambda message: message.stamp_ns)
+        return merged(self._packets(), self._images())
 
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter = PacketCutter(self._path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
+from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.source import SourceRecording
 from crossspec_ros.recordings.text import TextEvents
 
@@ -99,7 +99,7 @@ class WithImages:
 
     def messages(self) -> Iterator[RecordedMessage]:
         events = (message for message in self._recording.messages() if message.kind == "events")
-        return heapq.merge(events, self._pictures(), key=lambda message: message.stamp_ns)
+        return merged(events, self._pictures())
 
     def _pictures(self) -> Iterator[RecordedMessage]:
         try:

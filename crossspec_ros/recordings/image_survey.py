@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from crossspec_ros.events.messages import COMPRESSED_IMAGE
+from crossspec_ros.events.stamps import FORWARD_JUMP_NS
 from crossspec_ros.recordings.topic_survey import StampedSurvey
 
 
@@ -29,7 +30,6 @@ class ImageSurvey(StampedSurvey):
         self._short = 0
 
     def _take(self, stamp: int, message: Any) -> None:
-        self._all_stamps.append(stamp)
         if self.type == COMPRESSED_IMAGE:
             self._encodings[message.format] += 1
             if not self._sizes and len(message.data):
@@ -44,10 +44,13 @@ class ImageSurvey(StampedSurvey):
             self._sizes[f"{message.width}x{message.height}"] += 1
             self._short += not len(message.data) or len(message.data) < message.height * message.step
 
+    def _take_stamp(self, stamp: int) -> None:
+        self._all_stamps.append(stamp)
+
     def _intervals(self) -> tuple[float, int]:
-        """The median interval in ns, and how many images are missing by it."""
+        """The median interval in ns, and how many images are missing by it, not counting gaps."""
         steps = np.diff(np.frombuffer(self._all_stamps, np.int64))
-        steps = steps[steps > 0]
+        steps = steps[(steps > 0) & (steps <= FORWARD_JUMP_NS)]
         if not len(steps):
             return 0.0, 0
         median = statistics.median(steps.tolist())

@@ -77,13 +77,15 @@ def _survey_recording(path: Path, tick: Tick, images: Path | None) -> dict[str, 
         span_ns = max(1, recording.end_ns - recording.start_ns)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         try:
+            reached_ns = recording.start_ns
             for message in recording.messages():
+                reached_ns = reached_ns if message.stray else message.stamp_ns
                 topic = topics[message.kind]
                 assert topic is not None
                 if topic not in surveys:
                     surveys[topic] = _make_survey(topic, message.type, absolute_stamps=True)
-                surveys[topic].add(message.stamp_ns, message.data)
-                tick((message.stamp_ns - recording.start_ns) / span_ns)
+                surveys[topic].add(reached_ns, message.data)
+                tick((reached_ns - recording.start_ns) / span_ns)
             losses = recording.losses
         except InputError as error:
             losses = [*recording.losses, str(error)]
@@ -180,6 +182,8 @@ def _make_survey(topic: str, type_name: str, absolute_stamps: bool = False) -> T
 
 def _report(path: Path, format: str, surveys: Iterable[TopicSurvey], found: list[str]) -> dict[str, Any]:
     topics = sorted(surveys, key=lambda topic: topic.topic)
+    for topic in topics:
+        topic.finish()
     recorded = [
         time for topic in topics for time in (topic.recorded.first, topic.recorded.last) if time is not None
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +10,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.stamps import merged
 
 
 class EventSource(Protocol):
@@ -69,7 +69,7 @@ class SourceRecording:
 
     def messages(self) -> Iterator[RecordedMessage]:
         self.losses.clear()
-        return heapq.merge(self._packets(), self._pictures(), key=lambda message: message.stamp_ns)
+        return merged(self._packets(), self._pictures())
 
     def close(self) -> None:
         self._events.close()

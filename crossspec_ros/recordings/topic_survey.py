@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.events.messages import EVENT_PACKET, LEGACY_EVENT_PACKET, stamp_ns, typestore
+from crossspec_ros.events.stamps import FORWARD_JUMP_NS, Judged, StrayFinder
 
 SECOND = 1_000_000_000
 _TELLING_DELAY_NS = SECOND
@@ -63,6 +65,9 @@ class TopicSurvey:
         self.messages += 1
         self.recorded.add(np.array([recorded_ns]))
 
+    def finish(self) -> None:
+        """Nothing follows."""
+
     def figures(self) -> dict[str, Any]:
         """All that is known, ready for JSON."""
         span_s = self.recorded.span() / SECOND
@@ -87,6 +92,8 @@ class StampedSurvey(TopicSurvey, ABC):
     def __init__(self, topic: str, type_name: str) -> None:
         super().__init__(topic, type_name)
         self.stamps = Times()
+        self.strays = self.gaps = self.longest_gap_ns = 0
+        self._finder = StrayFinder[int]()
         self.unreadable: Counter[str] = Counter()
         self._delay_sum_ns = 0
         # The legacy name has no definition of its own.
@@ -100,9 +107,27 @@ class StampedSurvey(TopicSurvey, ABC):
         except Exception as error:
             self.unreadable[str(error) or type(error).__name__] += 1
             return
-        self.stamps.add(np.array([stamp]))
-        self._delay_sum_ns += recorded_ns - stamp
+        self._judge(self._finder.add(recorded_ns, stamp))
         self._take(stamp, message)
+
+    def finish(self) -> None:
+        """Judge the last stamps, now that nothing follows."""
+        self._judge(self._finder.finish())
+
+    def _judge(self, judged: Iterable[Judged[int]]) -> None:
+        for recorded_ns, stamp, is_stray in judged:
+            if is_stray:
+                self.strays += 1
+                continue
+            if self.stamps.last is not None and stamp - self.stamps.last > FORWARD_JUMP_NS:
+                self.gaps += 1
+                self.longest_gap_ns = max(self.longest_gap_ns, stamp - self.stamps.last)
+            self.stamps.add(np.array([stamp]))
+            self._delay_sum_ns += recorded_ns - stamp
+            self._take_stamp(stamp)
+
+    def _take_stamp(self, stamp: int) -> None:
+        """A stamp that is no stray."""
 
     def _parse(self, data: bytes) -> Any:
         return typestore().deserialize_cdr(data, self._definition)
@@ -111,7 +136,7 @@ class StampedSurvey(TopicSurvey, ABC):
     def _take(self, stamp: int, message: Any) -> None: ...
 
     def _delay_ns(self) -> float:
-        return self._delay_sum_ns / max(1, self.messages - self.unreadable.total())
+        return self._delay_sum_ns / max(1, self.messages - self.unreadable.total() - self.strays)
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -120,6 +145,9 @@ class StampedSurvey(TopicSurvey, ABC):
             "last_stamp_ns": self.stamps.last,
             "stamps_back": self.stamps.back,
             "furthest_stamp_back_ms": self.stamps.furthest_back / 1e6,
+            "stray_stamps": self.strays,
+            "gaps": self.gaps,
+            "longest_gap_s": self.longest_gap_ns / SECOND,
             "mean_recording_delay_ms": self._delay_ns() / 1e6,
             "unreadable_messages": self.unreadable.total(),
         }
@@ -131,6 +159,16 @@ class StampedSurvey(TopicSurvey, ABC):
             found.append(
                 f"{self.unreadable.total()} of {self.messages} messages are no {self.type} ({reason}): copy "
                 f"the recording again, or check which definition its recorder had"
+            )
+        if self.strays:
+            found.append(
+                f"{self.strays} stamps lie far from those before and behind them, so no window goes by them: "
+                f"check the node that stamps these messages"
+            )
+        if self.gaps:
+            found.append(
+                f"{self.gaps} gaps are longer than {FORWARD_JUMP_NS // SECOND} s, the longest is "
+                f"{self.longest_gap_ns / SECOND:.1f} s: replay skips them"
             )
         if self.stamps.back:
             found.append(

@@ -9,6 +9,7 @@ import numpy as np
 
 KEPT = 3600
 """Windows whose stages are remembered, so that a node may run for ever: an hour of them."""
+_LATE = ("late_events", "late_frames")
 
 _USUAL = ("windows", "tokens", "target_passes")
 """Counts of every run; each other one tells of something that went wrong."""
@@ -38,7 +39,7 @@ class Summary:
         return float(np.percentile(self._values[name], percent))
 
     def table(self) -> str:
-        """Plain text, a line per stage, then a line of totals."""
+        """Plain text, a line per stage, then the totals."""
         width = max([len("stage (ms)"), *map(len, self._values)])
         lines = [f"{'stage (ms)':<{width}}  windows   median      p90      max"]
         for name, values in self._values.items():
@@ -63,8 +64,14 @@ class Summary:
         return "; ".join([text, *wrong])
 
     def totals(self) -> str:
-        """The last line of it."""
-        totals = [f"{name.replace('_', ' ')} {number}" for name, number in self.counts.items()]
+        """The end of it: a line of all counts, and one about what came too late, where anything did."""
+        totals = [
+            f"{name.replace('_', ' ')} {number}" for name, number in self.counts.items() if name not in _LATE
+        ]
         if passes := self.counts["target_passes"]:
             totals.append(f"tokens per target pass {self.counts['tokens'] / passes:.2f}")
-        return ", ".join(totals) or "no windows"
+        lines = [", ".join(totals) or "no windows"]
+        if any(self.counts[name] for name in _LATE):
+            events, frames = (self.counts[name] for name in _LATE)
+            lines.append(f"too late for their windows: {events} events, {frames} frames")
+        return "\n".join(lines)

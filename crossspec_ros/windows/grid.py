@@ -22,6 +22,10 @@ class WindowGrid:
         """Slot of a stamp within its window, 0 .. slots - 1."""
         return stamp_ns % self.window_ns * self.slots // self.window_ns
 
+    def closing(self, stamp_ns: int, lateness_ns: int) -> int:
+        """A stamp at which the window of `stamp_ns` has closed for any stream."""
+        return self.end(self.index(stamp_ns)) + lateness_ns + SECOND // 20
+
     def start(self, index: int) -> int:
         """First ns of a window."""
         return index * self.window_ns

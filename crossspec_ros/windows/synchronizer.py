@@ -10,13 +10,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, FORWARD_JUMP_NS, STRAY_NS
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, span, split
 
 EVENTS, FRAMES = "events", "frames"
 LATENESS_NS = SECOND // 5
-BACKWARD_JUMP_NS = SECOND
-FORWARD_JUMP_NS = 10 * SECOND
 LONGEST_PACKET_NS = 2 * SECOND
 """Events of one packet that are farther apart have times that cannot be."""
 SETTLED_NS = SECOND
@@ -43,7 +42,8 @@ class EventImageReady:
 class WindowClosed:
     """Nothing more will come for the window ending at `end_ns`, which had so many images and events.
 
-    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers.
+    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers. `late_events`
+    and `late_frames` came too late for their own windows, since the window before this one closed.
     """
 
     end_ns: int
@@ -51,6 +51,8 @@ class WindowClosed:
     event_images: int
     events: int
     lost_packets: int = 0
+    late_events: int = 0
+    late_frames: int = 0
 
 
 Update = FrameReady | EventImageReady | WindowClosed
@@ -66,13 +68,30 @@ class _Open:
     lost_packets: int = 0
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Data whose stamp only others can confirm: how much, what takes it, and how far its stream had come."""
+
+    stamp_ns: int
+    count: int
+    take: Callable[[], Iterator[Update]]
+    before_ns: int | None
+
+    def is_confirmed(self, stamp_ns: int) -> bool:
+        """Whether the next stamp of the same stream is where this one is, and not where it was before."""
+        if self.before_ns is None or self.stamp_ns > self.before_ns:
+            return stamp_ns >= self.stamp_ns - BACKWARD_JUMP_NS
+        return stamp_ns < self.before_ns - BACKWARD_JUMP_NS
+
+
 class Synchronizer:
     """Fills windows from both streams and closes each one exactly once and in order.
 
     A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
     windows without any data between others close too. Data for a closed window is counted as late. When a
     stream jumps back by more than a second, or forward by more than ten, the open windows close and
-    everything starts anew. `counts` says how often each of these happened. The methods are generators: what
+    everything starts anew. Data that jump are held until others confirm their stamp; strays, which nothing
+    follows, are dropped. `counts` says how often each of these happened. The methods are generators: what
     they do happens while their updates are taken. Not thread-safe.
 
     A window's events make `images` event images, by `slicing`: CountSlices, of equally many events, which are
@@ -92,6 +111,8 @@ class Synchronizer:
         self.slicing = slicing
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
+        self._told_late: Counter[str] = Counter()
+        self._held: dict[str, _Held] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -118,6 +139,17 @@ class Synchronizer:
         if self._is_straggler(EVENTS, first_ns):
             self.counts["late_events"] += len(batch)
             return
+        yield from self._admit(
+            EVENTS,
+            first_ns,
+            len(batch),
+            lambda: self._take_events(batch, earliest_ns, latest_ns, lost_packets),
+        )
+
+    def _take_events(
+        self, batch: EventBatch, earliest_ns: int, latest_ns: int, lost_packets: int
+    ) -> Iterator[Update]:
+        first_ns = int(batch.t[0])
         if self._is_jump(EVENTS, first_ns):
             yield from self._jump(EVENTS, first_ns)
         if lost_packets:
@@ -182,6 +214,9 @@ class Synchronizer:
         if self._is_straggler(FRAMES, stamp_ns):
             self.counts["late_frames"] += 1
             return
+        yield from self._admit(FRAMES, stamp_ns, 1, lambda: self._take_frame(stamp_ns, image))
+
+    def _take_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         if self._is_jump(FRAMES, stamp_ns):
             yield from self._jump(FRAMES, stamp_ns)
         slot, index = self.grid.slot(stamp_ns), self.grid.index(stamp_ns)
@@ -201,7 +236,7 @@ class Synchronizer:
             size = (pixels.shape[1], pixels.shape[0])
             if self._has_settled(FRAMES, size, stamp_ns):
                 yield from self._resize()
-                yield from self.add_frame(stamp_ns, pixels)
+                yield from self._take_frame(stamp_ns, pixels)
                 return
             if error := self._check_size(FRAMES, size):
                 yield from self._pass(FRAMES, stamp_ns)
@@ -214,6 +249,7 @@ class Synchronizer:
         """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
         if self._is_straggler(stream, stamp_ns):
             return
+        yield from self._judge_held(stream, stamp_ns)
         if self._is_jump(stream, stamp_ns):
             yield from self._jump(stream, stamp_ns)
         self._window(self.grid.index(stamp_ns))
@@ -221,6 +257,12 @@ class Synchronizer:
 
     def restart(self) -> Iterator[Update]:
         """Close the windows up to the last that has data, and forget everything but the counts."""
+        for stream, held in self._held.items():
+            self.counts[f"stray_{stream}"] += held.count
+        self._held.clear()
+        yield from self._start_anew()
+
+    def _start_anew(self) -> Iterator[Update]:
         while any(window.events or window.slots for window in self._open.values()):
             yield from self._close()
         self._forget()
@@ -228,7 +270,7 @@ class Synchronizer:
     def _resize(self) -> Iterator[Update]:
         """Start anew in the middle of a stream: what closes now is closed for good."""
         last = max((i for i, window in self._open.items() if window.events or window.slots), default=-1)
-        yield from self.restart()
+        yield from self._start_anew()
         self._first = last + 1
 
     def _window(self, index: int) -> _Open | None:
@@ -267,8 +309,49 @@ class Synchronizer:
         for stamp_ns, image in window.slices.images(end_ns + REORDER_NS):
             yield EventImageReady(stamp_ns, image)
         yield WindowClosed(
-            end_ns, len(window.slots), window.slices.rendered, window.events, window.lost_packets
+            end_ns,
+            len(window.slots),
+            window.slices.rendered,
+            window.events,
+            window.lost_packets,
+            self._take_late("late_events"),
+            self._take_late("late_frames"),
         )
+
+    def _take_late(self, kind: str) -> int:
+        late = self.counts[kind] - self._told_late[kind]
+        self._told_late[kind] += late
+        return late
+
+    def _admit(
+        self, stream: str, stamp_ns: int, count: int, take: Callable[[], Iterator[Update]]
+    ) -> Iterator[Update]:
+        """Take data now, or once others have confirmed that their stamp is no stray."""
+        yield from self._judge_held(stream, stamp_ns)
+        is_ahead = self._passed and stamp_ns > max(self._passed.values()) + STRAY_NS
+        if is_ahead or self._is_jump(stream, stamp_ns):
+            self._held[stream] = _Held(stamp_ns, count, take, self._passed.get(stream))
+        else:
+            yield from take()
+
+    def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        """Take what is held and now confirmed by a stamp of `stream`, and drop what that stamp belies."""
+        for other, held in sorted(self._held.items()):
+            if other == stream:
+                is_over, is_confirmed = True, held.is_confirmed(stamp_ns)
+            else:
+                is_ahead = held.stamp_ns > max(self._passed.values(), default=held.stamp_ns)
+                is_over = is_confirmed = is_ahead and held.stamp_ns <= stamp_ns + BACKWARD_JUMP_NS
+            if is_over:
+                del self._held[other]
+                try:
+                    if is_confirmed:
+                        yield from held.take()
+                except InputError:
+                    # What confirmed it is not to suffer for it.
+                    is_confirmed = False
+                if not is_confirmed:
+                    self.counts[f"stray_{other}"] += held.count
 
     def _is_jump(self, stream: str, stamp_ns: int) -> bool:
         if not self._passed:
@@ -280,7 +363,7 @@ class Synchronizer:
         is_back = stamp_ns < self._passed.get(stream, stamp_ns)
         self.counts["backward_jumps" if is_back else "forward_jumps"] += 1
         others = {other: passed for other, passed in self._passed.items() if other != stream}
-        yield from self.restart()
+        yield from self._start_anew()
         self._before_jump = others if is_back else {}
 
     def _is_straggler(self, stream: str, stamp_ns: int) -> bool:

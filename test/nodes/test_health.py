@@ -41,6 +41,7 @@ COUNTING = [
 # A self-report of the sensor, no damage; the directions of a jump and the streams are put in by the code.
 NO_PROBLEM = {"monitoring_words"}
 COMPOSED = {"backward_jumps", "forward_jumps", "events_of_another_size", "frames_of_another_size"}
+COMPOSED |= {"stray_events", "stray_frames"}
 
 
 def counters():

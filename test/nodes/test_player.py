@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack, suppress
 
 import numpy as np
@@ -14,8 +15,10 @@ from rclpy.parameter import Parameter
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.nodes import dsec_player
 from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.dsec_player import PlayerNode
+from crossspec_ros.nodes.graph import CAPTIONER_REMAPS
 from crossspec_ros.nodes.messages import closed_counts
 from crossspec_ros.nodes.run import NodeError
 from crossspec_ros.nodes.synchronizer import SynchronizerNode
@@ -54,15 +57,17 @@ def stage():
                 lambda: SynchronizerNode(**remapped(events="event_camera/events")),
                 lambda: CaptionerNode(
                     lambda params: decoder,
-                    **remapped(
-                        **{name: f"synchronizer/{name}" for name in ("frame", "event_image", "window_closed")}
-                    ),
+                    **remapped(**CAPTIONER_REMAPS),
                 ),
             ):
-                stack.enter_context(spinning(make))
+                # The captioner is the last.
+                player.captioner = stack.enter_context(spinning(make))
             return stack.enter_context(
                 spinning(
-                    lambda: PlayerNode(parameter_overrides=overrides, **remapped(report="captioner/report"))
+                    lambda: PlayerNode(
+                        parameter_overrides=overrides,
+                        **remapped(report="captioner/report", **CAPTIONER_REMAPS),
+                    )
                 )
             )
 
@@ -104,3 +109,46 @@ def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(sta
     # The player has both; they may still be on their way to others.
     observer.wait(lambda: len(observer.reports()) >= 2)
     assert len(observer.reports()) == 2
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(
+    stage, tmp_path, monkeypatch, loop, capfd
+):
+    for name in ("RETURN_S", "TELL_S"):
+        monkeypatch.setattr(dsec_player, name, 0.3)
+    observer, player, _ = stage
+    # Whatever it takes to come back must not count as a report that does not come.
+    node = player(
+        record(tmp_path / "bag", range(5000, 9900, 100)),
+        rate=4.0,
+        every_window=True,
+        caption_timeout_s=1.0,
+        loop=loop,
+    )
+    errors = []
+
+    def play():
+        try:
+            node.play()
+        except Exception as error:  # looping, it only ends with its node
+            errors.append(error)
+
+    playing = threading.Thread(target=play, daemon=True)
+    playing.start()
+    observer.wait(lambda: len(observer.reports()) >= 2)
+    captioner = player.captioner
+    captioner.executor.create_task(captioner.trigger_deactivate)
+    observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
+    reports = len(observer.reports())
+    time.sleep(2.0)
+    assert playing.is_alive() and not errors
+    assert "waiting for the captioner: nobody publishes /captioner/report" in capfd.readouterr().err
+    captioner.executor.create_task(captioner.trigger_activate)
+    # More than the recording has left, where it is looped.
+    observer.wait(lambda: len(observer.reports()) >= reports + (6 if loop else 1))
+    if not loop:
+        playing.join(10.0)
+        assert not playing.is_alive()
+        assert closed(observer) == [6, 7, 8, 9, 10]
+    assert not errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from crossspec_ros.events.messages import (
 from crossspec_ros.recordings import stream_digest
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import open_recording
 
 EVENTS, IMAGES = "/event_camera/events", "/camera/image_raw"
 STRING = "std_msgs/msg/String"
@@ -299,6 +300,25 @@ def test_a_bag_whose_recorder_was_killed(tmp_path, storage) -> None:
     report = survey(bag)
     assert by_topic(report)[EVENTS]["sha256"] == digest(WHOLE)
     assert "metadata" in report["findings"][0] and "`ros2 bag reindex`" in report["findings"][0]
+
+
+def test_strays_and_gaps_are_told_and_are_no_missing_images(tmp_path) -> None:
+    year_ns = 365 * 86400 * SECOND
+    # Frames at 20 Hz with a gap of a minute, of which two carry a stamp of another clock.
+    stamps = [SECOND + i * SECOND // 20 + 60 * SECOND * (i >= 10) for i in range(20)]
+    frames = [raw_image(year_ns if i == 5 else 0 if i == 15 else stamp) for i, stamp in enumerate(stamps)]
+    recorded = [
+        (topic, kind, stamp, data) for stamp, (topic, kind, _, data) in zip(stamps, frames, strict=True)
+    ]
+    report = survey(write(tmp_path / "bag", in_order(recorded + [packet(i) for i in range(100)])))
+    topic, findings = by_topic(report)[IMAGES], "\n".join(report["findings"])
+    assert (topic["stray_stamps"], topic["gaps"], topic["missing_images"]) == (2, 1, 2)
+    assert (topic["first_stamp_ns"], topic["last_stamp_ns"]) == (stamps[0], stamps[-1])
+    assert (topic["stamps_back"], topic["longest_gap_s"]) == (0, pytest.approx(60.05))
+    assert "2 stamps lie far from those before and behind them" in findings
+    assert "1 gaps are longer than 10 s, the longest is 60.0 s: replay skips them" in findings
+    with closing(open_recording(tmp_path / "bag")) as recording:
+        assert (recording.start_ns, recording.end_ns) == (SECOND, stamps[-1])
 
 
 @pytest.mark.parametrize("storage", [StoragePlugin.MCAP, StoragePlugin.SQLITE3])

@@ -76,6 +76,10 @@ def test_the_summary_gives_median_and_p90_of_the_windows_that_had_the_stage():
     assert lines[2].split() == ["verify", "1", "7.0", "7.0", "7.0"]
     assert lines[3].endswith("tokens per target pass 2.50")
     assert "no windows" in Summary().table()
+    summary.count(late_events=0, late_frames=0)
+    assert "late" not in summary.table()
+    summary.count(late_events=7, late_frames=2)
+    assert summary.table().splitlines()[-1] == "too late for their windows: 7 events, 2 frames"
 
 
 def test_the_brief_summary_names_what_went_wrong():

@@ -22,7 +22,7 @@ def topics(counts):
     for k, (n, m) in enumerate(counts):
         frames += [("frame", k * SECOND + i * SECOND // 8) for i in range(n)]
         images += [("image", k * SECOND + (i + 1) * SECOND // 5) for i in range(m)]
-        closed += [("closed", (k + 1) * SECOND, n, m, 100 + k, k)]
+        closed += [("closed", (k + 1) * SECOND, n, m, 100 + k, k, 2 * k, 3 * k)]
     return [frames, images, closed]
 
 
@@ -53,7 +53,8 @@ def test_any_mixture_of_the_topics_gives_whole_windows_in_order(case):
     windows = deliver(WindowAssembler(GRID), messages)
     assert [w.index for w in windows] == list(range(len(counts)))
     assert [(len(w.frames), len(w.event_images)) for w in windows] == counts
-    assert [(w.events, w.lost_packets) for w in windows] == [(100 + k, k) for k in range(len(counts))]
+    told = [(w.events, w.lost_packets, w.late_events, w.late_frames) for w in windows]
+    assert told == [(100 + k, k, 2 * k, 3 * k) for k in range(len(counts))]
     assert all(w.missing == 0 and w.end_ns - w.start_ns == SECOND for w in windows)
     for window in windows:
         stamps = window.frame_stamps_ns

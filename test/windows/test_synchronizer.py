@@ -148,7 +148,7 @@ def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_the
     rest = feed(synchronizer, heartbeats(999))
     assert [update.stamp_ns for update in rest[:3]] == [600 * MS, 800 * MS, SECOND]
     assert np.all(rest[1].image == 255)
-    assert rest[3] == WindowClosed(SECOND, 0, 5, 9)
+    assert rest[3] == WindowClosed(SECOND, 0, 5, 9, late_events=1)
 
 
 def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
@@ -197,6 +197,16 @@ def test_late_data_is_counted_and_left_out():
     assert synchronizer.counts == {"late_frames": 1, "late_events": 1}
 
 
+def test_each_closing_tells_what_came_too_late_since_the_one_before():
+    late = [(EVENTS, batch(900, 950, 1301)), (FRAMES, (700 * MS, frame())), (FRAMES, (800 * MS, frame()))]
+    updates = feed(
+        Synchronizer(GRID),
+        [(EVENTS, batch(500)), (EVENTS, batch(1300)), *late, (EVENTS, batch(2300)), *heartbeats(2300)],
+    )
+    closed = [u for u in updates if isinstance(u, WindowClosed)]
+    assert [(u.late_events, u.late_frames) for u in closed] == [(0, 0), (2, 2), (0, 0)]
+
+
 def test_a_clock_of_another_era_is_late_data_and_does_not_hang():
     synchronizer = Synchronizer(GRID)
     updates = feed(synchronizer, [(FRAMES, (10**18, frame())), (EVENTS, batch(100)), (EVENTS, batch(200))])
@@ -212,6 +222,22 @@ def test_a_jump_closes_what_was_open_and_starts_anew(later_ms, jump):
     assert synchronizer.counts == {jump: 1}
 
 
+@pytest.mark.parametrize("stray_ms", [0, 105_000, 10**12])
+@pytest.mark.parametrize("stream", [EVENTS, FRAMES])
+def test_one_stray_stamp_closes_no_window_and_loses_nothing_else(stream, stray_ms):
+    items = [
+        item
+        for ms in range(100_000, 103_000, 50)
+        for item in ((EVENTS, batch(ms, ms + 20)), (FRAMES, (ms * MS, frame())))
+    ]
+    punctual = feed(Synchronizer(GRID), items + heartbeats(102_999))
+    synchronizer = Synchronizer(GRID)
+    stray = (EVENTS, batch(stray_ms)) if stream == EVENTS else (FRAMES, (stray_ms * MS, frame()))
+    updates = feed(synchronizer, [*items[:30], stray, *items[30:], *heartbeats(102_999)])
+    assert contents(updates) == contents(punctual)
+    assert synchronizer.counts == {f"stray_{stream}": 1}
+
+
 @pytest.mark.parametrize("start_ms", [5_500, 50_500])
 def test_stragglers_from_before_a_jump_back_are_late(start_ms):
     synchronizer = Synchronizer(GRID)
@@ -220,6 +246,7 @@ def test_stragglers_from_before_a_jump_back_are_late(start_ms):
         [
             (EVENTS, batch(start_ms)),
             (FRAMES, (start_ms * MS, frame())),
+            (EVENTS, batch(2_490)),
             (EVENTS, batch(2_500)),
             (FRAMES, ((start_ms + 50) * MS, frame())),
             ("advance", (FRAMES, (start_ms + 60) * MS)),
@@ -230,7 +257,7 @@ def test_stragglers_from_before_a_jump_back_are_late(start_ms):
     )
     closed = [u for u in updates if isinstance(u, WindowClosed)]
     ends = [(u.end_ns // SECOND, u.frames, u.events) for u in closed]
-    assert ends == [(start_ms // 1000 + 1, 1, 1), (3, 1, 2)]
+    assert ends == [(start_ms // 1000 + 1, 1, 1), (3, 1, 3)]
     assert synchronizer.counts == {"backward_jumps": 1, "late_frames": 1}
 
 

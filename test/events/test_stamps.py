@@ -1,0 +1,99 @@
+"""Stamps that jump: which are strays, where a recording breaks, and in which order its streams come."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage
+from crossspec_ros.events.stamps import Break, StrayFinder, merged, parts
+
+SECOND = 10**9
+YEAR_S = 365 * 86400
+
+
+def judged(*seconds: float) -> tuple[list[float], list[float]]:
+    """The stamps in order that are believed, and the strays."""
+    finder: StrayFinder[float] = StrayFinder()
+    found = [one for s in seconds for one in finder.add(s, round(s * SECOND))] + finder.finish()
+    assert [one.item for one in found] == list(seconds)
+    return [one.item for one in found if not one.is_stray], [one.item for one in found if one.is_stray]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "strays"),
+    [
+        ((100, 100.1, 0, 100.2, 100.3), [0]),
+        ((100, 100.1, YEAR_S, 100.2, 100.3), [YEAR_S]),
+        # It would close windows that are still being filled.
+        ((100, 100.1, 105, 100.2, 100.3), [105]),
+        ((0, 100, 100.1, 100.2), [0]),
+        ((YEAR_S, 100, 100.1, 100.2), [YEAR_S]),
+        ((100, 0, 100.1, 100.2), [0]),
+        ((100, 100.1, 0), [0]),
+        ((100, 100.1, YEAR_S), [YEAR_S]),
+        # A recording has a gap, its clock was set, or it is slow: all are meant.
+        ((100, 100.1, 150, 150.1), []),
+        ((100, 100.1, 105), []),
+        ((100, 100.1, 20, 20.1), []),
+        ((100, 115, 20, 35, 50, 51), []),
+        ((0, 15, 30, 45), []),
+        ((100, 99.5, 100.1), []),
+    ],
+)
+def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays) -> None:
+    assert judged(*seconds)[1] == strays
+
+
+def stream(kind: str, *seconds: float) -> list[RecordedMessage]:
+    type_name = {"events": EVENT_PACKET, "image": IMAGE}[kind]
+    return [RecordedMessage(round(s * SECOND), kind, type_name, b"") for s in seconds]
+
+
+def told(messages) -> list:
+    return [
+        (one.last_ns / SECOND, one.next_ns and one.next_ns / SECOND)
+        if isinstance(one, Break)
+        else one.stamp_ns / SECOND
+        for one in messages
+    ]
+
+
+def test_a_stray_keeps_its_place_and_holds_nobody_up() -> None:
+    events = stream("events", 1.0, 1.1, 1.2, 1.3)
+    images = stream("image", 1.05, YEAR_S, 1.15, 0, 1.25)
+    messages = list(merged(events, images))
+    assert told(messages) == [1.0, 1.05, YEAR_S, 1.1, 1.15, 0, 1.2, 1.25, 1.3]
+    assert [m.stamp_ns / SECOND for m in messages if m.stray] == [YEAR_S, 0]
+    assert told(parts(messages, 2 * YEAR_S * SECOND))[-1] == (1.3, None)
+
+
+def test_what_was_before_a_clock_was_set_comes_before_what_was_behind() -> None:
+    events = stream("events", 50.0, 50.1, 50.2, 7.0, 7.1, 7.2)
+    images = stream("image", 50.05, 50.25, 7.05, 7.15)
+    inside = told(parts(merged(events, images), 8 * SECOND))
+    assert inside == [50.0, 50.05, 50.1, 50.2, 50.25, (50.25, 7.0), 7.0, 7.05, 7.1, 7.15, 7.2, (7.2, None)]
+
+
+def test_a_gap_breaks_a_recording_and_a_pause_does_not() -> None:
+    assert told(parts(merged(stream("events", 1, 5, 5.1, 30, 30.1)), 0)) == [
+        1, 5, 5.1, (5.1, 30), 30, 30.1, (30.1, None)
+    ]  # fmt: skip
+    assert told(parts(merged([]), 0)) == []
+
+
+def test_a_recording_ends_with_its_last_event_and_not_with_its_last_packet() -> None:
+    assert told(parts(stream("events", 1, 1.99), 2 * SECOND + 5))[-1] == (2.000000005, None)
+
+
+@given(st.lists(st.integers(0, 10**4), max_size=30), st.lists(st.integers(0, 10**4), max_size=30))
+def test_streams_in_order_are_merged_in_order(events, images) -> None:
+    def kept(kind, stamps):
+        return stream(kind, *(stamp / 1000 for stamp in sorted(stamps)))
+
+    messages = list(merged(kept("events", events), kept("image", images)))
+    assert [m.stamp_ns for m in messages if not m.stray] == sorted(
+        m.stamp_ns for m in messages if not m.stray
+    )
+    assert len(messages) == len(events) + len(images)
