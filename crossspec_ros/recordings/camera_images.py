@@ -15,44 +15,62 @@ from crossspec_ros.windows.image_bounds import MOST_PIXELS, check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
-    """A camera's image in one of the common encodings as (H, W, 3) RGB uint8; raises InputError for others.
+    """A camera's Image as (H, W, 3) RGB uint8; samples of 16 bits keep their upper 8.
+
+    Raises InputError for an encoding that is not read, such as depth, and for data that do not fit.
 
     The cv_bridge on PyPI would do, but that it takes padded rows for pixels and does not know bayer_grbg8.
     """
     import cv2
 
-    if message.encoding not in _ENCODINGS:
+    encoding = message.encoding
+    if encoding in _PLANAR:
+        pixels, conversion = _two_planes(message), _PLANAR[encoding]
+    elif encoding in _ENCODINGS:
+        channels, bits, conversion = _ENCODINGS[encoding]
+        pixels = pixels_of(message, channels * bits // 8)
+        if bits == 16:
+            pixels = np.ascontiguousarray(pixels[..., 0 if message.is_bigendian else 1 :: 2])
+    else:
         raise InputError(
-            f"an image has the unknown encoding '{message.encoding}': let the camera publish one of "
-            f"{', '.join(_ENCODINGS)}"
+            f"an image has the encoding '{encoding}', which is not read (16UC1 and 32FC1 are depth as a "
+            f"rule): let the camera publish rgb8, bgr8 or mono8, or choose another topic of images"
         )
-    channels, conversion = _ENCODINGS[message.encoding]
-    pixels = pixels_of(message, channels)
     if not conversion:
         return pixels
     try:
         return np.asarray(cv2.cvtColor(pixels, getattr(cv2, f"COLOR_{conversion}")))
     except cv2.error as error:
         raise InputError(
-            f"an image of {message.width}x{message.height} in {message.encoding} cannot be converted "
+            f"an image of {message.width}x{message.height} in {encoding} cannot be converted "
             f"({error.err}): check the node that publishes it"
         ) from None
 
 
-_ENCODINGS = {
-    "rgb8": (3, ""),
-    "bgr8": (3, "BGR2RGB"),
-    "rgba8": (4, "RGBA2RGB"),
-    "bgra8": (4, "BGRA2RGB"),
-    "mono8": (1, "GRAY2RGB"),
-    "bayer_rggb8": (1, "BayerRGGB2RGB"),
-    "bayer_bggr8": (1, "BayerBGGR2RGB"),
-    "bayer_gbrg8": (1, "BayerGBRG2RGB"),
-    "bayer_grbg8": (1, "BayerGRBG2RGB"),
-    "yuv422": (2, "YUV2RGB_UYVY"),
-    "yuv422_yuy2": (2, "YUV2RGB_YUY2"),
+_OF_BOTH_DEPTHS = {
+    "rgb": (3, ""),
+    "bgr": (3, "BGR2RGB"),
+    "rgba": (4, "RGBA2RGB"),
+    "bgra": (4, "BGRA2RGB"),
+    "mono": (1, "GRAY2RGB"),
+    "bayer_rggb": (1, "BayerRGGB2RGB"),
+    "bayer_bggr": (1, "BayerBGGR2RGB"),
+    "bayer_gbrg": (1, "BayerGBRG2RGB"),
+    "bayer_grbg": (1, "BayerGRBG2RGB"),
 }
-"""Bytes per pixel and OpenCV's conversion of each encoding."""
+_ENCODINGS = {
+    **{f"{name}{bits}": (n, bits, way) for name, (n, way) in _OF_BOTH_DEPTHS.items() for bits in (8, 16)},
+    # What OpenCV's users send without a meaning is grey, or in OpenCV's order of colours.
+    "8UC1": (1, 8, "GRAY2RGB"),
+    "8UC3": (3, 8, "BGR2RGB"),
+    "yuv422": (2, 8, "YUV2RGB_UYVY"),
+    "uyvy": (2, 8, "YUV2RGB_UYVY"),
+    "yuv422_yuy2": (2, 8, "YUV2RGB_YUY2"),
+    "yuyv": (2, 8, "YUV2RGB_YUY2"),
+}
+"""Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
+_PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
+_MONO = ("mono8", "mono16", "8UC1")
 
 
 def pixels_of(message: Any, channels: int) -> np.ndarray:
@@ -62,13 +80,29 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
     """
     row, size = message.width * channels, message.height * message.step
     if not row or not size or message.step < row or len(message.data) != size:
-        raise InputError(
-            f"an image of {message.width}x{message.height} in {message.encoding} does not fit its "
-            f"{len(message.data)} bytes in rows of {message.step}: check the node that publishes it"
-        )
+        raise _misfit(message)
     check_size(message.width, message.height)
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
     return rows[:, :row].reshape(message.height, message.width, channels)
+
+
+def _two_planes(message: Any) -> np.ndarray:
+    """A plane of Y above one of U and V in half as many rows, (3/2 H, W) uint8.
+
+    Drivers differ in whether `step` counts the second plane, so it is not asked.
+    """
+    rows = message.height * 3 // 2
+    if not rows or not message.width or len(message.data) % rows or len(message.data) < rows * message.width:
+        raise _misfit(message)
+    check_size(message.width, message.height)
+    return np.frombuffer(message.data, np.uint8).reshape(rows, -1)[:, : message.width]
+
+
+def _misfit(message: Any) -> InputError:
+    return InputError(
+        f"an image of {message.width}x{message.height} in {message.encoding} does not fit its "
+        f"{len(message.data)} bytes in rows of {message.step}: check the node that publishes it"
+    )
 
 
 def compressed_array(message: Any) -> np.ndarray:

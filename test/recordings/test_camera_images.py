@@ -52,7 +52,59 @@ def test_a_bayer_image_of_one_colour_becomes_that_colour(pattern):
     assert rgb[8, 8].tolist() == [200, 100, 30]
 
 
-@pytest.mark.parametrize("damage", [dict(encoding="nonsense"), dict(data=b"\0" * 7), dict(height=900)])
+@pytest.mark.parametrize("name", ["rgb", "bgr", "rgba", "bgra", "mono", "bayer_rggb", "bayer_grbg"])
+@pytest.mark.parametrize("order", "<>")
+def test_of_16_bits_the_upper_8_count(name, order):
+    channels = {"rgb": 3, "bgr": 3, "rgba": 4, "bgra": 4}.get(name, 1)
+    deep = np.random.default_rng(1).integers(0, 1 << 16, (6, 8, channels), np.uint16)
+    message = camera(f"{name}16", deep.astype(f"{order}u2"))
+    message.is_bigendian = order == ">"
+    expected = camera_array(camera(f"{name}8", (deep >> 8).astype(np.uint8)))
+    np.testing.assert_array_equal(camera_array(message), expected)
+
+
+def test_opencv_types_without_a_meaning_are_grey_or_in_its_order_of_colours():
+    grey = RGB[..., 0]
+    np.testing.assert_array_equal(camera_array(camera("8UC1", grey)), np.repeat(grey[..., None], 3, 2))
+    np.testing.assert_array_equal(camera_array(camera("8UC3", RGB[..., ::-1])), RGB)
+
+
+@pytest.mark.parametrize("encoding", ["nv12", "nv21", "uyvy", "yuv422_yuy2", "yuyv"])
+@pytest.mark.parametrize("step", [32, 48, 40])
+def test_yuv_of_one_colour_becomes_that_colour(encoding, step):
+    """`step` of the planar ones is a row of Y, counts both planes, or has padding."""
+    colour = np.full((16, 32, 3), (200, 60, 30), np.uint8)
+    # BT.601 in video range, which is what these encodings carry.
+    r, g, b = colour[0, 0].astype(float) / 255
+    y, u, v = (
+        16 + 65.481 * r + 128.553 * g + 24.966 * b,
+        128 - 37.797 * r - 74.203 * g + 112 * b,
+        128 + 112 * r - 93.786 * g - 18.214 * b,
+    )
+    if encoding.startswith("nv"):
+        stride = 40 if step == 40 else 32
+        chroma = (u, v) if encoding == "nv12" else (v, u)
+        planes = np.vstack([np.full((16, stride), y), np.tile(chroma, (8, stride // 2))])
+        message = SimpleNamespace(
+            encoding=encoding, height=16, width=32, step=step, is_bigendian=0,
+            data=planes.round().astype(np.uint8).tobytes(),
+        )  # fmt: skip
+    else:
+        pair = [u, y, v, y] if encoding == "uyvy" else [y, u, y, v]
+        message = camera(encoding, np.tile(pair, (16, 16)).reshape(16, 32, 2).round().astype(np.uint8))
+    assert np.abs(camera_array(message).astype(int) - colour).max() <= 3
+
+
+@pytest.mark.parametrize("encoding", ["16UC1", "32FC1", "nv24", "8UC2"])
+def test_what_is_not_read_is_named_with_the_remedy(encoding):
+    with pytest.raises(InputError, match=f"'{encoding}', which is not read .* or choose another topic"):
+        camera_array(camera(encoding, RGB))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [dict(encoding="nonsense"), dict(data=b"\0" * 7), dict(height=900), dict(encoding="nv12", height=900)],
+)
 def test_a_broken_image_is_a_sentence(damage):
     message = camera("rgb8", RGB)
     for field, value in damage.items():
