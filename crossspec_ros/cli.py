@@ -95,6 +95,7 @@ def _captioned(parser: argparse.ArgumentParser) -> None:
     """What is captioned and with what."""
     parser.add_argument("path", type=Path, help=FORMATS)
     _images(parser)
+    _topics(parser)
     parser.add_argument(
         "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
     )
@@ -113,6 +114,12 @@ def _images(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="PNG or JPEG files to take as its images, with their times in a timestamps.txt there",
     )
+
+
+def _topics(parser: argparse.ArgumentParser) -> None:
+    """Which of a recording's topics are played."""
+    parser.add_argument("--events-topic", default="", metavar="TOPIC", help="events of a bag [see info]")
+    parser.add_argument("--image-topic", default="", metavar="TOPIC", help="images of a bag [see info]")
 
 
 def _named_models(parser: argparse.ArgumentParser) -> None:
@@ -178,6 +185,7 @@ def _convert(subparsers: Subparsers) -> None:
         help=f"{FORMATS}, or tcp://HOST:PORT of dv events",
     )
     parser.add_argument("destination", type=Path, help="the bag directory to write")
+    _topics(parser)
     parser.add_argument(
         "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
     )
@@ -312,6 +320,7 @@ def _info(subparsers: Subparsers) -> None:
     )
     parser.add_argument("path", type=Path, help=FORMATS)
     _images(parser)
+    _topics(parser)
     parser.add_argument("--json", type=Path, help="write the same here as well")
     parser.set_defaults(handler=_checked(_lazily("crossspec_ros.recordings.info:run")))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ class AedatRecording:
     """
 
     format = "aedat4"
+    remarks: Sequence[str] = ()
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 

@@ -20,6 +20,7 @@ from crossspec_ros.events.batch import MOST_PIXELS, NO_TRIGGERS, EventBatch, dro
 _ROW = np.dtype("u2, u2, i4, u4, u1, u1, u2")
 _ROW.names = ("y", "gap", "sec", "nsec", "p", "pad", "next_x")
 _LAST_ROW = 13
+_ROS1_ROW = np.dtype([("x", "<u2"), ("y", "<u2"), ("sec", "<u4"), ("nsec", "<u4"), ("p", "u1")])
 
 
 class DvsDecoder:
@@ -60,19 +61,39 @@ class DvsDecoder:
 
 def encode_dvs(batch: EventBatch, stamp_ns: int) -> bytes:
     """The batch as a serialized EventArray; `batch.t` is ROS time in us."""
-    sec, nanosec = divmod(stamp_ns, 1_000_000_000)
-    frame_id = b"event_camera\0"
-    head = struct.pack("<4siII", b"\0\1\0\0", sec, nanosec, len(frame_id)) + frame_id
-    head += bytes(-(len(head) - 4) % 4) + struct.pack("<III", batch.height, batch.width, len(batch))
-    if not len(batch):
-        return head
-    rows = np.zeros(len(batch), _ROW.newbyteorder("<"))
-    rows["y"], rows["p"] = batch.y, batch.p
-    rows["sec"], micros = np.divmod(batch.t, 1_000_000)
-    rows["nsec"] = micros * 1000
-    rows["next_x"][:-1] = batch.x[1:]
-    rows["y"][0], rows["gap"][0] = batch.x[0], batch.y[0]
-    return head + rows.tobytes()[: (len(batch) - 1) * 16 + _LAST_ROW]
+    sec, micros = np.divmod(batch.t, 1_000_000)
+    head = _head(*divmod(stamp_ns, 1_000_000_000), b"event_camera", batch.height, batch.width, len(batch))
+    return head + _rows(batch.x, batch.y, sec, micros * 1000, batch.p)
+
+
+def dvs_of_ros1(raw: bytes) -> bytes:
+    """An EventArray in ROS 1's serialization, where nothing is aligned, as CDR.
+
+    Of a torn one its whole events come along, and the count that it promises, so that the decoder sees the
+    damage. Raises struct.error when the header is torn.
+    """
+    _, sec, nanosec, length = struct.unpack_from("<4I", raw)
+    height, width, count = struct.unpack_from("<3I", raw, 16 + length)
+    start = 28 + length
+    events = np.frombuffer(raw, _ROS1_ROW, min(count, (len(raw) - start) // _ROS1_ROW.itemsize), start)
+    head = _head(sec, nanosec, raw[16 : 16 + length], height, width, count)
+    return head + _rows(*(events[name] for name in ("x", "y", "sec", "nsec", "p")))
+
+
+def _head(sec: int, nanosec: int, frame_id: bytes, height: int, width: int, count: int) -> bytes:
+    # ROS 1 has the seconds unsigned, ROS 2 signed.
+    head = struct.pack("<4sIII", b"\0\1\0\0", sec & 0xFFFFFFFF, nanosec, len(frame_id) + 1) + frame_id + b"\0"
+    return head + bytes(-(len(head) - 4) % 4) + struct.pack("<III", height, width, count)
+
+
+def _rows(x: np.ndarray, y: np.ndarray, sec: np.ndarray, nsec: np.ndarray, p: np.ndarray) -> bytes:
+    if not len(x):
+        return b""
+    rows = np.zeros(len(x), _ROW.newbyteorder("<"))
+    rows["y"], rows["p"], rows["sec"], rows["nsec"] = y, p, sec, nsec
+    rows["next_x"][:-1] = x[1:]
+    rows["y"][0], rows["gap"][0] = x[0], y[0]
+    return rows.tobytes()[: (len(x) - 1) * 16 + _LAST_ROW]
 
 
 def _parse_head(data: bytes) -> tuple[Literal["<", ">"], int, int, int, int]:

@@ -15,8 +15,17 @@ EVENT_PACKET = "event_camera_msgs/msg/EventPacket"
 # What EventPacket was called until 2023; the fields are the same.
 LEGACY_EVENT_PACKET = "event_array_msgs/msg/EventArray"
 DVS_EVENTS = "dvs_msgs/msg/EventArray"
+EVENT_TYPES = {
+    EVENT_PACKET: EVENT_PACKET,
+    LEGACY_EVENT_PACKET: EVENT_PACKET,
+    DVS_EVENTS: DVS_EVENTS,
+    "prophesee_event_msgs/msg/EventArray": DVS_EVENTS,
+    "dv_ros_msgs/msg/EventArray": DVS_EVENTS,
+}
+"""All types of events that recordings have, and the type with the same fields that each is read as."""
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED_IMAGE = "sensor_msgs/msg/CompressedImage"
+IMAGE_TYPES = (IMAGE, COMPRESSED_IMAGE)
 
 _DEFINITIONS = {
     EVENT_PACKET: """

@@ -27,7 +27,7 @@ from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.pace import Pace
 from crossspec_ros.nodes.params import declare
 from crossspec_ros.nodes.run import NodeError, run
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import Topics, open_recording
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
 
@@ -52,8 +52,12 @@ class PlayerNode(GuardedNode):
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid()
         self._recording = open_recording(
-            Path(self._params.path), Path(self._params.images) if self._params.images else None
+            Path(self._params.path),
+            Topics(self._params.events_topic, self._params.image_topic),
+            Path(self._params.images) if self._params.images else None,
         )
+        for remark in self._recording.remarks:
+            self.get_logger().info(remark)
         self._event_type = self._recording.event_type.replace("/msg/", "/")
         self._topics: dict[str, Publisher] = {
             "events": self.create_publisher(

@@ -12,7 +12,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.config import read_config
 from crossspec_ros.nodes.params import Value, check_values
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import Topics, open_recording
 
 EVENTS_TOPIC = "event_camera/events"
 IMAGE_TOPIC = "camera/image_raw"
@@ -58,18 +58,28 @@ def replay_graph(
     mode: str | None = None,
     config: Path | None = None,
     images: Path | None = None,
+    events_topic: str | None = None,
+    image_topic: str | None = None,
     **placed: str | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
 
     The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
-    those of `MODEL_ARGUMENTS`. The synchronizer publishes images as small as the models want
-    them, unless the configuration sets a size. Raises InputError for a recording, models or a configuration
-    that cannot work.
+    those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
+    synchronizer publishes images as small as the models want them, unless the configuration sets a size.
+
+    Raises InputError for a recording, models or a configuration that cannot work.
     """
     config = config or share_dir() / "config" / "replay.yaml"
     configured = read_config(config)
-    recording = open_recording(path, images)
+    player = {
+        **configured["dsec_player"],
+        **given(rate=rate, events_topic=events_topic or None, image_topic=image_topic or None),
+        **given(images=str(images.resolve()) if images else None),
+        "path": str(path.resolve()),
+    }
+    topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
+    recording = open_recording(path, topics, images)
     recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)
@@ -89,12 +99,7 @@ def replay_graph(
             **given(question=question, mode=mode),
             **chosen,
         },
-        "dsec_player": {
-            **configured["dsec_player"],
-            **given(rate=rate, images=str(images.resolve()) if images else None),
-            "path": str(path.resolve()),
-            "max_lateness_s": lateness,
-        },
+        "dsec_player": {**player, "max_lateness_s": lateness},
     }
     for node, values in overrides.items():
         check_values(node, values)

@@ -211,6 +211,8 @@ PARAMS: dict[str, tuple[Param, ...]] = {
     "dsec_player": (
         Param("path", "", "the recording, of a format that `crossspec replay --help` names"),
         Param("images", "", "folder of PNG or JPEG files to take as its images, empty for its own"),
+        Param("events_topic", "", "the bag's topic of events to play; empty: the best, as `info` tells"),
+        Param("image_topic", "", "the bag's topic of images to play; empty: the best, as `info` tells"),
         Param("rate", 1.0, "speed of the replay, 1 is that of the recording", 0.01, 100.0),
         Param("loop", False, "start again at the end"),
         Param(

@@ -33,7 +33,16 @@ def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
     processes = replay_graph(
-        args.path, args.models, args.question, args.rate, args.mode, args.config, args.images, **placed
+        args.path,
+        args.models,
+        args.question,
+        args.rate,
+        args.mode,
+        args.config,
+        args.images,
+        args.events_topic,
+        args.image_topic,
+        **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
     processes = [

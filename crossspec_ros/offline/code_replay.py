@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -18,7 +19,7 @@ from crossspec_ros.nodes.model_loading import free_memory
 from crossspec_ros.offline.decoders import enough_memory
 from crossspec_ros.offline.setup import ReplaySetup
 from crossspec_ros.recordings.camera_images import camera_array, compressed_array
-from crossspec_ros.recordings.recording import open_recording, tell_losses
+from crossspec_ros.recordings.recording import tell_losses, tell_remarks
 from crossspec_ros.speculation.caption import Caption
 from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
@@ -35,6 +36,9 @@ from crossspec_ros.windows.synchronizer import (
     Update,
 )
 from crossspec_ros.windows.window import Window
+
+_REASONS = 3
+"""Why messages could not be used, the most common ones, are told."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,12 @@ class CodeReplay:
         self._assembler = WindowAssembler(self._grid)
         self._event_image_stamps: dict[int, list[int]] = {}
         self._draft: Future[None] | None = None
-        self._unusable = 0
+        self._unusable: Counter[str] = Counter()
 
     @property
     def counts(self) -> dict[str, int]:
         """How often anything was wrong so far, by kind."""
-        counts = Counter(unusable_messages=self._unusable)
+        counts = Counter(unusable_messages=self._unusable.total())
         counts += self._stream.problems + self._synchronizer.counts + self._assembler.counts
         return dict(sorted(counts.items()))
 
@@ -87,7 +91,8 @@ class CodeReplay:
 
         Raises InputError where the recording is damaged.
         """
-        with closing(open_recording(self._setup.bag, self._setup.images)) as recording:
+        with closing(self._setup.open()) as recording:
+            tell_remarks(recording)
             length_ns = max(1, recording.end_ns - recording.start_ns)
             for message in parts(recording.messages(), recording.end_ns):
                 for update in self._updates(message):
@@ -95,6 +100,8 @@ class CodeReplay:
                 if isinstance(message, RecordedMessage) and not message.stray:
                     tick((message.stamp_ns - recording.start_ns) / length_ns)
             tell_losses(recording)
+        for reason, count in self._unusable.most_common(_REASONS):
+            print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 
     def _updates(self, message: RecordedMessage | Break) -> Iterator[Update]:
         try:
@@ -106,8 +113,8 @@ class CodeReplay:
             else:
                 image: Any = typestore().deserialize_cdr(message.data, message.type)
                 yield from self._synchronizer.add_frame(message.stamp_ns, lambda: self._read_image(image))
-        except InputError:
-            self._unusable += 1
+        except InputError as error:
+            self._unusable[str(error)] += 1
 
     def _take_events(self, message: RecordedMessage) -> Iterator[Update]:
         packet: Any = message.data

@@ -16,7 +16,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.config import read_config
 from crossspec_ros.nodes.graph import MODEL_ARGUMENTS, Process, replay_graph
 from crossspec_ros.nodes.params import Value, attributes, check_values
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import Recording, Topics, open_recording
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class ReplaySetup:
     question: str | None = None
     config: Path | None = None
     placed: Mapping[str, Any] = field(default_factory=dict)
+    events_topic: str = ""
+    image_topic: str = ""
     images: Path | None = None
     """A folder whose images are in place of the recording's own."""
 
@@ -69,13 +71,21 @@ class ReplaySetup:
     def asked(cls, args: argparse.Namespace) -> Self:
         """The setup of a command's arguments (those of `cli._captioned`)."""
         placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-        return cls(args.path, args.models, args.question, args.config, placed, args.images)
+        topics = args.events_topic, args.image_topic
+        return cls(args.path, args.models, args.question, args.config, placed, *topics, args.images)
 
     @cached_property
     def processes(self) -> list[Process]:
         """The nodes of the replay; the player is the last."""
         processes = replay_graph(
-            self.bag, self.models, self.question, config=self.config, images=self.images, **self.placed
+            self.bag,
+            self.models,
+            self.question,
+            config=self.config,
+            images=self.images,
+            events_topic=self.events_topic,
+            image_topic=self.image_topic,
+            **self.placed,
         )
         for process in processes:
             # What is compared must not depend on the user's earlier runs.
@@ -118,17 +128,22 @@ class ReplaySetup:
         captioner = self.params["captioner"]
         return eventgpt_folders(draft_path(captioner.models_folder, captioner.draft))
 
+    def open(self) -> Recording:
+        """The recording, with the topics that are to be played."""
+        player = self.params["dsec_player"]
+        return open_recording(self.bag, Topics(player.events_topic, player.image_topic), self.images)
+
     @cached_property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        with closing(open_recording(self.bag, self.images)) as recording:
+        with closing(self.open()) as recording:
             return recording.start_ns // SECOND * SECOND
 
     @cached_property
     def recording_digest(self) -> str:
         """Digest of the messages, not of the files, so that a bag may be converted or compressed anew."""
         digest, count = hashlib.sha256(), 0
-        with closing(open_recording(self.bag, self.images)) as recording:
+        with closing(self.open()) as recording:
             for message in recording.messages():
                 digest.update(message.kind.encode() + message.data)
                 count += 1

@@ -1,73 +1,75 @@
-"""Recordings in rosbag2 (sqlite3 or mcap), read and written without ROS."""
+"""Recordings in bags of ROS 2 (sqlite3 or mcap) and of ROS 1, read without ROS; rosbag2 is written too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from rosbags.interfaces import Connection
-from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.messages import (
-    COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
-    IMAGE,
-    LEGACY_EVENT_PACKET,
+    EVENT_TYPES,
     RecordedMessage,
     stamp_ns,
     typestore,
 )
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, one_line
+from crossspec_ros.recordings.choice import choose
+from crossspec_ros.recordings.recording import BEST, Topics
 
-_EVENT_TYPES = {EVENT_PACKET: EVENT_PACKET, LEGACY_EVENT_PACKET: EVENT_PACKET, DVS_EVENTS: DVS_EVENTS}
-_IMAGE_TYPES = {IMAGE: IMAGE, COMPRESSED_IMAGE: COMPRESSED_IMAGE}
-# Some drivers publish their rendered events there, which are no view of the scene.
-_RENDERED_EVENTS = "/event_camera/image_raw"
 # A bag is in the order of recording; the latest stamp is looked for among its last two seconds.
 _TAIL_NS = 2_000_000_000
 
 
 class BagRecording:
-    """A rosbag2 as a Recording; of several topics of a kind the one with the most messages is played.
+    """A bag of ROS 2 or ROS 1 as a Recording; choice.py says which of its topics are played.
 
-    Raises InputError when the bag is damaged, has no event topic or an unknown event encoding.
+    Raises InputError when the bag is damaged, has no event topic, an unknown event encoding, or none of the
+    topics that are asked for.
     """
 
-    format = "rosbag2"
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, asked: Topics = BEST) -> None:
         self.path = path
+        self.format = "ROS 1 bag" if path.suffix in ROS1_SUFFIXES else "rosbag2"
         self.losses: list[str] = []
+        self._torn = Counter[str]()
         self._stack = ExitStack()
         try:
-            self._open()
+            self._open(asked)
         except BaseException:
             self.close()
             raise
 
-    def _open(self) -> None:
+    def _open(self, asked: Topics) -> None:
         with self._name_damage():
             # A reader a stream: stamps and times of recording may differ in their order, and readers seek.
-            readers = [self._stack.enter_context(Reader(self.path)) for _ in range(2)]
-            events = _largest(readers[0], _EVENT_TYPES)
-            image = _largest(readers[1], _IMAGE_TYPES)
-            topics = ", ".join(f"{topic.topic} ({topic.msgtype})" for topic in readers[0].connections)
-        if events is None:
+            readers = [self._stack.enter_context(closing(BagReader(self.path))) for _ in range(2)]
+            choice = choose(readers[0], asked, self.path)
+        if choice is None:
+            topics = ", ".join(f"{topic} ({type_name})" for topic, type_name in readers[0].topics)
             raise InputError(
                 f"the bag '{self.path}' has no events to play: record a topic of type {EVENT_PACKET} or "
                 f"{DVS_EVENTS} beside what it has, which is {topics or 'nothing'}"
             )
-        self.event_topic, self.event_type = events.topic, _EVENT_TYPES[events.msgtype]
-        self.image_topic = image.topic if image else None
-        self.image_type = image.msgtype if image else None
-        self._streams = [(readers[0], events, "events", self.event_type)]
+        events, image = choice.events, choice.image
+        self.remarks = [*readers[0].remarks, *choice.remarks()]
+        self._missing = readers[0].losses
+        self.event_topic, self.event_type = events.key.topic, EVENT_TYPES[events.key.type]
+        self.image_topic = image.key.topic if image else None
+        self.image_type = image.key.type if image else None
+        self._streams = [(readers[0], events.key, "events", self.event_type)]
         if image:
-            self._streams.append((readers[1], image, "image", image.msgtype))
+            self._streams.append((readers[1], image.key, "image", image.key.type))
         with self._name_damage():
             self.start_ns, self.end_ns = self._span()
         self._check_encoding()
@@ -76,20 +78,29 @@ class BagRecording:
         self._stack.close()
 
     def messages(self) -> Iterator[RecordedMessage]:
+        self._torn.clear()
         streams = [self._stream(*stream) for stream in self._streams]
         with self._name_damage():
             yield from merged(*streams)
+        self.losses[:] = [
+            *self._missing,
+            *(f"{count} messages of {topic} are torn" for topic, count in self._torn.items()),
+        ]
 
-    @staticmethod
     def _stream(
-        reader: Reader, connection: Connection, kind: str, type_name: str, since_ns: int | None = None
+        self, reader: BagReader, key: TopicKey, kind: str, type_name: str, since_ns: int | None = None
     ) -> Iterator[RecordedMessage]:
-        for _, _, data in reader.messages([connection], start=since_ns):
-            yield RecordedMessage(stamp_ns(data), kind, type_name, data)
+        for message in reader.messages(key, since_ns):
+            try:
+                stamp = stamp_ns(message.data)
+            except struct.error:
+                self._torn[key.topic] += 1
+            else:
+                yield RecordedMessage(stamp, kind, type_name, message.data)
 
     def _span(self) -> tuple[int, int]:
         firsts = _first(message for message in self.messages() if not message.stray)
-        for since_ns in (self._streams[0][0].end_time - _TAIL_NS, None):
+        for since_ns in (self._streams[0][0].end_ns - _TAIL_NS, None):
             tails = merged(*(self._stream(*stream, since_ns=since_ns) for stream in self._streams))
             if firsts and (lasts := [message.stamp_ns for message in tails if not message.stray]):
                 return firsts[0].stamp_ns, max(lasts)
@@ -111,20 +122,17 @@ class BagRecording:
         # The storage libraries promise no exception for a damaged file: struct.error, TypeError, OSError,
         # database and decompression errors were seen.
         except Exception as error:
-            detail = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise InputError(
-                f"the bag '{self.path}' is damaged ({detail}): copy it again, or repair it with "
-                f"`mcap recover` or `sqlite3 .recover`"
+                f"the bag '{self.path}' is damaged ({one_line(error)}): copy it again, or repair it with "
+                f"{remedy(self.path)}"
             ) from error
 
 
-def _largest(reader: Reader, types: Mapping[str, str]) -> Connection | None:
-    candidates = [
-        topic
-        for topic in reader.connections
-        if topic.msgtype in types and topic.msgcount and not topic.topic.startswith(_RENDERED_EVENTS)
-    ]
-    return max(candidates, key=lambda topic: topic.msgcount, default=None)
+def remedy(path: Path) -> str:
+    """What repairs a bag."""
+    if path.suffix in ROS1_SUFFIXES:
+        return "`rosbag reindex`"
+    return "`ros2 bag reindex`, `mcap recover` or `sqlite3 .recover`"
 
 
 def _first(messages: Iterator[RecordedMessage]) -> list[RecordedMessage]:

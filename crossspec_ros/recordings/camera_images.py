@@ -6,6 +6,7 @@ A message is anything with the fields of `sensor_msgs/msg/Image` or `CompressedI
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,7 @@ def camera_array(message: Any) -> np.ndarray:
         if bits == 16:
             pixels = np.ascontiguousarray(pixels[..., 0 if message.is_bigendian else 1 :: 2])
     else:
-        raise InputError(
-            f"an image has the encoding '{encoding}', which is not read (16UC1 and 32FC1 are depth as a "
-            f"rule): let the camera publish rgb8, bgr8 or mono8, or choose another topic of images"
-        )
+        raise _unread(encoding)
     if not conversion:
         return pixels
     try:
@@ -70,7 +68,7 @@ _ENCODINGS = {
 }
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
 _PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
-_MONO = ("mono8", "mono16", "8UC1")
+_DEPTH = re.compile("(16|32|64)[USF]C")
 
 
 def pixels_of(message: Any, channels: int) -> np.ndarray:
@@ -98,6 +96,13 @@ def _two_planes(message: Any) -> np.ndarray:
     return np.frombuffer(message.data, np.uint8).reshape(rows, -1)[:, : message.width]
 
 
+def _unread(encoding: str) -> InputError:
+    return InputError(
+        f"an image has the encoding '{encoding}', which is not read (16UC1 and 32FC1 are depth as a rule): "
+        f"let the camera publish rgb8, bgr8 or mono8, or choose another topic of images"
+    )
+
+
 def _misfit(message: Any) -> InputError:
     return InputError(
         f"an image of {message.width}x{message.height} in {message.encoding} does not fit its "
@@ -106,9 +111,13 @@ def _misfit(message: Any) -> InputError:
 
 
 def compressed_array(message: Any) -> np.ndarray:
-    """A JPEG or PNG image as (H, W, 3) RGB uint8; raises InputError when it is neither or broken."""
+    """A JPEG or PNG image as (H, W, 3) RGB uint8; raises InputError when it is neither, broken, or depth."""
     import cv2
 
+    # image_transport names the raw encoding first; as colours depth would only look dark.
+    encoding = message.format.partition(";")[0]
+    if _DEPTH.match(encoding):
+        raise _unread(encoding)
     data = np.frombuffer(message.data, np.uint8)
     if size := _encoded_size(data.tobytes()):
         check_size(*size)

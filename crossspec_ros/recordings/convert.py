@@ -31,7 +31,14 @@ from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
-from crossspec_ros.recordings.recording import Recording, open_recording, tell_losses
+from crossspec_ros.recordings.recording import (
+    BEST,
+    Recording,
+    Topics,
+    open_recording,
+    tell_losses,
+    tell_remarks,
+)
 
 _GROUND_TRUTH = "ground_truth.json"
 _JPEG_QUALITY = 90
@@ -55,10 +62,13 @@ def run(args: argparse.Namespace) -> None:
                 f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
             )
         with _on_signals(signal.default_int_handler):
-            convert(Path(args.source), args.destination, args.aligned, args.images)
+            topics = Topics(args.events_topic, args.image_topic)
+            convert(Path(args.source), args.destination, args.aligned, topics, args.images)
 
 
-def convert(source: Path, bag: Path, aligned: bool = False, images: Path | None = None) -> None:
+def convert(
+    source: Path, bag: Path, aligned: bool = False, topics: Topics = BEST, images: Path | None = None
+) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become evt3
@@ -68,7 +78,8 @@ def convert(source: Path, bag: Path, aligned: bool = False, images: Path | None 
     no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
     of it. A file that is damaged only in a part makes a bag of the rest, which is told.
     """
-    with _whole(bag) as path, closing(_open(source, aligned, images)) as recording:
+    with _whole(bag) as path, closing(_open(source, aligned, topics, images)) as recording:
+        tell_remarks(recording)
         with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
             span_ns = recording.end_ns - recording.start_ns
             task = progress.add_task(bag.name, total=span_ns, counts="")
@@ -116,18 +127,18 @@ def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | 
         raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
 
 
-def _open(source: Path, aligned: bool, images: Path | None) -> Recording:
+def _open(source: Path, aligned: bool, topics: Topics, images: Path | None) -> Recording:
     if aligned and images:
         raise InputError(f"the images of '{images}' cannot be aligned: leave out --aligned or --images")
     if images:
-        return open_recording(source, images)
+        return open_recording(source, topics, images)
     if is_dsec(source):
         return DsecRecording(source, _JPEG_QUALITY, aligned)
     if aligned:
         raise InputError(
             f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {EVENTS_FILE}"
         )
-    return open_recording(source)
+    return open_recording(source, topics)
 
 
 @contextmanager

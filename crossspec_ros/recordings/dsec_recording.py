@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cv2
@@ -24,6 +24,7 @@ class DsecRecording:
     """
 
     format = "DSEC sequence"
+    remarks: Sequence[str] = ()
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 

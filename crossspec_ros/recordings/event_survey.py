@@ -11,7 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
-from crossspec_ros.events.messages import DVS_EVENTS
+from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES
 from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.recordings.stream_digest import StreamDigest
 from crossspec_ros.recordings.topic_survey import StampedSurvey, Times
@@ -36,6 +36,7 @@ class EventSurvey(StampedSurvey):
         super().__init__(topic, type_name)
         self.events = self.on = 0
         self._absolute_stamps = absolute_stamps
+        self._is_dvs = EVENT_TYPES[type_name] == DVS_EVENTS
         self._times = Times()
         self._clock = SensorClock()
         self._digest = StreamDigest()
@@ -49,10 +50,10 @@ class EventSurvey(StampedSurvey):
         self._decoder = PacketDecoder()
 
     def _parse(self, data: bytes) -> Any:
-        return data if self.type == DVS_EVENTS else super()._parse(data)
+        return data if self._is_dvs else super()._parse(data)
 
     def _take(self, stamp: int, message: Any) -> None:
-        if self.type == DVS_EVENTS:
+        if self._is_dvs:
             self._encodings["dvs"] += 1
             batch, triggers = self._dvs.decode(message), NO_TRIGGERS
             self._sizes[f"{batch.width}x{batch.height}"] += 1

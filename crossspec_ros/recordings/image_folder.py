@@ -96,6 +96,7 @@ class WithImages:
         self.end_ns = max(recording.end_ns, self.images.end_ns)
         # The very list, which grows while the recording is read.
         self.losses = recording.losses
+        self.remarks = recording.remarks
 
     def messages(self) -> Iterator[RecordedMessage]:
         events = (message for message in self._recording.messages() if message.kind == "events")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import statistics
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-import cv2
 import numpy as np
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS
+from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.recordings.topic_survey import StampedSurvey
 
 
 class ImageSurvey(StampedSurvey):
-    """A topic of raw or compressed images; of compressed ones only the first is unpacked, for its size, and
-    the others are looked at where they end.
+    """A topic of raw or compressed images. Of each encoding images are read until one can be; of the others
+    that are compressed only the end is looked at.
     """
 
     kind = "images"
@@ -28,21 +30,31 @@ class ImageSurvey(StampedSurvey):
         self._sizes: Counter[str] = Counter()
         self._all_stamps = array("q")
         self._short = 0
+        self._readable: set[str] = set()
+        self._faults: dict[str, str] = {}
 
     def _take(self, stamp: int, message: Any) -> None:
+        read: Callable[[Any], np.ndarray]
         if self.type == COMPRESSED_IMAGE:
-            self._encodings[message.format] += 1
-            if not self._sizes and len(message.data):
-                picture = cv2.imdecode(message.data, cv2.IMREAD_UNCHANGED)
-                if picture is None:
-                    self._short += 1
-                else:
-                    self._sizes[f"{picture.shape[1]}x{picture.shape[0]}"] += 1
+            encoding, read = message.format, compressed_array
             self._short += not _is_whole(message.data)
         else:
-            self._encodings[message.encoding] += 1
+            encoding, read = message.encoding, camera_array
             self._sizes[f"{message.width}x{message.height}"] += 1
             self._short += not len(message.data) or len(message.data) < message.height * message.step
+        self._encodings[encoding] += 1
+        if encoding not in self._readable:
+            self._try(encoding, read, message)
+
+    def _try(self, encoding: str, read: Callable[[Any], np.ndarray], message: Any) -> None:
+        try:
+            pixels = read(message)
+        except InputError as error:
+            self._faults[encoding] = str(error)
+            return
+        self._readable.add(encoding)
+        if self.type == COMPRESSED_IMAGE:
+            self._sizes[f"{pixels.shape[1]}x{pixels.shape[0]}"] += 1
 
     def _take_stamp(self, stamp: int) -> None:
         self._all_stamps.append(stamp)
@@ -75,6 +87,9 @@ class ImageSurvey(StampedSurvey):
                 f"{missing} images are missing, by the median interval of {median / 1e6:.1f} ms: record "
                 f"compressed images, with a larger cache, or on a faster disk"
             )
+        for encoding, count in self._encodings.items():
+            if encoding not in self._readable:
+                found.append(f"{count} images in {encoding} cannot be read: {self._faults[encoding]}")
         if self._short:
             found.append(
                 f"{self._short} images are empty, cut or no pictures: check the node that sends them"

@@ -14,21 +14,31 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
-from rosbags.rosbag2 import Reader
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
+    EVENT_TYPES,
     IMAGE,
-    LEGACY_EVENT_PACKET,
+    IMAGE_TYPES,
 )
+from crossspec_ros.recordings.bag import remedy
+from crossspec_ros.recordings.bag_reader import (
+    ROS1_SUFFIXES,
+    BagReader,
+    StoredMessage,
+    TopicKey,
+    one_line,
+    storage_files,
+)
+from crossspec_ros.recordings.choice import Choice, choose
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
-from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.recordings.salvage import StoredMessage, salvage, storage_files
+from crossspec_ros.recordings.recording import BEST, Topics, open_recording
+from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.topic_survey import TopicSurvey
 
 _SECOND = 1_000_000_000
@@ -48,32 +58,36 @@ class _Damaged(Exception):
 
 def run(args: argparse.Namespace) -> None:
     """Survey `args.path`, print the report, and write it as JSON if asked."""
+    topics = Topics(args.events_topic, args.image_topic)
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(args.path, lambda share: progress.update(task, completed=share), args.images)
+        report = survey(args.path, lambda share: progress.update(task, completed=share), topics, args.images)
     _print(report)
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def survey(path: Path, tick: Tick = lambda share: None, images: Path | None = None) -> dict[str, Any]:
+def survey(
+    path: Path, tick: Tick = lambda share: None, topics: Topics = BEST, images: Path | None = None
+) -> dict[str, Any]:
     """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
 
     Of a folder `images` the images that are played in place of its own are told as well.
 
-    Raises InputError when `path` is no recording, or when no message of it can be read.
+    Raises InputError when `path` is no recording, when no message of it can be read, or when it has none of
+    the `topics` to play.
     """
     if not storage_files(path):
-        return _survey_recording(path, tick, images)
+        return _survey_recording(path, tick, topics, images)
     try:
-        return _survey_bag(path, tick, images)
+        return _survey_bag(path, tick, topics, images)
     except _Damaged as error:
         return _survey_damaged_bag(path, str(error))
 
 
-def _survey_recording(path: Path, tick: Tick, images: Path | None) -> dict[str, Any]:
+def _survey_recording(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:
     surveys: dict[str, TopicSurvey] = {}
-    with closing(open_recording(path, images)) as recording:
+    with closing(open_recording(path, asked, images)) as recording:
         span_ns = max(1, recording.end_ns - recording.start_ns)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         try:
@@ -89,35 +103,36 @@ def _survey_recording(path: Path, tick: Tick, images: Path | None) -> dict[str, 
             losses = recording.losses
         except InputError as error:
             losses = [*recording.losses, str(error)]
-    found = [f"only a part of the recording could be read: {loss}" for loss in losses]
-    return _report(path, recording.format, surveys.values(), found)
+    return _report(path, recording.format, surveys.values(), _told(losses))
 
 
-def _survey_bag(path: Path, tick: Tick, images: Path | None) -> dict[str, Any]:
+def _survey_bag(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:
     with ExitStack() as stack:
         with _naming_damage():
-            reader = stack.enter_context(Reader(path))
-        topics = [(topic.topic, topic.msgtype) for topic in reader.connections]
-        promised, packed = reader.message_count, reader.compression_mode
-        surveys = {topic: _make_survey(*topic) for topic in topics}
-        for count, message in enumerate(_bag_messages(reader)):
-            surveys[message.topic, message.type].add(message.recorded_ns, message.data)
+            bag = stack.enter_context(closing(BagReader(path)))
+            choice = choose(bag, asked, path)
+        surveys = {key: _make_survey(*key) for key in bag.topics}
+        promised, packed = bag.promised, bag.compression
+        for count, message in enumerate(_bag_messages(bag)):
+            surveys[TopicKey(message.topic, message.type)].add(message.recorded_ns, message.data)
             tick(count / max(1, promised))
+        found = [*_told(bag.losses), *bag.remarks]
     read = sum(topic.messages for topic in surveys.values())
-    found = []
     if read != promised:
-        found.append(f"its index promises {promised} messages, but {read} are there: run `ros2 bag reindex`")
+        found.append(
+            f"its index promises {promised} messages, but {read} are there: repair it with {remedy(path)}"
+        )
     format = f"{_bag_format(path)}, {packed} compressed" if packed else _bag_format(path)
     if images is not None:
-        described, survey = _survey_images(path, images, found)
-        surveys[survey.topic, survey.type] = survey
+        described, survey = _survey_images(path, asked, images, found)
+        surveys[TopicKey(survey.topic, survey.type)] = survey
         format += described
-    return _report(path, format, surveys.values(), found)
+    return _report(path, format, surveys.values(), found, choice)
 
 
-def _survey_images(path: Path, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
+def _survey_images(path: Path, asked: Topics, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
     """What the images of a folder are, and that they are played in place of a bag's own."""
-    with closing(open_recording(path)) as recording:
+    with closing(open_recording(path, asked)) as recording:
         beside = WithImages(recording, images)
     survey = _make_survey(str(images), COMPRESSED_IMAGE)
     try:
@@ -128,10 +143,13 @@ def _survey_images(path: Path, images: Path, found: list[str]) -> tuple[str, Top
     return beside.format.removeprefix(recording.format), survey
 
 
-def _bag_messages(reader: Reader) -> Iterator[StoredMessage]:
+def _told(losses: Iterable[str]) -> list[str]:
+    return [f"only a part of the recording could be read: {loss}" for loss in losses]
+
+
+def _bag_messages(bag: BagReader) -> Iterator[StoredMessage]:
     with _naming_damage():
-        for topic, recorded_ns, data in reader.messages():
-            yield StoredMessage(topic.topic, topic.msgtype, recorded_ns, data)
+        yield from bag.messages()
 
 
 def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
@@ -152,13 +170,15 @@ def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
         reasons.append(f"and {len(losses) - _TOLD} more")
     found = [
         f"the bag cannot be played as it is ({'; '.join(reasons)}), but {read} messages could be read: copy "
-        f"it again, or repair it with `ros2 bag reindex`, `mcap recover` or `sqlite3 .recover`"
+        f"it again, or repair it with {remedy(path)}"
     ]
     return _report(path, _bag_format(path), surveys.values(), found)
 
 
 def _bag_format(path: Path) -> str:
     first = storage_files(path)[0].name.removesuffix(".zstd")
+    if first.endswith(ROS1_SUFFIXES):
+        return "ROS 1 bag"
     return "rosbag2, " + ("sqlite3" if first.endswith(".db3") else "mcap")
 
 
@@ -167,20 +187,28 @@ def _naming_damage() -> Iterator[None]:
     """Storage libraries promise no exception for a damaged file, so any error of theirs means damage."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
-        raise _Damaged(" ".join(str(error).split()).rstrip(".") or type(error).__name__) from error
+        raise _Damaged(one_line(error)) from error
 
 
 def _make_survey(topic: str, type_name: str, absolute_stamps: bool = False) -> TopicSurvey:
     """The survey that fits a topic's type."""
-    if type_name in (EVENT_PACKET, LEGACY_EVENT_PACKET, DVS_EVENTS):
+    if type_name in EVENT_TYPES:
         return EventSurvey(topic, type_name, absolute_stamps)
-    if type_name in (IMAGE, COMPRESSED_IMAGE):
+    if type_name in IMAGE_TYPES:
         return ImageSurvey(topic, type_name)
     return TopicSurvey(topic, type_name)
 
 
-def _report(path: Path, format: str, surveys: Iterable[TopicSurvey], found: list[str]) -> dict[str, Any]:
+def _report(
+    path: Path,
+    format: str,
+    surveys: Iterable[TopicSurvey],
+    found: list[str],
+    choice: Choice | None = None,
+) -> dict[str, Any]:
     topics = sorted(surveys, key=lambda topic: topic.topic)
     for topic in topics:
         topic.finish()
@@ -198,6 +226,7 @@ def _report(path: Path, format: str, surveys: Iterable[TopicSurvey], found: list
         "messages": sum(topic.messages for topic in topics),
         "duration_s": (max(recorded) - min(recorded)) / _SECOND if recorded else 0.0,
         "topics": [topic.figures() for topic in topics],
+        "plays": str(choice) if choice else None,
         "findings": findings,
     }
 
@@ -247,6 +276,8 @@ def _print(report: dict[str, Any]) -> None:
                 if name not in _IN_TOPIC_TABLE:
                     details.add_row(name, escape(_shown(value)))
             console.print(details)
+    if report["plays"]:
+        console.print(f"replay {report['plays']}", markup=False)
     console.print("findings:" if report["findings"] else "findings: nothing wrong was found")
     for finding in report["findings"]:
         console.print(f"- {finding}", markup=False)

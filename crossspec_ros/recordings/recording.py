@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -12,6 +12,16 @@ from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
     from crossspec_ros.events.messages import RecordedMessage
+
+
+class Topics(NamedTuple):
+    """Topics that the user wants played; an empty one is chosen."""
+
+    events: str = ""
+    image: str = ""
+
+
+BEST = Topics()
 
 
 class Recording(Protocol):
@@ -27,6 +37,8 @@ class Recording(Protocol):
     """Earliest stamp of any message, ROS time."""
     end_ns: int
     """Latest stamp of any message."""
+    remarks: Sequence[str]
+    """A sentence for each thing to know before it plays, such as what else it has that could be played."""
     losses: list[str]
     """A sentence for each thing that could not be read; complete once `messages` has ended."""
 
@@ -49,6 +61,8 @@ class Format(NamedTuple):
     contents: str | None = None
     """A file that a folder of this format has in it."""
     is_source: bool = True
+    has_topics: bool = False
+    """Whether there may be several of a kind; the opener takes Topics as well."""
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
@@ -57,8 +71,10 @@ class Format(NamedTuple):
 
 
 _HERE = "crossspec_ros.recordings"
+_BAG = f"{_HERE}.bag:BagRecording"
+_ROSBAG2 = Format("a rosbag2", _BAG, (".mcap", ".db3"), "metadata.yaml", is_source=False, has_topics=True)
 _FORMATS = (
-    Format("a rosbag2", f"{_HERE}.bag:BagRecording", (".mcap", ".db3"), "metadata.yaml", is_source=False),
+    _ROSBAG2,
     Format(
         "a DSEC sequence",
         f"{_HERE}.dsec_recording:DsecRecording",
@@ -71,6 +87,7 @@ _FORMATS = (
         contents="events.txt",
         is_source=False,
     ),
+    Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     Format("", f"{_HERE}.npz:read_npz", (".npz",)),
     Format("", f"{_HERE}.npy:read_npy", (".npy",)),
@@ -104,16 +121,17 @@ FORMATS = _sentence()
 """What can be opened, as messages and help texts say it."""
 
 
-def open_recording(path: Path, images: Path | None = None) -> Recording:
+def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None) -> Recording:
     """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
 
     The images of the folder `images`, where one is given, are in place of its own. Raises InputError when
-    `path` is none of these, is damaged, or has no event stream, and as `image_folder.FolderImages` does.
+    `path` is none of these, is damaged, or has no event stream or none of `topics`, and as
+    `image_folder.FolderImages` does.
     """
     if images is not None:
         from crossspec_ros.recordings.image_folder import WithImages
 
-        recording = open_recording(path)
+        recording = open_recording(path, topics)
         try:
             return WithImages(recording, images)
         except InputError:
@@ -123,21 +141,35 @@ def open_recording(path: Path, images: Path | None = None) -> Recording:
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     for format in _FORMATS:
         if format.fits(path):
-            opened = resolve_name(format.opener)(path)
-            if not format.is_source:
-                return opened
-            from crossspec_ros.recordings.source import SourceRecording
-
-            return SourceRecording(path, opened)
-    stored = sorted([*path.glob("*.db3"), *path.glob("*.mcap")]) if path.is_dir() else []
-    if stored:
-        raise InputError(
-            f"the bag '{path}' has no metadata.yaml, as when its recorder was killed: give '{stored[0]}'"
-        )
+            return _open(path, format, topics)
+    if path.is_dir() and any(file.suffix in _ROSBAG2.suffixes for file in path.iterdir()):
+        return _open(path, _ROSBAG2, topics)
     if remedy := _FOREIGN.get(path.suffix.lower()):
         raise InputError(f"'{path}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
     raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
+
+
+def _open(path: Path, format: Format, topics: Topics) -> Recording:
+    if format.has_topics:
+        return resolve_name(format.opener)(path, topics)
+    opened = resolve_name(format.opener)(path)
+    if format.is_source:
+        from crossspec_ros.recordings.source import SourceRecording
+
+        opened = SourceRecording(path, opened)
+    for asked, own in ((topics.events, opened.event_topic), (topics.image, opened.image_topic)):
+        if asked and asked.strip("/") != (own or "").strip("/"):
+            opened.close()
+            there = f"{opened.event_topic} and {opened.image_topic or 'no images'}"
+            raise InputError(f"'{path}' has no topic {asked}: it has {there}")
+    return opened
+
+
+def tell_remarks(recording: Recording) -> None:
+    """Say on stderr what is to be known before a recording plays."""
+    for remark in recording.remarks:
+        print(f"crossspec: {remark}", file=sys.stderr)
 
 
 def tell_losses(recording: Recording) -> None:

@@ -13,34 +13,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from zlib import crc32
 
 from backports import zstd
 from lz4.frame import LZ4FrameDecompressor
 
-_STORAGE_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
+from crossspec_ros.recordings.bag_reader import StoredMessage, storage_files
+
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MCAP_MAGIC = b"\x89MCAP0\r\n"
 _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
 _LARGEST_ID = 1 << 40
-
-
-class StoredMessage(NamedTuple):
-    """One message of a bag: `type` as in `sensor_msgs/msg/Image`, the time it was recorded, its CDR bytes."""
-
-    topic: str
-    type: str
-    recorded_ns: int
-    data: bytes
-
-
-def storage_files(path: Path) -> list[Path]:
-    """The files of a bag that hold messages, in the order of recording; empty when `path` is no bag."""
-    files = [path] if path.is_file() else path.iterdir() if path.is_dir() else []
-    found = [file for file in files if file.name.endswith(_STORAGE_SUFFIXES)]
-    # bag_10 comes after bag_9.
-    return sorted(found, key=lambda file: (len(file.name), file.name))
 
 
 def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -55,6 +55,7 @@ class SourceRecording:
     What of a damaged file could be read plays; the rest is told in `losses`.
     """
 
+    remarks: Sequence[str] = ()
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.events.messages import EVENT_PACKET, LEGACY_EVENT_PACKET, stamp_ns, typestore
+from crossspec_ros.events.messages import EVENT_TYPES, stamp_ns, typestore
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, Judged, StrayFinder
 
 SECOND = 1_000_000_000
@@ -96,8 +96,7 @@ class StampedSurvey(TopicSurvey, ABC):
         self._finder = StrayFinder[int]()
         self.unreadable: Counter[str] = Counter()
         self._delay_sum_ns = 0
-        # The legacy name has no definition of its own.
-        self._definition = EVENT_PACKET if type_name == LEGACY_EVENT_PACKET else type_name
+        self._definition = EVENT_TYPES.get(type_name, type_name)
 
     def add(self, recorded_ns: int, data: bytes) -> None:
         super().add(recorded_ns, data)

@@ -242,7 +242,11 @@ def test_a_driver_that_starts_over(tmp_path) -> None:
         ([raw_image(1), raw_image(2, (16, 8))], "the images change (rgb8, 32x24, 16x8)"),
         (
             [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
-            "1 images are empty, cut or no pictures",
+            "1 images in jpeg cannot be read: a compressed image with format 'jpeg' and 10 bytes",
+        ),
+        (
+            [raw_image(SECOND, encoding="16UC1")],
+            "1 images in 16UC1 cannot be read: an image has the encoding '16UC1', which is not read",
         ),
         (
             [(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])],

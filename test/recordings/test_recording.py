@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from crossspec_ros.events.messages import (
 )
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.convert import convert
+from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 
 EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
@@ -145,10 +147,38 @@ def test_events_without_images_play(tmp_path, events):
     assert open_recording(tmp_path / "bag").image_topic is None
 
 
-def test_a_bag_without_its_description_is_pointed_at_its_storage(tmp_path, bag):
+@pytest.mark.parametrize(
+    ("fault", "finding"),
+    [
+        (lambda text: None, "does not exist"),
+        (lambda text: text.replace("identifier: mcap", 'identifier: ""'), "Storage plugin ''"),
+        (lambda text: text.replace("- bag.mcap", "- other.mcap"), "files are missing"),
+        (lambda text: text.replace("version: 8", "version: 12"), "version 12 not supported"),
+        (lambda text: text.replace("rosbag2_bagfile_information", "{"), "Could not load YAML"),
+    ],
+)
+def test_a_bag_plays_by_its_files_where_its_description_is_faulty(bag, events, fault, finding):
+    expected = list(open_recording(bag).messages())
+    metadata = bag / "metadata.yaml"
+    text = fault(metadata.read_text())
+    assert text != metadata.read_text()
+    metadata.unlink()
+    if text is not None:
+        metadata.write_text(text)
+    recording = open_recording(bag)
+    assert list(recording.messages()) == expected
+    assert recording.losses == []
+    for told in (recording.remarks, survey(bag)["findings"]):
+        assert len(told) == 1 and told[0].startswith("metadata.yaml cannot be used") and finding in told[0]
+
+
+def test_files_of_several_bags_in_a_folder_are_not_taken_for_one(bag):
     (bag / "metadata.yaml").unlink()
-    with pytest.raises(InputError, match=r"has no metadata.yaml.* give '.*bag\.mcap'"):
-        open_recording(bag)
+    (bag / "bag.mcap").rename(bag / "drive_0.mcap")
+    shutil.copy(bag / "drive_0.mcap", bag / "walk_0.mcap")
+    for read in (open_recording, survey):
+        with pytest.raises(InputError, match=r"several bags .* give one of them, such as '.*walk_0\.mcap'"):
+            read(bag)
 
 
 def test_the_message_definition_is_the_drivers():

@@ -1,0 +1,157 @@
+"""One bag of ROS 2 (sqlite3 or mcap) or of ROS 1: its topics, and its messages as CDR, read without ROS."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from rosbags.interfaces import Connection
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.ros1 import to_cdr
+from rosbags import rosbag1, rosbag2
+
+ROS1_SUFFIXES = (".bag", ".active")
+"""A recorder that was killed leaves the second."""
+_ROS2_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
+
+
+class TopicKey(NamedTuple):
+    """A topic's name and its type, as in `sensor_msgs/msg/Image`: two types may share a name."""
+
+    topic: str
+    type: str
+
+
+class StoredMessage(NamedTuple):
+    """One message of a bag: where it belongs, the time it was recorded, its CDR bytes."""
+
+    topic: str
+    type: str
+    recorded_ns: int
+    data: bytes
+
+
+def storage_files(path: Path) -> list[Path]:
+    """The files of a bag that hold messages, in the order of recording; empty when `path` is no bag."""
+    if path.is_file():
+        return [path] if path.name.endswith((*_ROS2_SUFFIXES, *ROS1_SUFFIXES)) else []
+    found = [file for file in path.glob("*") if file.name.endswith(_ROS2_SUFFIXES)]
+    # bag_10 comes after bag_9.
+    return sorted(found, key=lambda file: (len(file.name), file.name))
+
+
+class BagReader:
+    """An open bag. Any exception that it raises, here or later, means damage: storage libraries promise none.
+
+    `topics` counts the messages of each topic and `promised` all, by the bag's index. `losses` says what of
+    the bag cannot be read, `remarks` what else is wrong with it, a sentence each.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.losses: list[str] = []
+        self.remarks: list[str] = []
+        self.topics: Counter[TopicKey] = Counter()
+        self._to_cdr: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
+        self._stack = ExitStack()
+        try:
+            self._readers = self._open(path)
+            self.promised = sum(reader.message_count for reader in self._readers)
+            for index, reader in enumerate(self._readers):
+                for connection in reader.connections:
+                    self.topics[_key(connection)] += connection.msgcount
+                    if isinstance(reader, rosbag1.Reader):
+                        self._to_cdr[index, connection.id] = to_cdr(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path) -> Sequence[rosbag1.Reader | rosbag2.Reader]:
+        if path.suffix in ROS1_SUFFIXES:
+            return [self._stack.enter_context(rosbag1.Reader(path))]
+        for file in storage_files(path):
+            self.losses += _unread(file)
+        if path.is_file():
+            return [self._stack.enter_context(rosbag2.Reader(path))]
+        try:
+            return [self._stack.enter_context(rosbag2.Reader(path))]
+        except (rosbag2.ReaderError, FileNotFoundError) as error:
+            files = _files_of_one_bag(path)
+            if not files:
+                raise
+            opened = [self._stack.enter_context(rosbag2.Reader(file)) for file in files]
+            self.remarks.append(
+                f"metadata.yaml cannot be used ({one_line(error)}), so the files beside it are read as they "
+                f"are: `ros2 bag reindex` writes a new one"
+            )
+            return opened
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._stack.close()
+
+    @property
+    def end_ns(self) -> int:
+        """Just after the time when the last message was recorded."""
+        return max(reader.end_time for reader in self._readers)
+
+    @property
+    def compression(self) -> str | None:
+        """What a rosbag2 compresses with zstd, "file" or "message", where it does."""
+        first = self._readers[0]
+        return first.compression_mode if isinstance(first, rosbag2.Reader) else None
+
+    def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
+        """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
+        for index, reader in enumerate(self._readers):
+            wanted = [each for each in reader.connections if key in (None, _key(each))]
+            # To the reader, none means all.
+            if not wanted:
+                continue
+            for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
+                convert = self._to_cdr.get((index, connection.id), bytes)
+                yield StoredMessage(*_key(connection), recorded_ns, convert(data))
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, to stand in brackets."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _key(connection: Connection) -> TopicKey:
+    return TopicKey(connection.topic, connection.msgtype)
+
+
+def _files_of_one_bag(folder: Path) -> list[Path]:
+    """The files of a folder that need no unpacking; they must be numbered as a recorder numbers them."""
+    files = [file for file in storage_files(folder) if file.suffix in (".mcap", ".db3")]
+    if len({re.sub(r"_\d+$", "", file.stem) for file in files}) > 1:
+        raise InputError(
+            f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of them, "
+            f"such as '{files[0]}'"
+        )
+    return files
+
+
+def _unread(file: Path) -> Iterator[str]:
+    """What the reader of sqlite3 passes over without a word."""
+    if file.suffix != ".db3":
+        return
+    with file.open("rb") as stream:
+        head = stream.read(100)
+    if len(head) == 100:
+        page, written, pages, valid = struct.unpack(">16xH6xII60xI4x", head)
+        short = pages * (65536 if page == 1 else page) - file.stat().st_size
+        if written == valid and short > 0:
+            yield f"{file.name} is {short} bytes too short, so that events or images at its end are missing"
+    journal = file.with_name(f"{file.name}-wal")
+    if journal.exists() and journal.stat().st_size:
+        yield (
+            f"{journal.name} holds messages that are not in {file.name}, as when a recorder was killed: "
+            f"run `sqlite3 {file.name} 'PRAGMA wal_checkpoint'` beside it"
+        )

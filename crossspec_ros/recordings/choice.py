@@ -1,0 +1,129 @@
+"""Which of a bag's topics are played: one of events, and one of images that fits it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from os.path import commonpath
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.decoder import make_decoder
+from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, IMAGE, IMAGE_TYPES, typestore
+from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
+from crossspec_ros.recordings.camera_images import camera_array, compressed_array
+from crossspec_ros.recordings.recording import Topics
+
+# Some drivers publish their rendered events there, which are no view of the scene.
+_RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
+
+
+class Candidate(NamedTuple):
+    """A topic that could be played, as its first message shows it."""
+
+    key: TopicKey
+    messages: int
+    encoding: str
+    fault: str = ""
+    """Why it cannot be read."""
+    is_grey: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.key.topic} ({self.encoding}{', cannot be read' if self.fault else ''})"
+
+
+class Choice(NamedTuple):
+    """The topics to play, and those of events or images that are not played."""
+
+    events: Candidate
+    image: Candidate | None
+    others: Sequence[Candidate]
+
+    def remarks(self) -> Iterator[str]:
+        """What is worth telling of it, a sentence each."""
+        if self.others:
+            yield f"{self}: --events-topic and --image-topic choose others"
+        for candidate in (self.events, self.image):
+            if candidate and candidate.fault:
+                yield f"{candidate.key.topic} cannot be read: {candidate.fault}"
+
+    def __str__(self) -> str:
+        images = f"the images of {self.image}" if self.image else "no images"
+        others = f"; not those of {', '.join(map(str, self.others))}" if self.others else ""
+        return f"plays the events of {self.events} and {images}{others}"
+
+
+def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
+    """The topics that were asked for, and else the best pair; None when there are no events.
+
+    What can be read goes before what cannot, colour before grey, images near the events by name before
+    others, and then what has more messages. Raises InputError when the bag has no such topic.
+    """
+    events = [_events(bag, key) for key in sorted(bag.topics) if bag.topics[key] and key.type in EVENT_TYPES]
+    images = [_image(bag, key) for key in sorted(bag.topics) if bag.topics[key] and key.type in IMAGE_TYPES]
+    chosen_events = _asked(events, asked.events, "events", path) or events
+    views: list[Candidate | None] = [
+        image for image in images if not _RENDERED_EVENTS.search(image.key.topic)
+    ]
+    chosen_images = _asked(images, asked.image, "images", path) or views or [None]
+    if not events:
+        return None
+    best = max(product(chosen_events, chosen_images), key=lambda pair: _rank(*pair))
+    return Choice(*best, [candidate for candidate in (*events, *images) if candidate not in best])
+
+
+def _asked(candidates: Sequence[Candidate], topic: str | None, kind: str, path: Path) -> list[Candidate]:
+    if not topic:
+        return []
+    found = [candidate for candidate in candidates if candidate.key.topic.strip("/") == topic.strip("/")]
+    if not found:
+        there = ", ".join(map(str, candidates)) or "none"
+        raise InputError(f"the bag '{path}' has no topic {topic} of {kind}: what it has of them is {there}")
+    return found
+
+
+def _rank(events: Candidate, image: Candidate | None) -> tuple[Any, ...]:
+    if image is None:
+        return not events.fault, events.messages
+    names = [f"/{candidate.key.topic.strip('/')}" for candidate in (events, image)]
+    words = [set(re.split("[/_]", name)) for name in names]
+    nearness = len(commonpath(names)), len(words[0] & words[1])
+    readable = (not events.fault, not image.fault, not image.is_grey)
+    return *readable, *nearness, events.messages, image.messages
+
+
+def _events(bag: BagReader, key: TopicKey) -> Candidate:
+    if EVENT_TYPES[key.type] == DVS_EVENTS:
+        return Candidate(key, bag.topics[key], "dvs")
+    try:
+        packet: Any = typestore().deserialize_cdr(_first(bag, key), EVENT_TYPES[key.type])
+    except Exception as error:  # rosbags promises none for damaged bytes
+        return Candidate(key, bag.topics[key], "damaged", one_line(error))
+    try:
+        make_decoder(packet.encoding, packet.width, packet.height)
+    except InputError as error:
+        return Candidate(key, bag.topics[key], packet.encoding, str(error))
+    no_events = "it has triggers and no events" if packet.encoding == "trigger" else ""
+    return Candidate(key, bag.topics[key], packet.encoding, no_events)
+
+
+def _image(bag: BagReader, key: TopicKey) -> Candidate:
+    try:
+        message: Any = typestore().deserialize_cdr(_first(bag, key), key.type)
+    except Exception as error:  # rosbags promises none for damaged bytes
+        return Candidate(key, bag.topics[key], "damaged", one_line(error))
+    encoding, read = (
+        (message.encoding, camera_array) if key.type == IMAGE else (message.format, compressed_array)
+    )
+    try:
+        pixels = read(message)
+    except InputError as error:
+        return Candidate(key, bag.topics[key], encoding, str(error))
+    is_grey = bool((pixels == pixels[..., :1]).all())
+    return Candidate(key, bag.topics[key], encoding, is_grey=is_grey)
+
+
+def _first(bag: BagReader, key: TopicKey) -> bytes:
+    return next(bag.messages(key)).data

@@ -1,0 +1,131 @@
+"""Which of a bag's topics are played."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from event_samples import random_batch
+from test_recording import bag_of
+
+from crossspec_ros.cli import main
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import (
+    COMPRESSED_IMAGE,
+    DVS_EVENTS,
+    EVENT_PACKET,
+    IMAGE,
+    RecordedMessage,
+    compressed_image,
+    event_packet,
+    image,
+)
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import Topics, open_recording
+
+SECOND = 1_000_000_000
+PIXELS = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
+
+
+def stamps(hz):
+    return [SECOND + i * SECOND // hz for i in range(hz)]
+
+
+def events(topic, hz=20, encoding="evt3"):
+    payload = encode_evt3(random_batch(50, 0, 0, 1000, 320, 240))
+    for stamp in stamps(hz):
+        data = event_packet(stamp, payload, encoding, (320, 240))
+        yield topic, RecordedMessage(stamp, "events", EVENT_PACKET, data)
+
+
+def dvs(topic, hz=20):
+    for stamp in stamps(hz):
+        batch = random_batch(50, 0, stamp // 1000, 1000, 320, 240)
+        yield topic, RecordedMessage(stamp, "events", DVS_EVENTS, encode_dvs(batch, stamp))
+
+
+def images(topic, hz=25, encoding="rgb8"):
+    channels = {"mono8": PIXELS[..., 0], "16UC1": PIXELS[..., :2], "rgb8": PIXELS}[encoding]
+    for stamp in stamps(hz):
+        yield topic, RecordedMessage(stamp, "image", IMAGE, image(stamp, channels, encoding))
+
+
+def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
+    data = cv2.imencode(".jpg", pixels)[1].tobytes()
+    for stamp in stamps(hz):
+        message = compressed_image(stamp, data, format)
+        yield topic, RecordedMessage(stamp, "image", COMPRESSED_IMAGE, message)
+
+
+@pytest.mark.parametrize(
+    ("streams", "played"),
+    [
+        # What can be read goes before what there is more of.
+        ([events("/ev"), images("/depth", 75, "16UC1"), images("/rgb")], ("/ev", "/rgb")),
+        ([events("/ev"), jpegs("/depth", 75, "16UC1; png compressed"), jpegs("/rgb")], ("/ev", "/rgb")),
+        ([events("/odd", 75, "nonsense"), events("/ev"), images("/rgb")], ("/ev", "/rgb")),
+        ([events("/trigger", 75, "trigger"), events("/ev"), images("/rgb")], ("/ev", "/rgb")),
+        # Colour goes before grey.
+        ([events("/dvs/ev"), images("/dvs/image", 75, "mono8"), images("/rgb")], ("/dvs/ev", "/rgb")),
+        ([events("/ev"), jpegs("/grey", 75, pixels=PIXELS[..., 0]), jpegs("/rgb")], ("/ev", "/rgb")),
+        # The camera beside the events goes before another.
+        (
+            [events("/left/events"), images("/left/image"), images("/right/image", 75)],
+            ("/left/events", "/left/image"),
+        ),
+        (
+            [events("/left/events"), events("/right/events", 75), images("/left/image")],
+            ("/left/events", "/left/image"),
+        ),
+        (
+            [events("/left_dvs/events"), images("/left_cam/image"), images("/right_cam/image", 75)],
+            ("/left_dvs/events", "/left_cam/image"),
+        ),
+        # Of one camera raw and compressed the one with more images, and raw where they are equal.
+        ([dvs("/ev"), images("/cam", 10), jpegs("/cam/compressed")], ("/ev", "/cam/compressed")),
+        ([dvs("/ev"), images("/cam"), jpegs("/cam/compressed")], ("/ev", "/cam")),
+        # Rendered events are no view of the scene.
+        ([dvs("/ev"), images("/dvs_rendering", 75), images("/cam", 5, "mono8")], ("/ev", "/cam")),
+        ([dvs("/ev"), images("/event_camera/image_raw")], ("/ev", None)),
+        # Rather an image topic that cannot be read, which is told, than none.
+        ([dvs("/ev"), images("/depth", encoding="16UC1")], ("/ev", "/depth")),
+    ],
+)  # fmt: skip
+def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played):
+    bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
+    recording = open_recording(bag)
+    assert (recording.event_topic, recording.image_topic) == played
+    report = survey(bag)
+    there = {topic["topic"] for topic in report["topics"]}
+    chosen, _, others = report["plays"].partition("; not those of ")
+    assert all(f" {topic} (" in f" {others}" for topic in there - set(played))
+    assert all(f" {topic} (" in chosen for topic in played if topic)
+    assert bool(recording.remarks) == (there > set(played) - {None} or "/depth" in played)
+
+
+def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
+    streams = [dvs("/ev"), events("/other"), images("/rgb"), images("/event_camera/image_raw")]
+    bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
+    recording = open_recording(bag, Topics("/other", "event_camera/image_raw"))
+    assert (recording.event_topic, recording.image_topic) == ("/other", "/event_camera/image_raw")
+    assert {message.type for message in recording.messages()} == {EVENT_PACKET, IMAGE}
+    with pytest.raises(InputError, match=r"no topic /rgb of events: .* is /ev \(dvs\), /other \(evt3\)$"):
+        open_recording(bag, Topics(events="/rgb"))
+    options = ["--events-topic", "/other", "--image-topic", "/rgb"]
+    assert main(["convert", str(bag), str(tmp_path / "chosen"), *options]) == 0
+    topics = {topic["topic"]: topic["messages"] for topic in survey(tmp_path / "chosen")["topics"]}
+    assert topics == {"/other": 20, "/rgb": 25}
+    assert "plays the events of /other (evt3) and the images of /rgb (rgb8); not" in capsys.readouterr().err
+    for command in (["info", str(bag)], ["convert", str(bag), str(tmp_path / "none")]):
+        assert main([*command, "--image-topic", "/nowhere"]) == 2
+        assert "no topic /nowhere of images" in capsys.readouterr().err
+
+
+def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
+    file = tmp_path / "events.npz"
+    np.savez(file, t=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
+    assert open_recording(file, Topics("/event_camera/events")).remarks == ()
+    with pytest.raises(InputError, match="no topic /rgb: it has /event_camera/events and no images"):
+        open_recording(file, Topics(image="/rgb"))
