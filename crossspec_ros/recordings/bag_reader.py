@@ -66,7 +66,7 @@ class BagReader:
                 for connection in reader.connections:
                     self.topics[_key(connection)] += connection.msgcount
                     if isinstance(reader, rosbag1.Reader):
-                        self._to_cdr[index, connection.id] = to_cdr(connection)
+                        self._to_cdr[index, connection.id] = self._converter(connection)
         except BaseException:
             self.close()
             raise
@@ -90,6 +90,13 @@ class BagReader:
                 f"are: `ros2 bag reindex` writes a new one"
             )
             return opened
+
+    def _converter(self, connection: Connection) -> Callable[[bytes], bytes]:
+        try:
+            return to_cdr(*_key(connection), connection.msgdef.data, connection.digest)
+        except InputError as error:
+            self.remarks.append(str(error))
+            return lambda raw: b""
 
     def close(self) -> None:
         """Let go of the files."""

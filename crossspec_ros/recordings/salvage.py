@@ -1,4 +1,4 @@
-"""What a damaged rosbag2 still has, where the ordinary reader gives up.
+"""What a damaged bag still has, where the ordinary reader gives up.
 
 A bag whose recorder was killed has no index and ends in the middle of a message; one from a bad disk has
 holes.
@@ -19,7 +19,8 @@ from zlib import crc32
 from backports import zstd
 from lz4.frame import LZ4FrameDecompressor
 
-from crossspec_ros.recordings.bag_reader import StoredMessage, storage_files
+from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
+from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MCAP_MAGIC = b"\x89MCAP0\r\n"
@@ -35,6 +36,9 @@ def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
             if file.suffix == ".zstd":
                 storage = Path(folder) / file.stem
                 _unpack(file, storage, losses)
+            if storage.suffix in ROS1_SUFFIXES:
+                yield from salvage_ros1(storage, losses)
+                continue
             read = _read_sqlite if storage.suffix == ".db3" else _read_mcap
             for message in read(storage, losses):
                 yield _unpacked(message)

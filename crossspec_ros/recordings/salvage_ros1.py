@@ -1,0 +1,114 @@
+"""What a damaged ROS 1 bag still has: its records one after the other, without the index at its end.
+
+https://wiki.ros.org/Bags/Format/2.0
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from lz4.frame import LZ4FrameDecompressor
+
+from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
+from crossspec_ros.recordings.ros1 import to_cdr
+
+_MAGIC = b"#ROSBAG V2.0\n"
+_MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
+
+
+class _Record(NamedTuple):
+    fields: dict[bytes, bytes]
+    body: bytes
+    """Cut where the file ends."""
+    is_whole: bool
+
+
+class _Topic(NamedTuple):
+    topic: str
+    type: str
+    to_cdr: Callable[[bytes], bytes]
+
+
+def salvage_ros1(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
+    """All messages that can still be read; what cannot is told in `losses`, a phrase each. Raises nothing."""
+    topics: dict[bytes, _Topic] = {}
+    with file.open("rb") as stream:
+        if stream.read(len(_MAGIC)) != _MAGIC:
+            losses.append(f"{file.name} does not start as a ROS 1 bag")
+            return
+        # A chunk that was still being written says that it is empty; its records then follow as the file's.
+        for record in _records(stream, file.stat().st_size):
+            if record.fields.get(b"op") == _CHUNK:
+                unpacked = _unpacked(record, losses)
+                for inner in _records(io.BytesIO(unpacked), len(unpacked)):
+                    yield from _take(inner, topics, losses)
+            else:
+                yield from _take(record, topics, losses)
+            if not record.is_whole:
+                losses.append(f"{file.name} is cut or damaged, so nothing is readable after some place in it")
+
+
+def _records(stream: BinaryIO, size: int) -> Iterator[_Record]:
+    """One record after the other, up to one that is cut."""
+    is_whole = True
+    while is_whole and (head := _block(stream, size))[0]:
+        body, is_whole = _block(stream, size)
+        yield _Record(_fields(head[0]), body, is_whole and head[1])
+
+
+def _block(stream: BinaryIO, size: int) -> tuple[bytes, bool]:
+    """Bytes with their length before them, and whether they are all there."""
+    prefix = stream.read(4)
+    if len(prefix) < 4:
+        return b"", False
+    length = int.from_bytes(prefix, "little")
+    data = stream.read(min(length, size))
+    return data, len(data) == length
+
+
+def _fields(header: bytes) -> dict[bytes, bytes]:
+    fields, stream = {}, io.BytesIO(header)
+    while field := _block(stream, len(header))[0]:
+        name, _, value = field.partition(b"=")
+        fields[name] = value
+    return fields
+
+
+def _unpacked(chunk: _Record, losses: list[str]) -> bytes:
+    compression = chunk.fields.get(b"compression")
+    try:
+        # These give what there is of a cut chunk.
+        if compression == b"bz2":
+            return bz2.BZ2Decompressor().decompress(chunk.body)
+        if compression == b"lz4":
+            return LZ4FrameDecompressor().decompress(chunk.body)
+    except (OSError, RuntimeError, EOFError) as error:
+        losses.append(f"a chunk of {len(chunk.body)} bytes cannot be unpacked ({error})")
+        return b""
+    return chunk.body
+
+
+def _take(record: _Record, topics: dict[bytes, _Topic], losses: list[str]) -> Iterator[StoredMessage]:
+    if not record.is_whole:
+        return
+    fields, number = record.fields, record.fields.get(b"conn", b"")
+    if fields.get(b"op") == _CONNECTION and number not in topics:
+        description = _fields(record.body)
+        try:
+            package, _, name = description[b"type"].decode().rpartition("/")
+            topic, type_name = fields[b"topic"].decode(), f"{package}/msg/{name}"
+            definition, md5 = (description[key].decode() for key in (b"message_definition", b"md5sum"))
+            topics[number] = _Topic(topic, type_name, to_cdr(topic, type_name, definition, md5))
+        # rosbags promises no exception for a definition that it cannot read.
+        except Exception as error:
+            losses.append(f"the description of a topic is damaged ({one_line(error)})")
+    elif fields.get(b"op") == _MESSAGE and number in topics and len(fields.get(b"time", b"")) == 8:
+        known = topics[number]
+        sec, nanosec = struct.unpack("<II", fields[b"time"])
+        recorded_ns = sec * 1_000_000_000 + nanosec
+        yield StoredMessage(known.topic, known.type, recorded_ns, known.to_cdr(record.body))
