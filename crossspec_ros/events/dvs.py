@@ -80,6 +80,14 @@ def dvs_of_ros1(raw: bytes) -> bytes:
     return head + _rows(*(events[name] for name in ("x", "y", "sec", "nsec", "p")))
 
 
+def is_dvs_end_mark(data: bytes) -> bool:
+    """Whether a message is a player's sign that the stream has reached its stamp, and no camera's."""
+    try:
+        return _parse_head(data)[1:4] == (0, 0, 0)
+    except (struct.error, IndexError):
+        return False
+
+
 def _head(sec: int, nanosec: int, frame_id: bytes, height: int, width: int, count: int) -> bytes:
     # ROS 1 has the seconds unsigned, ROS 2 signed.
     head = struct.pack("<4sIII", b"\0\1\0\0", sec & 0xFFFFFFFF, nanosec, len(frame_id) + 1) + frame_id + b"\0"

@@ -86,6 +86,11 @@ def stamp_ns(cdr: bytes | memoryview) -> int:
     return int(sec) * 1_000_000_000 + int(nanosec)
 
 
+def is_end_mark(packet: Any) -> bool:
+    """Whether an EventPacket is a player's sign that the stream has reached its stamp, and no camera's."""
+    return not packet.width and not len(packet.events)
+
+
 def event_packet(
     stamp_ns: int, payload: bytes, encoding: str, size: tuple[int, int], seq: int = 0, time_base: int = 0
 ) -> bytes:

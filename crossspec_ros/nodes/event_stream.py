@@ -10,6 +10,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
+from crossspec_ros.events.messages import is_end_mark
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.nodes.messages import to_ns
@@ -43,9 +44,8 @@ class PacketStream:
         stamp_ns = to_ns(message.header.stamp)
         self.packets += 1
         self.frame_id = message.header.frame_id
-        # A player's sign that the stream is over has no size and stands outside the driver's count.
-        is_sign = not message.width and not len(message.events)
-        batch = EventBatch.empty(0, 0) if is_sign else self._decoder.decode(message)
+        # A mark stands outside the driver's count.
+        batch = EventBatch.empty(0, 0) if is_end_mark(message) else self._decoder.decode(message)
         self.events += len(batch)
         return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
 

@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rosbags.interfaces import Connection
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
     EVENT_PACKET,
@@ -72,7 +70,8 @@ class BagRecording:
             self._streams.append((readers[1], image.key, "image", image.key.type))
         with self._name_damage():
             self.start_ns, self.end_ns = self._span()
-        self._check_encoding()
+        if events.fault:
+            raise InputError(f"the events of '{self.path}' cannot be read: {events.fault}")
 
     def close(self) -> None:
         self._stack.close()
@@ -105,13 +104,6 @@ class BagRecording:
             if firsts and (lasts := [message.stamp_ns for message in tails if not message.stray]):
                 return firsts[0].stamp_ns, max(lasts)
         raise ValueError("its index promises messages that are not there")
-
-    def _check_encoding(self) -> None:
-        if self.event_type == EVENT_PACKET:
-            with self._name_damage():
-                (first,) = _first(self._stream(*self._streams[0]))
-                packet: Any = typestore().deserialize_cdr(first.data, EVENT_PACKET)
-            make_decoder(packet.encoding, packet.width, packet.height)
 
     @contextmanager
     def _name_damage(self) -> Iterator[None]:

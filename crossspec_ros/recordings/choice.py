@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.decoder import make_decoder
-from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, IMAGE, IMAGE_TYPES, typestore
+from crossspec_ros.events.messages import (
+    DVS_EVENTS,
+    EVENT_PACKET,
+    EVENT_TYPES,
+    IMAGE,
+    IMAGE_TYPES,
+    is_end_mark,
+    typestore,
+)
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
 from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.recordings.recording import Topics
@@ -98,7 +106,8 @@ def _events(bag: BagReader, key: TopicKey) -> Candidate:
     if EVENT_TYPES[key.type] == DVS_EVENTS:
         return Candidate(key, bag.topics[key], "dvs")
     try:
-        packet: Any = typestore().deserialize_cdr(_first(bag, key), EVENT_TYPES[key.type])
+        packets = (typestore().deserialize_cdr(m.data, EVENT_PACKET) for m in bag.messages(key))
+        packet: Any = next(packet for packet in packets if not is_end_mark(packet))
     except Exception as error:  # rosbags promises none for damaged bytes
         return Candidate(key, bag.topics[key], "damaged", one_line(error))
     try:
@@ -111,7 +120,7 @@ def _events(bag: BagReader, key: TopicKey) -> Candidate:
 
 def _image(bag: BagReader, key: TopicKey) -> Candidate:
     try:
-        message: Any = typestore().deserialize_cdr(_first(bag, key), key.type)
+        message: Any = typestore().deserialize_cdr(next(bag.messages(key)).data, key.type)
     except Exception as error:  # rosbags promises none for damaged bytes
         return Candidate(key, bag.topics[key], "damaged", one_line(error))
     encoding, read = (
@@ -123,7 +132,3 @@ def _image(bag: BagReader, key: TopicKey) -> Candidate:
         return Candidate(key, bag.topics[key], encoding, str(error))
     is_grey = bool((pixels == pixels[..., :1]).all())
     return Candidate(key, bag.topics[key], encoding, is_grey=is_grey)
-
-
-def _first(bag: BagReader, key: TopicKey) -> bytes:
-    return next(bag.messages(key)).data

@@ -10,8 +10,8 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.dvs import DvsDecoder
-from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES
+from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
+from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, is_end_mark
 from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.recordings.stream_digest import StreamDigest
 from crossspec_ros.recordings.topic_survey import StampedSurvey, Times
@@ -50,7 +50,10 @@ class EventSurvey(StampedSurvey):
         self._decoder = PacketDecoder()
 
     def _parse(self, data: bytes) -> Any:
-        return data if self._is_dvs else super()._parse(data)
+        if self._is_dvs:
+            return None if is_dvs_end_mark(data) else data
+        packet = super()._parse(data)
+        return None if is_end_mark(packet) else packet
 
     def _take(self, stamp: int, message: Any) -> None:
         if self._is_dvs:

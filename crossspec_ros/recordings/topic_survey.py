@@ -106,6 +106,8 @@ class StampedSurvey(TopicSurvey, ABC):
         except Exception as error:
             self.unreadable[str(error) or type(error).__name__] += 1
             return
+        if message is None:
+            return
         self._judge(self._finder.add(recorded_ns, stamp))
         self._take(stamp, message)
 
@@ -129,6 +131,7 @@ class StampedSurvey(TopicSurvey, ABC):
         """A stamp that is no stray."""
 
     def _parse(self, data: bytes) -> Any:
+        """The message, or None for one that is a player's and no camera's."""
         return typestore().deserialize_cdr(data, self._definition)
 
     @abstractmethod

@@ -356,6 +356,37 @@ def test_no_damage_breaks_it(tmp_path, storage) -> None:
     assert len(read) > 60 and max(read) == 30
 
 
+@pytest.mark.parametrize("kind", [EVENT_PACKET, DVS_EVENTS])
+def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind) -> None:
+    messages, mark = sound(), event_packet(4 * SECOND, b"", "evt3", (0, 0))
+    if kind == DVS_EVENTS:
+        messages = [(EVENTS, kind, SECOND, encode_dvs(BATCHES[0], SECOND)), *images(*range(20))]
+        mark = encode_dvs(EventBatch.empty(0, 0), 4 * SECOND)
+    # Recorded in the middle of a loop, so that one comes first as well.
+    bag = write(tmp_path / "bag", [(EVENTS, kind, SECOND, mark), *messages, (EVENTS, kind, 4 * SECOND, mark)])
+    report = survey(bag)
+    assert report["findings"] == []
+    assert by_topic(report)[EVENTS]["resolutions"].keys() == {"320x240"}
+    assert by_topic(report)[EVENTS]["last_stamp_ns"] < 2 * SECOND
+    assert open_recording(bag).event_topic == EVENTS
+
+
+def test_a_database_that_is_cut_by_a_few_bytes_is_told(tmp_path) -> None:
+    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
+    file = bag / "bag.db3"
+    file.write_bytes(file.read_bytes()[:-10])
+    for path in (bag, file):
+        assert "bag.db3 is 10 bytes too short" in survey(path)["findings"][0]
+        recording = open_recording(path)
+        assert len(list(recording.messages())) == 120 and "10 bytes too short" in recording.losses[0]
+
+
+def test_what_a_killed_recorder_has_not_brought_into_the_database_is_told(tmp_path) -> None:
+    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
+    (bag / "bag.db3-wal").write_bytes(b"more")
+    assert "bag.db3-wal holds messages that are not in bag.db3" in survey(bag)["findings"][0]
+
+
 def test_an_index_that_promises_more_than_there_is(tmp_path) -> None:
     bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
     metadata = bag / "metadata.yaml"
