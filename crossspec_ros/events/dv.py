@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.aedat4 import has_table, without_table
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.isolated import isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
@@ -27,7 +29,7 @@ _ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
 class AedatRecording:
     """An `.aedat4` file as a Recording: evt3 packets and raw images, on ROS time = the camera's time.
 
-    Raises InputError when the file is damaged or has no events.
+    Of one that is cut its whole packets play. Raises InputError when the file is damaged or has no events.
     """
 
     format = "aedat4"
@@ -36,20 +38,44 @@ class AedatRecording:
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = self._file = path
         self.losses: list[str] = []
-        with self._name_damage(), closing(isolated(_describe, path, timeout_s=TIMEOUT_S)) as answer:
-            start_us, end_us, has_frames = next(answer)
+        self._stack = ExitStack()
+        try:
+            with self._name_damage():
+                start_us, end_us, has_frames = self._open()
+        except BaseException:
+            self.close()
+            raise
         self.start_ns, self.end_ns = start_us * 1000, end_us * 1000
         self.image_topic = IMAGE_TOPIC if has_frames else None
         self.image_type = IMAGE if has_frames else None
 
     def close(self) -> None:
-        """Each pass over the messages opens and closes the file."""
+        """Each pass over the messages opens and closes the file; only a repaired copy stays until now."""
+        self._stack.close()
 
     def messages(self) -> Iterator[RecordedMessage]:
         with self._name_damage():
-            yield from isolated(_read, self._path, timeout_s=TIMEOUT_S)
+            yield from isolated(_read, self._file, timeout_s=TIMEOUT_S)
+
+    def _open(self) -> tuple[int, int, bool]:
+        """First and last time in us, and whether there are frames."""
+        try:
+            found, is_whole = _ask(self._file), has_table(self._path)
+        except (RuntimeError, IndexError) as error:
+            folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="crossspec-")))
+            try:
+                # Its packets are found without the table that a cut file lacks.
+                self._file, is_whole = without_table(self._path, folder / self._path.name), False
+                found = _ask(self._file)
+            except (RuntimeError, IndexError, ValueError):
+                raise error from None
+        if not is_whole:
+            self.losses.append(
+                f"'{self._path}' is cut, or its recorder was killed: the packets that it still has were read"
+            )
+        return found
 
     @contextmanager
     def _name_damage(self) -> Iterator[None]:
@@ -62,6 +88,11 @@ class AedatRecording:
             raise InputError(
                 f"'{self._path}' is damaged or no .aedat4 file ({dv_message(error)}): copy or record it again"
             ) from error
+
+
+def _ask(path: Path) -> tuple[int, int, bool]:
+    with closing(isolated(_describe, path, timeout_s=TIMEOUT_S)) as answer:
+        return next(answer)
 
 
 def batch_of_store(store: dv.EventStore, size: tuple[int, int]) -> EventBatch:
