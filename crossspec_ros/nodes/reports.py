@@ -43,6 +43,7 @@ def report(
         lost_packets=window.lost_packets,
         late_events=window.late_events,
         late_frames=window.late_frames,
+        covered_ms=window.covered_ms,
         missing_images=window.missing,
         dropped_windows=dropped,
     )
@@ -99,7 +100,15 @@ def caption_message(caption: Caption, end_ns: int) -> CaptionMessage:
 
 def report_values(message: WindowReport) -> dict[str, Any]:
     """A report as JSON has it; stages in ms."""
-    counts = ("events", "lost_packets", "late_events", "late_frames", "missing_images", "dropped_windows")
+    counts = (
+        "events",
+        "lost_packets",
+        "late_events",
+        "late_frames",
+        "covered_ms",
+        "missing_images",
+        "dropped_windows",
+    )
     return {
         "end_ns": to_ns(message.header.stamp),
         "outcome": message.outcome,
@@ -126,7 +135,8 @@ def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Seque
     if caption.source == "event_draft":
         head += " [from events only]"
     if faults:
-        head += f" [{plain(faults)}]"
+        covered = f"partial: {window.covered_ms} ms of it were recorded"
+        head += f" [{plain([covered if fault == 'partial' else fault for fault in faults])}]"
     return head
 
 

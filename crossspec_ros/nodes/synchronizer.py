@@ -148,7 +148,7 @@ class SynchronizerNode(GuardedNode):
         if len(batch):
             yield from self._synchronizer.add_events(batch, self._stream.take_lost_packets())
         else:
-            yield from self._synchronizer.advance(EVENTS, stamp_ns)
+            yield from self._synchronizer.advance(EVENTS, stamp_ns, is_camera=batch.width > 0)
 
     def _take_frame(self, message: Image | CompressedImage) -> Iterator[Update]:
         self._flow["frames"] += 1

@@ -98,6 +98,7 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "end_ns": window.end_ns,
         "caption": caption.text,
         "degraded": list(captioned.faults),
+        "covered_ms": window.covered_ms,
         "caption_source": caption.source,
         "rests_on": RESTS_ON[caption.source],
         "cut_by_deadline": caption.late,

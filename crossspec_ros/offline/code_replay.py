@@ -124,7 +124,7 @@ class CodeReplay:
         if len(batch):
             yield from self._synchronizer.add_events(batch, self._stream.take_lost_packets())
         else:
-            yield from self._synchronizer.advance(EVENTS, stamp_ns)
+            yield from self._synchronizer.advance(EVENTS, stamp_ns, is_camera=batch.width > 0)
 
     def _take(self, update: Update) -> Iterator[Captioned]:
         windows = []

@@ -114,6 +114,7 @@ class WindowAssembler:
             lost_packets=counts.lost_packets,
             late_events=counts.late_events,
             late_frames=counts.late_frames,
+            covered_ms=counts.covered_ms,
         )
 
 

@@ -11,13 +11,15 @@ from crossspec_ros.windows.window import Window
 
 _BLIND_FRAMES = frozenset(("rgb_frozen", "rgb_dark", "rgb_saturated"))
 _BLIND_EVENTS = frozenset(("events_silent", "events_saturated"))
-HARMLESS = frozenset(("events_silent",))
-"""What a caption that rests on frames may well lack."""
+HARMLESS = frozenset(("events_silent", "partial"))
+"""What a caption that rests on frames may well lack, and what every recording has at its ends."""
 
 _DARK, _BRIGHT, _MOST = 20, 235, 0.99
 """Of 255. Frames are blind when 99 % of their pixels are darker, or brighter, than that."""
 _SILENT, _SATURATED = 0.002, 0.9
 """Share of an event image's pixels that events have reached."""
+_COVERED = 0.9
+"""Share of a window's time that data must cover; frames of 10 a second cover so much."""
 _EVERY = 3
 """Pixels looked at, of each row and column: a caption waits for this."""
 
@@ -28,9 +30,11 @@ def flags(window: Window) -> tuple[str, ...]:
     - `rgb_missing`: no frame came; `rgb_frozen`: all frames are the same, though events say that something
       moves; `rgb_dark`, `rgb_saturated`: there is nothing to be seen in them;
     - `events_missing`: no event came; `events_silent`: hardly any, as when a robot stands still;
-      `events_saturated`: nearly every pixel has some, as under flicker or with wrong biases.
+      `events_saturated`: nearly every pixel has some, as under flicker or with wrong biases;
+    - `partial`: the recording, or a live stream, began or ended within the window, as `covered_ms` says.
     """
-    return (*_of_events(window), *_of_frames(window))
+    is_partial = window.covered_ms * 1e6 < _COVERED * (window.end_ns - window.start_ns)
+    return (*_of_events(window), *_of_frames(window), *(["partial"] if is_partial else []))
 
 
 def trustworthy(window: Window, faults: Sequence[str]) -> Window:

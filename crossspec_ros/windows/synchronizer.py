@@ -44,6 +44,7 @@ class WindowClosed:
 
     `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers. `late_events`
     and `late_frames` came too late for their own windows, since the window before this one closed.
+    `covered_ms` of the window lie between the first and the last of all data.
     """
 
     end_ns: int
@@ -53,6 +54,7 @@ class WindowClosed:
     lost_packets: int = 0
     late_events: int = 0
     late_frames: int = 0
+    covered_ms: int = 1000
 
 
 Update = FrameReady | EventImageReady | WindowClosed
@@ -123,6 +125,7 @@ class Synchronizer:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._odd_sizes: dict[str, tuple[tuple[int, int], int]] = {}
         self._before_jump: dict[str, int] = {}
+        self._recorded: tuple[int, int] | None = None
 
     def add_events(self, batch: EventBatch, lost_packets: int = 0) -> Iterator[Update]:
         """Take a batch whose `t` is ROS time in ns, not us, and before which so many packets are missing.
@@ -168,6 +171,7 @@ class Synchronizer:
             for i, part in split(batch, edges, earliest_ns, latest_ns):
                 since_ns, until_ns = max(earliest_ns, edges[i]), min(latest_ns, edges[i + 1] - 1)
                 self._fill(self._window(first + i), part, since_ns, until_ns)
+        self._record(earliest_ns, latest_ns)
         yield from self._pass(EVENTS, latest_ns)
 
     def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
@@ -243,17 +247,32 @@ class Synchronizer:
                 raise error
             window.slots.add(slot)
             yield FrameReady(stamp_ns, pixels)
+        self._record(stamp_ns, stamp_ns)
         yield from self._pass(FRAMES, stamp_ns)
 
-    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
-        """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
+    def advance(self, stream: str, stamp_ns: int, is_camera: bool = False) -> Iterator[Update]:
+        """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there.
+
+        `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
+        """
         if self._is_straggler(stream, stamp_ns):
             return
         yield from self._judge_held(stream, stamp_ns)
         if self._is_jump(stream, stamp_ns):
             yield from self._jump(stream, stamp_ns)
         self._window(self.grid.index(stamp_ns))
+        if is_camera:
+            self._record(stamp_ns, stamp_ns)
         yield from self._pass(stream, stamp_ns)
+
+    def _record(self, since_ns: int, until_ns: int) -> None:
+        first_ns, last_ns = self._recorded or (since_ns, until_ns)
+        self._recorded = min(first_ns, since_ns), max(last_ns, until_ns)
+
+    def _covered_ms(self, index: int) -> int:
+        first_ns, last_ns = self._recorded or (0, 0)
+        since_ns, until_ns = max(first_ns, self.grid.start(index)), min(last_ns, self.grid.end(index))
+        return max(0, round((until_ns - since_ns) / 1e6))
 
     def restart(self) -> Iterator[Update]:
         """Close the windows up to the last that has data, and forget everything but the counts."""
@@ -316,6 +335,7 @@ class Synchronizer:
             window.lost_packets,
             self._take_late("late_events"),
             self._take_late("late_frames"),
+            self._covered_ms(index),
         )
 
     def _take_late(self, kind: str) -> int:

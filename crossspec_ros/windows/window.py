@@ -17,6 +17,7 @@ class Counts(NamedTuple):
     lost_packets: int = 0
     late_events: int = 0
     late_frames: int = 0
+    covered_ms: int = 1000
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,9 @@ class Window:
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
     k and n may be 0. `missing` counts the images that were announced but never arrived, `events` are those of
-    the camera and `lost_packets` what never came of them; `late_events` and `late_frames` came when their
-    window had closed already, since the window before this one closed.
+    the camera and `lost_packets` what never came of them. `late_events` and `late_frames` came too late for
+    their own windows, since the window before this one closed. `covered_ms` of it lie between the
+    first and the last data that there are: less than all of them where a recording begins or ends.
     """
 
     index: int
@@ -40,3 +42,4 @@ class Window:
     lost_packets: int = 0
     late_events: int = 0
     late_frames: int = 0
+    covered_ms: int = 1000

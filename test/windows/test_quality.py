@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,9 @@ def noisy(level, spread=4):
         # A standing robot in a simulator.
         (window(np.repeat(SEEN[:1], 8, 0), share=0.0005), ("events_silent",)),
         (window(SEEN[:1]), ()),
+        (replace(window(), covered_ms=890), ("partial",)),
+        (replace(window(SEEN[:0]), covered_ms=260), ("rgb_missing", "partial")),
+        (replace(window(), covered_ms=900), ()),
         (window(noisy(3)), ("rgb_dark",)),
         (window(noisy(252, 1)), ("rgb_saturated",)),
         # At night there are lights, and a bright sky leaves the ground.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_the
     rest = feed(synchronizer, heartbeats(999))
     assert [update.stamp_ns for update in rest[:3]] == [600 * MS, 800 * MS, SECOND]
     assert np.all(rest[1].image == 255)
-    assert rest[3] == WindowClosed(SECOND, 0, 5, 9, late_events=1)
+    assert rest[3] == WindowClosed(SECOND, 0, 5, 9, late_events=1, covered_ms=395)
 
 
 def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
@@ -174,7 +175,7 @@ def test_the_first_frame_of_a_slot_is_chosen_and_the_others_are_never_decoded():
 def test_one_stream_alone_closes_its_windows_a_little_later():
     synchronizer = Synchronizer(GRID)
     assert not any(isinstance(u, WindowClosed) for u in feed(synchronizer, [(EVENTS, batch(100, 1199))]))
-    assert feed(synchronizer, [(EVENTS, batch(1200))])[-1] == WindowClosed(SECOND, 0, 5, 1)
+    assert feed(synchronizer, [(EVENTS, batch(1200))])[-1] == WindowClosed(SECOND, 0, 5, 1, covered_ms=900)
 
 
 def test_event_images_do_not_wait_for_the_frames():
@@ -280,7 +281,7 @@ def test_another_size_is_refused_with_a_sentence_and_the_rest_goes_on():
     with pytest.raises(InputError, match="frames changed their size from 8x4 to 8x6"):
         feed(synchronizer, [(FRAMES, (300 * MS, frame(height=6)))])
     closed = feed(synchronizer, [(EVENTS, batch(30, 1300))])[-1]
-    assert closed == WindowClosed(SECOND, 1, closed.event_images, 2)
+    assert closed == WindowClosed(SECOND, 1, closed.event_images, 2, covered_ms=990)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_time_goes_on_with_data_of_another_size(kind, data):
     synchronizer = Synchronizer(GRID)
     feed(synchronizer, [(EVENTS, batch(10)), (FRAMES, (10 * MS, frame()))])
     updates = synchronizer.add_events(data) if kind == EVENTS else synchronizer.add_frame(*data)
-    assert WindowClosed(SECOND, 1, 5, 1) in itertools.islice(updates, 6)
+    assert (SECOND, 1, 5, 1) in [astuple(update)[:4] for update in itertools.islice(updates, 6)]
     with pytest.raises(InputError, match="changed their size"):
         next(updates)
 
@@ -320,7 +321,7 @@ def test_one_event_from_the_future_closes_no_window():
 def test_events_of_an_impossible_time_are_dropped_and_the_others_are_taken(times):
     synchronizer = Synchronizer(GRID)
     closed = feed(synchronizer, [(EVENTS, batch(*times)), *heartbeats(100)])[-1]
-    assert closed == WindowClosed(SECOND, 0, closed.event_images, 3)
+    assert closed == WindowClosed(SECOND, 0, closed.event_images, 3, covered_ms=2)
     assert synchronizer.counts == {"events_with_impossible_times": 1}
 
 
@@ -410,3 +411,21 @@ def test_a_frame_that_cannot_be_decoded_opens_no_window_of_another_era():
     updates = itertools.islice(synchronizer.add_events(batch(10**12 + 500, 10**12 + 2500)), 20)
     closed = [update.end_ns // SECOND - 10**9 for update in updates if isinstance(update, WindowClosed)]
     assert closed == [1, 2]
+
+
+def test_windows_tell_how_much_of_them_was_recorded():
+    items = [(EVENTS, batch(700, 900)), (FRAMES, (950 * MS, frame()))]
+    items += [(EVENTS, batch(1100, 1150)), (FRAMES, (1400 * MS, frame())), (EVENTS, batch(2050, 2260))]
+    synchronizer = Synchronizer(GRID)
+    # The player's sign at the end is no data.
+    updates = feed(synchronizer, [*items, ("advance", (EVENTS, 3250 * MS))])
+    assert [u.covered_ms for u in updates if isinstance(u, WindowClosed)] == [300, 1000, 260]
+    # After a gap everything starts anew.
+    updates = feed(synchronizer, [(EVENTS, batch(t)) for t in (50_400, 50_800, 50_900)] + heartbeats(50_900))
+    assert [u.covered_ms for u in updates if isinstance(u, WindowClosed)] == [500]
+
+
+def test_a_still_camera_goes_on_recording():
+    synchronizer = Synchronizer(GRID)
+    updates = feed(synchronizer, [(EVENTS, batch(5, 300)), ("advance", (EVENTS, 1250 * MS, True))])
+    assert [u.covered_ms for u in updates if isinstance(u, WindowClosed)] == [995]
