@@ -13,7 +13,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.aedat4 import has_table, without_table
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.isolated import isolated
+from crossspec_ros.events.isolated import IsolationError, isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
@@ -64,6 +64,9 @@ class AedatRecording:
         try:
             found, is_whole = _ask(self._file), has_table(self._path)
         except (RuntimeError, IndexError) as error:
+            # What made its reader hang would do so again.
+            if isinstance(error, IsolationError):
+                raise
             folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="crossspec-")))
             try:
                 # Its packets are found without the table that a cut file lacks.

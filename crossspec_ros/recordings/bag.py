@@ -41,6 +41,7 @@ class BagRecording:
         self.format = "ROS 1 bag" if path.suffix in ROS1_SUFFIXES else "rosbag2"
         self.losses: list[str] = []
         self._torn = Counter[str]()
+        self._read = Counter[TopicKey]()
         self._stack = ExitStack()
         try:
             self._open(asked)
@@ -78,18 +79,25 @@ class BagRecording:
 
     def messages(self) -> Iterator[RecordedMessage]:
         self._torn.clear()
+        self._read.clear()
         streams = [self._stream(*stream) for stream in self._streams]
         with self._name_damage():
             yield from merged(*streams)
         self.losses[:] = [
             *self._missing,
             *(f"{count} messages of {topic} are torn" for topic, count in self._torn.items()),
+            *(
+                f"{key.topic} has {self._read[key]} messages of the {reader.topics[key]} in its index"
+                for reader, key, *_ in self._streams
+                if self._read[key] < reader.topics[key]
+            ),
         ]
 
     def _stream(
         self, reader: BagReader, key: TopicKey, kind: str, type_name: str, since_ns: int | None = None
     ) -> Iterator[RecordedMessage]:
         for message in reader.messages(key, since_ns):
+            self._read[key] += 1
             try:
                 stamp = stamp_ns(message.data)
             except struct.error:

@@ -120,9 +120,11 @@ def test_swapped_colours_of_frames_are_named_and_the_noise_of_a_decoder_is_not(s
     assert told(golden, with_pixels(lambda pixels: pixels ^ 1)) == []
 
 
-def test_lost_images_and_the_counts_of_what_was_wrong_are_named(folder, setup, golden):
+def test_lost_images_and_the_counts_of_what_was_wrong_are_named(folder, setup, golden, capsys):
     broken = replace(setup, bag=write_drive(folder / "broken", broken_frame=0))
     lines = told(golden, captured(broken))
+    reason = "crossspec: 1 messages could not be used: an image has the encoding 'smell8', which is not read"
+    assert reason in capsys.readouterr().err
     # The slot takes its next frame.
     assert "window 0-1 s: stamp of frame 1: expected 50.000000000 s, is 50.050000000 s (+50 ms)" in lines
     assert "recording: count of unusable messages: expected 0, is 1" in lines
