@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 from pathlib import Path
 
 import pytest
 
 from crossspec_ros.cli import make_parser
-from crossspec_ros.nodes.live_graph import CAMERAS
+from crossspec_ros.nodes.launch_arguments import LIVE, REPLAY
 from crossspec_ros.nodes.params import PARAMS, Param
 from crossspec_ros.telemetry.trace import LATENCIES
 
@@ -37,18 +36,6 @@ def table(name: str, section: str) -> list[str]:
     return lines[:end]
 
 
-def arguments(launch_file: str) -> dict[str, str]:
-    """ARGUMENTS of a launch file, read without ROS's launch."""
-    tree = ast.parse((ROOT / "launch" / launch_file).read_text())
-    (value,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARGUMENTS"
-    )
-    found: dict[str, str] = eval(ast.unparse(value), {"CAMERAS": CAMERAS})
-    return found
-
-
 @pytest.mark.parametrize("node", list(PARAMS))
 def test_the_parameter_tables_are_those_of_the_code(node: str) -> None:
     assert table(node, "Parameters") == [row(param) for param in PARAMS[node]]
@@ -59,13 +46,16 @@ def test_every_parameter_table_is_of_a_node() -> None:
     assert re.findall(r"^\*\*`(.*)`\*\*$", section, re.MULTILINE) == list(PARAMS)
 
 
-LAUNCH_FILES = {"dsec_replay.launch.py": "With an installed ROS 2", "live.launch.py": "Live cameras"}
+LAUNCH_FILES = {
+    "dsec_replay.launch.py": ("With an installed ROS 2", REPLAY),
+    "live.launch.py": ("Live cameras", LIVE),
+}
 
 
-@pytest.mark.parametrize(("launch_file", "section"), LAUNCH_FILES.items())
-def test_the_tables_of_launch_arguments_are_those_of_the_launch_files(launch_file: str, section: str) -> None:
-    expected = [f"| `{name}` | {text} |" for name, text in arguments(launch_file).items()]
-    assert table(launch_file, section) == expected
+@pytest.mark.parametrize("launch_file", LAUNCH_FILES)
+def test_the_tables_of_launch_arguments_are_those_of_the_launch_files(launch_file: str) -> None:
+    section, arguments = LAUNCH_FILES[launch_file]
+    assert table(launch_file, section) == [f"| `{name}` | {text} |" for name, text in arguments.items()]
 
 
 def test_every_launch_file_has_its_table() -> None:

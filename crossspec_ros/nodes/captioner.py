@@ -29,7 +29,7 @@ from crossspec_ros.nodes.model_loading import (
 )
 from crossspec_ros.nodes.params import declare, read_names
 from crossspec_ros.nodes.reports import caption_values, latencies, log_lines, plain, report
-from crossspec_ros.nodes.run import NodeError, run
+from crossspec_ros.nodes.run import NodeError, interrupted, run
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.speculation.limits import Limits
 from crossspec_ros.telemetry.span_text import write_spans
@@ -177,6 +177,8 @@ class CaptionerNode(LifecycleNode):
     def _fail(self, task: str, error: Exception) -> TransitionCallbackReturn:
         """Keep the sentence for the end of the process, or log it where somebody else starts this node."""
         self._failure = error
+        if interrupted():
+            return FAILURE
         if not isinstance(error, InputError):
             self.get_logger().error("".join(traceback.format_exception(error)))
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -57,6 +57,8 @@ def replay_graph(
     rate: float | None = None,
     mode: str | None = None,
     config: Path | None = None,
+    loop: bool | None = None,
+    memory: str | None = None,
     **placed: str | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
@@ -80,10 +82,14 @@ def replay_graph(
             "event_type": recording.event_type.replace("/msg/", "/"),
             "image_transport": "raw" if raw else "compressed",
         },
-        "captioner": {**configured["captioner"], **given(question=question, mode=mode), **chosen},
+        "captioner": {
+            **configured["captioner"],
+            **given(question=question, mode=mode, memory=memory),
+            **chosen,
+        },
         "dsec_player": {
             **configured["dsec_player"],
-            **given(rate=rate),
+            **given(rate=rate, loop=loop),
             "path": str(path.resolve()),
             "max_lateness_s": lateness,
         },

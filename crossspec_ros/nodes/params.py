@@ -253,6 +253,13 @@ def read_number(name: str, text: str) -> float:
         raise InputError(f"{name} is '{text}', but it must be a number: give one like {name}:=0.5") from None
 
 
+def read_flag(name: str, text: str) -> bool:
+    """The truth value that an argument is given as text; raises InputError where it is none."""
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"{name} is '{text}', but it must be true or false: give one like {name}:=true")
+    return text.lower() == "true"
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The hint that ends a sentence about an unknown name."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
