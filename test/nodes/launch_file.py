@@ -1,9 +1,10 @@
-"""`ros2 launch crossspec_ros FILE ARGUMENT:=VALUE ...`, where there may be no `ros2`; run as a program."""
+"""`ros2 launch crossspec_ros FILE ARGUMENT:=VALUE ...`; run as a program where there is no `ros2`."""
 
 from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,11 +64,13 @@ def launched(folder, file, *arguments, prefix=None):
     if prefix:
         environment["AMENT_PREFIX_PATH"] = f"{prefix}{os.pathsep}{environment['AMENT_PREFIX_PATH']}"
     log = folder / "launch.log"
+    ros2 = shutil.which("ros2")
+    command = [ros2, "launch", "crossspec_ros"] if ros2 else [sys.executable, __file__]
     # Where there is no terminal, launch passes a SIGINT on, and the nodes get it twice.
     terminal, stdin = pty.openpty()
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, __file__, file, *arguments],
+            [*command, file, *arguments],
             env=environment,
             stdin=stdin,
             stdout=output,
@@ -96,7 +99,8 @@ def without_models(installed, folder):
     for parent in (marker.parent, nodes):
         parent.mkdir(parents=True)
     marker.touch()
-    for path in ("share/crossspec_ros", "lib/crossspec_ros/synchronizer", "lib/crossspec_ros/dsec_player"):
+    others = [f"lib/crossspec_ros/{name}" for name in ("synchronizer", "dsec_player", "launch_plan")]
+    for path in ("share/crossspec_ros", *others):
         (folder / path).symlink_to(Path(installed) / path)
     captioner = nodes / "captioner"
     captioner.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "launch_captioner.py"}" "$@"\n')
