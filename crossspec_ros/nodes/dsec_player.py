@@ -22,6 +22,7 @@ from crossspec_ros.events.messages import event_packet
 from crossspec_ros.nodes.event_stream import message_class
 from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.peers import Peers
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -30,6 +31,8 @@ from crossspec_ros.windows.synchronizer import BACKWARD_JUMP_NS, FORWARD_JUMP_NS
 CLOCK_PERIOD_S = 0.01
 # Publishers and subscribers of other nodes may know each other a little later than this node knows them.
 SETTLE_S = 0.5
+DISCOVERY_S = 3.5
+"""Until all others have found a node that was started again; Fast DDS announces every 3 s."""
 
 
 class PlayerNode(Node):
@@ -57,6 +60,11 @@ class PlayerNode(Node):
         self._played: set[int] = set()
         self._reported: set[int] = set()
         self._failed = 0
+        # The last window that nobody may have any more.
+        self._lost = -1
+        reports, events = self.resolve_topic_name("report"), self._topics["events"].topic_name
+        self._captioner = Peers(lambda: self.get_publishers_info_by_topic(reports))
+        self._listeners = Peers(lambda: self.get_subscriptions_info_by_topic(events))
         self._news = threading.Condition()
         self.create_subscription(DiagnosticArray, "report", self._take_report, RELIABLE)
 
@@ -91,10 +99,11 @@ class PlayerNode(Node):
             self._reported.clear()
         start_ns = reached = self._recording.start_ns
         self._played.clear()
+        self._lost = -1
         self._shift_s = time.monotonic()
         self._next_clock_s = 0.0
         for message in self._recording.messages():
-            if self._grid.index(message.stamp_ns) > self._grid.index(reached) and self._params.every_window:
+            if self._grid.index(message.stamp_ns) > self._grid.index(reached):
                 self._pause_for_report(reached)
             self._keep_pace(message.stamp_ns)
             if message.stamp_ns > reached + FORWARD_JUMP_NS:
@@ -128,22 +137,36 @@ class PlayerNode(Node):
     def _pause_for_report(self, reached_ns: int) -> None:
         """Wait for the last window that must have closed by now; one that a gap jumps over never closes."""
         began_s = time.monotonic()
+        self._give_up_lost()
         over = self._grid.index(reached_ns - self._lateness_ns())
         due = [index for index in self._played if index < over]
-        if due:
+        if due and self._params.every_window:
             self._await_report(max(due))
         self._shift_s += time.monotonic() - began_s
 
     def _await_report(self, index: int) -> None:
         end_ns = self._grid.end(index)
         self._wait(
-            lambda: end_ns in self._reported,
+            lambda: end_ns in self._reported or index <= self._give_up_lost(),
             self._params.caption_timeout_s,
             lambda: (
                 f"the window that ends at {end_ns / 1e9:.1f} s got no report within "
                 f"{self._params.caption_timeout_s:g} s: see what synchronizer and captioner say"
             ),
         )
+
+    def _give_up_lost(self) -> int:
+        """The last window that no report is waited for, because a node was started again after it."""
+        listeners = self._listeners.started_again()
+        if names := [*listeners, *self._captioner.started_again()]:
+            self._lost = max(self._played, default=-1)
+            self.get_logger().warning(
+                f"{' and '.join(names)} was started again: no report is waited for of what was played before"
+            )
+        if listeners and self._params.every_window:
+            # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
+            self._sleep(DISCOVERY_S)
+        return self._lost
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, complaint: Callable[[], str]) -> None:
         deadline_s = time.monotonic() + timeout_s
