@@ -22,6 +22,7 @@ from crossspec_ros.nodes.messages import RELIABLE, closed_counts, image_message,
 from crossspec_ros.nodes.model_loading import (
     NO_MEMORY,
     asked_placement,
+    asked_sampling,
     is_out_of_memory,
     load_decoder,
     load_smaller,
@@ -252,10 +253,10 @@ class CaptionerNode(LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(params.question)
+            self._decoder.sampling = asked_sampling(params)
             self._decoder.max_new_tokens = params.max_new_tokens
-            self._decoder.policy.limits = Limits(
-                params.max_nodes, params.least_prob, read_names(params.proposers)
-            )
+            proposers = () if params.mode == "autoregressive" else read_names(params.proposers)
+            self._decoder.policy.limits = Limits(params.max_nodes, params.least_prob, proposers)
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
 

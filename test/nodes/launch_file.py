@@ -42,6 +42,20 @@ class Launch:
             time.sleep(0.02)
         return self.process.wait()
 
+    def nodes(self):
+        """The process ids of the nodes that run, by the names of their executables."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            node = next((word[8:] for word in words if word.startswith("__node:=")), None)
+            if node and parent == self.process.pid:
+                found[node] = int(entry.name)
+        return found
+
     def interrupt(self):
         """Ctrl-C, as a terminal tells it: to launch and to every node."""
         with suppress(ProcessLookupError):

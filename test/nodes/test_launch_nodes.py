@@ -135,6 +135,30 @@ def test_sigint_for_launch_alone_ends_every_node_too(start_quickly, observer, tm
     assert launch.wait(ENDED_S) == 0
 
 
+@pytest.mark.parametrize("name", ["captioner", "synchronizer", "dsec_player"])
+def test_a_killed_node_comes_back_and_the_others_live_on(start_quickly, observer, tmp_path, name):
+    launch = start_quickly(REPLAY, "respawn:=true", "rate:=4", "loop:=true")
+    launch.until(observer, observer.reports)
+    before = launch.nodes()
+    os.kill(before[name], signal.SIGKILL)
+    launch.until(observer, lambda: launch.nodes().get(name, before[name]) != before[name])
+    several = len(observer.reports()) + 5
+    launch.until(observer, lambda: len(observer.reports()) >= several)
+    after = launch.nodes()
+    assert {node for node in before if after[node] != before[node]} == {name}
+
+
+def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, observer):
+    launch = start_quickly(REPLAY, "namespace:=front", "use_sim_time:=true", "log_level:=error", "loop:=true")
+    service = "/front/synchronizer/get_parameters"
+    answer = ask(launch, observer, GetParameters, service, names=["use_sim_time"])
+    assert parameter_value_to_python(answer.values[0]) is True
+    launch.until(observer, lambda: observer.node.count_publishers("/front/captioner/report"))
+    # Captions are told at the level info.
+    observer.wait(lambda: observer["/clock"])
+    assert "[INFO] [captioner" not in launch.output.replace("[INFO] [captioner-2]: process", "")
+
+
 def test_the_captioner_goes_through_its_lifecycle_when_told(start_quickly, observer, tmp_path):
     launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
 
