@@ -15,6 +15,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, Header, String
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.nodes.bond import Bond, make_bond
 from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, Outcome
 from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
@@ -76,6 +77,7 @@ class CaptionerNode(LifecycleNode):
         self._health = CaptionHealth()
         self._unusable = self._answers = 0
         self._asking: Subscription | None = None
+        self._bond: Bond | None = None
         self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, self._inputs))
         self._failure: Exception | None = None
@@ -143,6 +145,7 @@ class CaptionerNode(LifecycleNode):
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outputs["report"] = self.create_publisher(DiagnosticArray, "~/report", RELIABLE)
+        self._bond = make_bond(self)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._end()
@@ -190,6 +193,9 @@ class CaptionerNode(LifecycleNode):
 
     def _end(self) -> None:
         self._end_worker()
+        if self._bond is not None:
+            self._bond.stop()
+            self._bond = None
         if self._asking is not None:
             self.destroy_subscription(self._asking)
             self._asking = None

@@ -162,23 +162,58 @@ def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, 
 def test_the_captioner_goes_through_its_lifecycle_when_told(start_quickly, observer, tmp_path):
     launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
 
-    change = observer.node.create_client(ChangeState, "/captioner/change_state")
-    launch.until(observer, change.service_is_ready)
-
     def state():
         return ask(launch, observer, GetState, "/captioner/get_state").current_state.label
 
+    change = observer.node.create_client(ChangeState, "/captioner/change_state")
+    launch.until(observer, change.service_is_ready)
     assert state() == "unconfigured"
+    configure, activate = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
+    deactivate, cleanup = Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP
+    shutdown = Transition.TRANSITION_UNCONFIGURED_SHUTDOWN
+    # What nav2's lifecycle manager does at startup, pause, resume, reset, startup and shutdown.
     for transition, expected in (
-        (Transition.TRANSITION_CONFIGURE, "inactive"),
-        (Transition.TRANSITION_ACTIVATE, "active"),
-        (Transition.TRANSITION_DEACTIVATE, "inactive"),
-        (Transition.TRANSITION_CLEANUP, "unconfigured"),
+        (configure, "inactive"),
+        (activate, "active"),
+        (deactivate, "inactive"),
+        (activate, "active"),
+        (deactivate, "inactive"),
+        (cleanup, "unconfigured"),
+        (configure, "inactive"),
+        (activate, "active"),
+        (deactivate, "inactive"),
+        (cleanup, "unconfigured"),
+        (shutdown, "finalized"),
     ):
-        change.call_async(ChangeState.Request(transition=Transition(id=transition)))
-        launch.until(observer, lambda expected=expected: state() == expected)
+        told = ask(
+            launch, observer, ChangeState, "/captioner/change_state", transition=Transition(id=transition)
+        )
+        assert told.success and state() == expected
         publishers = int(expected == "active")
         launch.until(observer, lambda n=publishers: observer.node.count_publishers("/captioner/report") == n)
+
+
+def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_path):
+    status = pytest.importorskip("bond.msg", reason="needs nav2's messages").Status
+    heard = []
+    observer.node.create_subscription(status, "/bond", heard.append, 10)
+    launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
+
+    client = observer.node.create_client(ChangeState, "/captioner/change_state")
+    launch.until(observer, client.service_is_ready)
+    # By its answer each side knows the other.
+    ask(launch, observer, GetState, "/captioner/get_state")
+
+    def change(transition):
+        client.call_async(ChangeState.Request(transition=Transition(id=transition)))
+
+    change(Transition.TRANSITION_CONFIGURE)
+    change(Transition.TRANSITION_ACTIVATE)
+    launch.until(observer, lambda: len(heard) >= 3)
+    assert {(told.id, told.active) for told in heard} == {("captioner", True)}
+    change(Transition.TRANSITION_DEACTIVATE)
+    launch.until(observer, lambda: not heard[-1].active)
+    assert len({told.instance_id for told in heard}) == 1
 
 
 def test_best_effort_cameras_are_captioned(start_quickly, observer):
