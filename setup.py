@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -12,6 +13,15 @@ def installed(*folders: str) -> list[tuple[str, list[str]]]:
     """Every file below the folders, to be installed at the same place below share/crossspec_ros."""
     files = [path for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     return [(str(SHARE / path.parent), [str(path)]) for path in files if "__pycache__" not in path.parts]
+
+
+def environment() -> dict[str, str]:
+    """The Python of an active virtual environment, for colcon may run in the system's.
+
+    Executables are started by it then, also where nobody has activated the environment.
+    """
+    python = Path(os.environ.get("VIRTUAL_ENV", ""), "bin", "python3")
+    return {"executable": str(python)} if "VIRTUAL_ENV" in os.environ and python.exists() else {}
 
 
 setup(
@@ -38,8 +48,10 @@ setup(
             "captioner = crossspec_ros.nodes.captioner:main",
             "dsec_player = crossspec_ros.nodes.dsec_player:main",
             "dv_camera = crossspec_ros.nodes.dv_camera:main",
+            "launch_plan = crossspec_ros.nodes.launch_plan:main",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },
+    options={"build_scripts": environment()},
     zip_safe=False,
 )

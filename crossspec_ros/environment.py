@@ -27,18 +27,22 @@ def ros_environment(isolated: bool = False) -> dict[str, str]:
 
 
 def transport_variables() -> dict[str, str]:
-    """Variables under which large messages travel fast; what the user has set already is not among them."""
+    """Variables under which large messages travel fast and log lines have a time.
+
+    What the user has set already is not among them.
+    """
+    humble = os.environ.get("ROS_DISTRO") == "humble"
+    now = "time" if humble else "date_time_with_ms"
     variables = {
         # Megabyte messages otherwise cost a page fault for each of their pages, each time.
         "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
         # Two models side by side on two cores: more threads a model only get in each other's way.
         "OMP_NUM_THREADS": "1",
-        "RCUTILS_CONSOLE_OUTPUT_FORMAT": "[{severity}] {name}: {message}",
+        "RCUTILS_CONSOLE_OUTPUT_FORMAT": f"[{{severity}}] [{{{now}}}] {{name}}: {{message}}",
     }
     # Containers often have 64 MB in all; Fast DDS would then fail where its small default works.
     if _free_shared_memory() >= PARTICIPANTS * SEGMENT_BYTES:
-        humble = os.environ.get("ROS_DISTRO") == "humble"
         name = "FASTRTPS_DEFAULT_PROFILES_FILE" if humble else "FASTDDS_DEFAULT_PROFILES_FILE"
         variables[name] = str(share_dir() / "config" / "fastdds.xml")
     return {name: value for name, value in variables.items() if name not in os.environ}

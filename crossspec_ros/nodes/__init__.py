@@ -1,1 +1,16 @@
-"""ROS 2 nodes, thin over the pure core, and what starts them."""
+"""The ROS 2 nodes: everything that imports rclpy."""
+
+import signal
+import sys
+from pathlib import Path
+
+_PROGRAMS = ("-m", "captioner", "dsec_player", "dv_camera", "launch_plan", "synchronizer")
+
+# A program has nothing to close while it imports, so an interrupt ends it at once until `run` takes over. As
+# an exception it would print where the imports were, or turn into an error of whatever is being imported.
+if (
+    Path(sys.argv[0]).name in _PROGRAMS
+    # Whoever started it may have had it ignore interrupts, see `supervisor.start`.
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -23,6 +23,7 @@ from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
     from crossspec_ros.speculation.caption import Caption
+    from crossspec_ros.speculation.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Decoder(Protocol):
     """What the worker needs of `speculation.decoder.PrefillHiddenDecoder`."""
 
     max_new_tokens: int
+    sampling: Sampling | None
 
     @property
     def policy(self) -> HasLimits: ...

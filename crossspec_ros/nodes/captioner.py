@@ -19,6 +19,7 @@ from std_msgs.msg import String
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.nodes.ask_service import AskService
+from crossspec_ros.nodes.bond import Bond, make_bond
 from crossspec_ros.nodes.boundary import GuardedNode
 from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_outputs import CaptionOutputs
@@ -29,6 +30,7 @@ from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to
 from crossspec_ros.nodes.model_loading import (
     NO_MEMORY,
     asked_placement,
+    asked_sampling,
     is_out_of_memory,
     load_decoder,
     load_smaller,
@@ -36,7 +38,7 @@ from crossspec_ros.nodes.model_loading import (
 )
 from crossspec_ros.nodes.params import declare, read_names
 from crossspec_ros.nodes.reports import caption_line, captioned_report, latencies, log_lines, report
-from crossspec_ros.nodes.run import NodeError, run
+from crossspec_ros.nodes.run import NodeError, interrupted, run
 from crossspec_ros.nodes.thread_watch import PATIENCE_S
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.speculation.limits import Limits
@@ -89,6 +91,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._ask_service: AskService | None = None
         self._untold: deque[Window] = deque(maxlen=MOST_UNTOLD)
         self._telling: Timer | None = None
+        self._bond: Bond | None = None
         self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(
             self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
@@ -160,6 +163,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         outputs.open_report()
+        self._bond = make_bond(self)
         self._telling = self.create_timer(SETTLE_S, self._tell_missed)
         self.get_logger().info("active: every window that closes now is captioned")
 
@@ -204,6 +208,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _fail(self, task: str, error: Exception) -> TransitionCallbackReturn:
         """Keep the sentence for the end of the process, or log it where somebody else starts this node."""
         self._failure = error
+        if interrupted():
+            return FAILURE
         if not isinstance(error, InputError):
             self.get_logger().error("".join(traceback.format_exception(error)))
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -216,6 +222,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._worker is not None:
             self._untold.extend(self._worker.stop())
             self._worker = None
+        if self._bond is not None:
+            self._bond.stop()
+            self._bond = None
         if self._ask_service is not None:
             self._ask_service.stop()
             self._ask_service = None
@@ -283,10 +292,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(params.question)
+            self._decoder.sampling = asked_sampling(params)
             self._decoder.max_new_tokens = params.max_new_tokens
-            self._decoder.policy.limits = Limits(
-                params.max_nodes, params.least_prob, read_names(params.proposers)
-            )
+            proposers = () if params.mode == "autoregressive" else read_names(params.proposers)
+            self._decoder.policy.limits = Limits(params.max_nodes, params.least_prob, proposers)
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
 

@@ -26,6 +26,7 @@ from crossspec_ros.nodes.event_stream import message_class
 from crossspec_ros.nodes.messages import RELIABLE, reliable, to_ns, to_time
 from crossspec_ros.nodes.pace import Pace
 from crossspec_ros.nodes.params import declare
+from crossspec_ros.nodes.peers import Peers
 from crossspec_ros.nodes.run import NodeError, run
 from crossspec_ros.recordings.recording import Topics, open_recording
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -40,6 +41,8 @@ PATIENCE_S = 1.0
 RETURN_S = 5.0
 TELL_S = 5.0
 _STREAMS = {"events": EVENTS, "image": FRAMES}
+DISCOVERY_S = 3.5
+"""Until all others have found a node that was started again; Fast DDS announces every 3 s."""
 
 
 class PlayerNode(GuardedNode):
@@ -76,6 +79,11 @@ class PlayerNode(GuardedNode):
         self._played: set[int] = set()
         self._reported: set[int] = set()
         self._failed = self._unreported = 0
+        # The last window that nobody may have any more.
+        self._lost = -1
+        reports, events = self.resolve_topic_name("report"), self._topics["events"].topic_name
+        self._captioner = Peers(lambda: self.get_publishers_info_by_topic(reports))
+        self._listeners = Peers(lambda: self.get_subscriptions_info_by_topic(events))
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
         # Raw, because the stamps behind the header's first bytes are all that matters.
@@ -117,6 +125,7 @@ class PlayerNode(GuardedNode):
     def _play_once(self) -> None:
         reached: int | None = None
         self._played.clear()
+        self._lost = -1
         self._next_clock_s = 0.0
         for message in parts(self._recording.messages(), self._recording.end_ns):
             if isinstance(message, Break):
@@ -141,8 +150,9 @@ class PlayerNode(GuardedNode):
         if reached is None:
             self._pace.start(stamp_ns)
             reached = stamp_ns
-        if self._params.every_window and self._grid.index(stamp_ns) > self._grid.index(reached):
-            self._close_each(reached, stamp_ns)
+        if self._grid.index(stamp_ns) > self._grid.index(reached):
+            if self._params.every_window:
+                self._close_each(reached, stamp_ns)
             self._pause_for_report(reached)
         self._keep_pace(stamp_ns)
         self._await_backlog(lambda: not self._backlog.must_wait(stream, stamp_ns))
@@ -187,6 +197,7 @@ class PlayerNode(GuardedNode):
             self._reported.clear()
             self._backlog.give_up()
         self._played.clear()
+        self._lost = -1
         # Before either stream: a short one might not seem to jump back by itself.
         self._topics["events"].publish(self._reach(stamp_ns))
         self._sleep(SETTLE_S)
@@ -218,9 +229,10 @@ class PlayerNode(GuardedNode):
     def _pause_for_report(self, reached_ns: int) -> None:
         """Wait for the last window that must have closed by now; one that a gap jumps over never closes."""
         began_s = time.monotonic()
+        self._give_up_lost()
         over = self._grid.index(reached_ns - self._lateness_ns - SECOND // 20)
         due = [index for index in self._played if index < over]
-        if due:
+        if due and self._params.every_window:
             self._await_report(max(due))
         self._pace.shift(time.monotonic() - began_s)
 
@@ -244,7 +256,7 @@ class PlayerNode(GuardedNode):
         end_ns, timeout_s = self._grid.end(index), self._params.caption_timeout_s
         deadline_s, was_away = time.monotonic() + timeout_s, False
         tell_s = time.monotonic() + TELL_S
-        while not self._is_settled(end_ns):
+        while not self._is_settled(end_ns) and index > self._give_up_lost():
             now_s, is_away = time.monotonic(), not self._captioner_is_ready()
             if is_away:
                 deadline_s, was_away = now_s + RETURN_S, True
@@ -267,6 +279,19 @@ class PlayerNode(GuardedNode):
             with self._news:
                 self._news.wait(0.02)
             self._check_context()
+
+    def _give_up_lost(self) -> int:
+        """The last window that no report is waited for, because a node was started again after it."""
+        listeners = self._listeners.started_again()
+        if names := [*listeners, *self._captioner.started_again()]:
+            self._lost = max(self._played, default=-1)
+            self.get_logger().warning(
+                f"{' and '.join(names)} was started again: no report is waited for of what was played before"
+            )
+        if listeners and self._params.every_window:
+            # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
+            self._sleep(DISCOVERY_S)
+        return self._lost
 
     def _is_settled(self, end_ns: int) -> bool:
         with self._news:

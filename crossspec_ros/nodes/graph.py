@@ -60,6 +60,8 @@ def replay_graph(
     images: Path | None = None,
     events_topic: str | None = None,
     image_topic: str | None = None,
+    loop: bool | None = None,
+    memory: str | None = None,
     **placed: str | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
@@ -74,7 +76,7 @@ def replay_graph(
     configured = read_config(config)
     player = {
         **configured["dsec_player"],
-        **given(rate=rate, events_topic=events_topic or None, image_topic=image_topic or None),
+        **given(rate=rate, loop=loop, events_topic=events_topic or None, image_topic=image_topic or None),
         **given(images=str(images.resolve()) if images else None),
         "path": str(path.resolve()),
     }
@@ -96,7 +98,7 @@ def replay_graph(
         "captioner": {
             "memory": "none",
             **configured["captioner"],
-            **given(question=question, mode=mode),
+            **given(question=question, mode=mode, memory=memory),
             **chosen,
         },
         "dsec_player": {**player, "max_lateness_s": lateness},

@@ -65,6 +65,8 @@ def live_graph(
     question: str | None = None,
     mode: str | None = None,
     config: Path | None = None,
+    image_transport: str | None = None,
+    memory: str | None = None,
     is_installed: Callable[[str], bool] = installed,
     **placed: str | None,
 ) -> LiveGraph:
@@ -93,13 +95,19 @@ def live_graph(
         "synchronizer": {
             **image_sizes({**configured["captioner"], **chosen}),
             **configured["synchronizer"],
+            **given(image_transport=image_transport),
         },
-        "captioner": {**configured["captioner"], **given(question=question, mode=mode), **chosen},
+        "captioner": {
+            **configured["captioner"],
+            **given(question=question, mode=mode, memory=memory),
+            **chosen,
+        },
     }
-    for node, values in overrides.items():
-        check_values(node, values)
+    checked = {node: check_values(node, values) for node, values in overrides.items()}
     # Of the drivers only the DAVIS' has frames; what others publish as image_raw may be rendered events.
     own_image = "event_camera/image_raw" if driver and camera == "davis" else IMAGE_TOPIC
+    if checked["synchronizer"]["image_transport"] == "compressed":
+        own_image += "/compressed"
     remaps = {
         "synchronizer": {"events": events or EVENTS_TOPIC, "image": image or own_image},
         "captioner": CAPTIONER_REMAPS,

@@ -17,6 +17,7 @@ from crossspec_ros.vlm.placement import Only, Placement, available, ladder, smal
 
 if TYPE_CHECKING:
     from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+    from crossspec_ros.speculation.sampling import Sampling
     from crossspec_ros.vlm.loading import ModelPair
 
 _LOG = logging.getLogger(__name__)
@@ -45,22 +46,26 @@ def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHidden
 
     Raises InputError for missing or broken checkpoints and for bad sampling.
     """
-    from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder, vocabulary
+    from crossspec_ros.speculation.assembly import speculative_decoder, vocabulary
     from crossspec_ros.speculation.memory_place import memory_path
-    from crossspec_ros.speculation.sampling import Sampling
     from crossspec_ros.vlm.loading import target_path
 
-    sampling = None
-    if params.temperature:
-        sampling = Sampling(params.temperature, params.top_p, params.seed)
+    sampling = asked_sampling(params)
     if smaller(placement):
         check_cpu_memory(params, placement)
     pair = load_models(params, placement)
-    if params.mode == "autoregressive":
-        return autoregressive_decoder(pair, params.max_new_tokens, sampling)
     target = target_path(_models(params), params.target)
     memory = memory_path(params.memory, target, vocabulary(pair))
     return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
+
+
+def asked_sampling(params: SimpleNamespace) -> Sampling | None:
+    """What the captioner's parameters ask for; None always takes the likeliest token."""
+    if not params.temperature:
+        return None
+    from crossspec_ros.speculation.sampling import Sampling
+
+    return Sampling(params.temperature, params.top_p, params.seed)
 
 
 def load_models(params: SimpleNamespace, placement: Placement, only: Only = "") -> ModelPair:

@@ -163,7 +163,7 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             "what is asked about every window",
             live=True,
         ),
-        Param("mode", MODES[0], "how the target decodes", choices=MODES),
+        Param("mode", MODES[0], "how the target decodes", choices=MODES, live=True),
         Param("max_new_tokens", 64, "length at which a caption is cut, in tokens", 1, 2048, live=True),
         Param(
             "deadline_s",
@@ -190,9 +190,16 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             live=True,
         ),
         Param("least_prob", 1e-4, "drafts less likely than this are not verified", 0.0, 1.0, live=True),
-        Param("temperature", 0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0),
-        Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0),
-        Param("seed", 0, "seed of sampling", 0, 2**31 - 1),
+        Param(
+            "temperature",
+            0.0,
+            "temperature of sampling; 0 always takes the likeliest token",
+            0.0,
+            10.0,
+            live=True,
+        ),
+        Param("top_p", 1.0, "share of the probability that sampling keeps", 0.01, 1.0, live=True),
+        Param("seed", 0, "seed of sampling", 0, 2**31 - 1, live=True),
         Param(
             "memory",
             "auto",
@@ -273,6 +280,13 @@ def read_number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise InputError(f"{name} is '{text}', but it must be a number: give one like {name}:=0.5") from None
+
+
+def read_flag(name: str, text: str) -> bool:
+    """The truth value that an argument is given as text; raises InputError where it is none."""
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"{name} is '{text}', but it must be true or false: give one like {name}:=true")
+    return text.lower() == "true"
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -53,18 +53,28 @@ def run(
     input, code 1 after a NodeError and when something due did not come in time.
     """
     node: N | None = None
-    told = threading.Event()
     failed: list[BaseException] = []
+    before = signal.getsignal(signal.SIGINT)
+    unraisable = sys.unraisablehook
+    _told.clear()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        told.set()
+        _told.set()
         raise KeyboardInterrupt
+
+    def again(what: sys.UnraisableHookArgs) -> None:
+        """One that Python can only print, as in a finalizer, would be lost."""
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            unraisable(what)
 
     def goes_on() -> bool:
         # Told to end, ROS fails in whatever is under way; nobody needs to see that.
-        return bool(failed) or (rclpy.ok() and not told.is_set())
+        return bool(failed) or (rclpy.ok() and not _told.is_set())
 
     try:
+        sys.unraisablehook = again
         # Whoever started this process may have had it ignore interrupts, see `supervisor.start`.
         _on_interrupt(interrupt)
         _init(args)
@@ -75,7 +85,8 @@ def run(
         else:
             rclpy.spin(cast(Node, node))
     except InputError as error:
-        _fail(error, 2)
+        if not interrupted():
+            _fail(error, 2)
     except (NodeError, TimeoutError) as error:
         if goes_on():
             if isinstance(error, ThreadError):
@@ -99,7 +110,16 @@ def run(
         gc.collect()
         # The models would take a second more to collect, and the process ends anyhow.
         gc.freeze()
-        _on_interrupt(signal.default_int_handler)
+        sys.unraisablehook = unraisable
+        _on_interrupt(before)
+
+
+_told = threading.Event()
+
+
+def interrupted() -> bool:
+    """Whether the node that runs was told to end by Ctrl-C: what fails from then on is nobody's error."""
+    return _told.is_set()
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from typing import Any
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.nodes.graph import MODEL_ARGUMENTS, Process, replay_graph
 
-INTERRUPT_S, TERMINATE_S = 1.5, 0.3
-"""How long the children get to end after SIGINT, and then after SIGTERM; together below two seconds."""
+INTERRUPT_S, TERMINATE_S = 1.5, 10.0
+"""How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
 
 PR_SET_PDEATHSIG = 1
 # Loaded here, because a child that has not started its program yet must take no locks.

@@ -47,8 +47,9 @@ class PrefillHiddenDecoder:
 
     `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
     `stream_event_image` never waits. With an empty policy it is the target alone. `max_new_tokens` may be
-    changed at any time. `is_static` is that of `vlm.reader.Reader`; by default, as the device wants it. Where
-    `said` has what the draft said beforehand, by the digests of event images, it is not asked again.
+    changed at any time, and so may `sampling`, which the next caption or answer follows. `is_static` is that
+    of `vlm.reader.Reader`; by default, as the device wants it. Where `said` has what the draft said
+    beforehand, by the digests of event images, it is not asked again.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class PrefillHiddenDecoder:
         is_static: bool | None = None,
         said: Mapping[bytes, Said] | None = None,
     ) -> None:
-        self.pair, self.policy, self._sampling, self._stored = pair, policy, sampling, said
+        self.pair, self.policy, self.sampling, self._stored = pair, policy, sampling, said
         self.max_new_tokens = max_new_tokens
         self._event_images = pair.event_images
         self._turn = threading.RLock()
-        self._generator = sampling.generator() if sampling else torch.Generator()
+        # That of the caption in work, and the generator of a seed.
+        self._sampling = sampling
+        self._draws: tuple[int, torch.Generator] | None = None
         self._target = TargetModel(pair, is_static)
         self._draft = DraftModel(pair, is_static)
         self._open = OpenWindows()
@@ -260,6 +263,7 @@ class PrefillHiddenDecoder:
     ) -> Caption:
         session, draft = stream.session, stream.draft
         assert session is not None
+        self._sampling = self.sampling
         passes = session.passes
         drafted: Counter[str] = Counter()
         accepted: Counter[str] = Counter()
@@ -308,9 +312,12 @@ class PrefillHiddenDecoder:
             self.policy.observe(lesson)
 
     def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
-        if self._sampling is None:
+        sampling = self._sampling
+        if sampling is None:
             return greedy_path(tree, logits.argmax(-1).tolist())
-        return sample_path(tree, LazyRows(self._sampling, logits.cpu()), {}, self._generator)
+        if self._draws is None or self._draws[0] != sampling.seed:
+            self._draws = sampling.seed, sampling.generator()
+        return sample_path(tree, LazyRows(sampling, logits.cpu()), {}, self._draws[1])
 
     def _cut(self, new: list[int]) -> list[int]:
         """What a pass adds, up to the end of sequence; the policy keeps to the length limit."""

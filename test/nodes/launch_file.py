@@ -1,9 +1,10 @@
-"""`ros2 launch crossspec_ros FILE ARGUMENT:=VALUE ...`, where there may be no `ros2`; run as a program."""
+"""`ros2 launch crossspec_ros FILE ARGUMENT:=VALUE ...`; run as a program where there is no `ros2`."""
 
 from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,20 @@ class Launch:
             time.sleep(0.02)
         return self.process.wait()
 
+    def nodes(self):
+        """The process ids of the nodes that run, by the names of their executables."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            node = next((word[8:] for word in words if word.startswith("__node:=")), None)
+            if node and parent == self.process.pid:
+                found[node] = int(entry.name)
+        return found
+
     def interrupt(self):
         """Ctrl-C, as a terminal tells it: to launch and to every node."""
         with suppress(ProcessLookupError):
@@ -63,11 +78,13 @@ def launched(folder, file, *arguments, prefix=None):
     if prefix:
         environment["AMENT_PREFIX_PATH"] = f"{prefix}{os.pathsep}{environment['AMENT_PREFIX_PATH']}"
     log = folder / "launch.log"
+    ros2 = shutil.which("ros2")
+    command = [ros2, "launch", "crossspec_ros"] if ros2 else [sys.executable, __file__]
     # Where there is no terminal, launch passes a SIGINT on, and the nodes get it twice.
     terminal, stdin = pty.openpty()
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, __file__, file, *arguments],
+            [*command, file, *arguments],
             env=environment,
             stdin=stdin,
             stdout=output,
@@ -96,7 +113,8 @@ def without_models(installed, folder):
     for parent in (marker.parent, nodes):
         parent.mkdir(parents=True)
     marker.touch()
-    for path in ("share/crossspec_ros", "lib/crossspec_ros/synchronizer", "lib/crossspec_ros/dsec_player"):
+    others = [f"lib/crossspec_ros/{name}" for name in ("synchronizer", "dsec_player", "launch_plan")]
+    for path in ("share/crossspec_ros", *others):
         (folder / path).symlink_to(Path(installed) / path)
     captioner = nodes / "captioner"
     captioner.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "launch_captioner.py"}" "$@"\n')

@@ -22,6 +22,7 @@ from crossspec_ros.nodes.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.nodes.messages import closed_message, image_message, rgb8_array
 from crossspec_ros.nodes.run import run
 from crossspec_ros.speculation.limits import Limits
+from crossspec_ros.speculation.sampling import Sampling
 from crossspec_ros.windows.window import Counts
 
 SECOND = 10**9
@@ -251,7 +252,13 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert change("proposers", "memory").successful and change("max_nodes", 0).successful
     assert change("least_prob", 0.5).successful
     assert decoder.policy.limits == Limits(0, 0.5, ("memory",))
-    bad = {"max_new_tokens": 0, "deadline_s": -1.0, "mode": "autoregressive", "proposers": "memory,luck"}
+    assert change("mode", "autoregressive").successful and not decoder.policy.limits.proposers
+    assert change("mode", "prefill_hidden").successful and decoder.policy.limits.proposers == ("memory",)
+    assert change("temperature", 0.7).successful and change("top_p", 0.9).successful
+    assert decoder.sampling == Sampling(0.7, 0.9, 0)
+    assert "1e-06 or more" in change("temperature", 1e-9).reason and decoder.sampling.temperature == 0.7
+    assert change("temperature", 0.0).successful and decoder.sampling is None
+    bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": "memory,luck"}
     for name, value in bad.items():
         result = change(name, value)
         assert (not result.successful and name in result.reason) or "read-only" in result.reason

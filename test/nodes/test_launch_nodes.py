@@ -135,26 +135,85 @@ def test_sigint_for_launch_alone_ends_every_node_too(start_quickly, observer, tm
     assert launch.wait(ENDED_S) == 0
 
 
+@pytest.mark.parametrize("name", ["captioner", "synchronizer", "dsec_player"])
+def test_a_killed_node_comes_back_and_the_others_live_on(start_quickly, observer, tmp_path, name):
+    launch = start_quickly(REPLAY, "respawn:=true", "rate:=4", "loop:=true")
+    launch.until(observer, observer.reports)
+    before = launch.nodes()
+    os.kill(before[name], signal.SIGKILL)
+    launch.until(observer, lambda: launch.nodes().get(name, before[name]) != before[name])
+    several = len(observer.reports()) + 5
+    launch.until(observer, lambda: len(observer.reports()) >= several)
+    after = launch.nodes()
+    assert {node for node in before if after[node] != before[node]} == {name}
+
+
+def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, observer):
+    launch = start_quickly(REPLAY, "namespace:=front", "use_sim_time:=true", "log_level:=error", "loop:=true")
+    service = "/front/synchronizer/get_parameters"
+    answer = ask(launch, observer, GetParameters, service, names=["use_sim_time"])
+    assert parameter_value_to_python(answer.values[0]) is True
+    launch.until(observer, lambda: observer.node.count_publishers("/front/captioner/report"))
+    # Captions are told at the level info.
+    observer.wait(lambda: observer["/clock"])
+    assert "[INFO] [captioner" not in launch.output.replace("[INFO] [captioner-2]: process", "")
+
+
 def test_the_captioner_goes_through_its_lifecycle_when_told(start_quickly, observer, tmp_path):
     launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
-
-    change = observer.node.create_client(ChangeState, "/captioner/change_state")
-    launch.until(observer, change.service_is_ready)
 
     def state():
         return ask(launch, observer, GetState, "/captioner/get_state").current_state.label
 
+    change = observer.node.create_client(ChangeState, "/captioner/change_state")
+    launch.until(observer, change.service_is_ready)
     assert state() == "unconfigured"
+    configure, activate = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
+    deactivate, cleanup = Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP
+    shutdown = Transition.TRANSITION_UNCONFIGURED_SHUTDOWN
+    # What nav2's lifecycle manager does at startup, pause, resume, reset, startup and shutdown.
     for transition, expected in (
-        (Transition.TRANSITION_CONFIGURE, "inactive"),
-        (Transition.TRANSITION_ACTIVATE, "active"),
-        (Transition.TRANSITION_DEACTIVATE, "inactive"),
-        (Transition.TRANSITION_CLEANUP, "unconfigured"),
+        (configure, "inactive"),
+        (activate, "active"),
+        (deactivate, "inactive"),
+        (activate, "active"),
+        (deactivate, "inactive"),
+        (cleanup, "unconfigured"),
+        (configure, "inactive"),
+        (activate, "active"),
+        (deactivate, "inactive"),
+        (cleanup, "unconfigured"),
+        (shutdown, "finalized"),
     ):
-        change.call_async(ChangeState.Request(transition=Transition(id=transition)))
-        launch.until(observer, lambda expected=expected: state() == expected)
+        told = ask(
+            launch, observer, ChangeState, "/captioner/change_state", transition=Transition(id=transition)
+        )
+        assert told.success and state() == expected
         publishers = int(expected == "active")
         launch.until(observer, lambda n=publishers: observer.node.count_publishers("/captioner/report") == n)
+
+
+def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_path):
+    status = pytest.importorskip("bond.msg", reason="needs nav2's messages").Status
+    heard = []
+    observer.node.create_subscription(status, "/bond", heard.append, 10)
+    launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
+
+    client = observer.node.create_client(ChangeState, "/captioner/change_state")
+    launch.until(observer, client.service_is_ready)
+    # By its answer each side knows the other.
+    ask(launch, observer, GetState, "/captioner/get_state")
+
+    def change(transition):
+        client.call_async(ChangeState.Request(transition=Transition(id=transition)))
+
+    change(Transition.TRANSITION_CONFIGURE)
+    change(Transition.TRANSITION_ACTIVATE)
+    launch.until(observer, lambda: len(heard) >= 3)
+    assert {(told.id, told.active) for told in heard} == {("captioner", True)}
+    change(Transition.TRANSITION_DEACTIVATE)
+    launch.until(observer, lambda: not heard[-1].active)
+    assert len({told.instance_id for told in heard}) == 1
 
 
 def test_best_effort_cameras_are_captioned(start_quickly, observer):

@@ -1,15 +1,12 @@
-"""Which nodes a live camera gets; the launch file starts them where `launch` is installed."""
+"""Which nodes a live camera gets."""
 
 from __future__ import annotations
-
-import importlib.util
 
 import pytest
 from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.live_graph import CAMERAS, installed, live_graph
-from crossspec_ros.paths import share_dir
+from crossspec_ros.nodes.live_graph import installed, live_graph
 
 
 @pytest.fixture
@@ -79,40 +76,3 @@ def test_a_package_is_installed_where_the_index_has_it(tmp_path, monkeypatch):
     marker.parent.mkdir(parents=True)
     marker.touch()
     assert installed("libcaer_driver")
-
-
-@pytest.fixture
-def module():
-    pytest.importorskip("launch.actions", reason="needs a ROS installation")
-    pytest.importorskip("launch_ros", reason="needs a ROS installation")
-    spec = importlib.util.spec_from_file_location("live", share_dir() / "launch" / "live.launch.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("camera", CAMERAS)
-def test_the_nodes_of_the_graph_are_launched(module, models, monkeypatch, camera):
-    from launch.actions import LogInfo
-    from launch_ros.actions import Node
-
-    import launch
-    from crossspec_ros.nodes import live_graph as graphs
-
-    monkeypatch.setattr(graphs.live_graph, "__defaults__", (*graphs.live_graph.__defaults__[:-1], everything))
-    given = {"camera": camera, "models": str(models)}
-    given |= {"source": "tcp://127.0.0.1:7"} if camera == "dv_network" else {}
-    context = launch.LaunchContext()
-    context.launch_configurations.update(dict.fromkeys(module.ARGUMENTS, "") | given)
-    actions = module.live(context)
-    graph = live_graph(camera, given.get("source"), models=models, is_installed=everything)
-    executables = [action.node_executable for action in actions if isinstance(action, Node)]
-    drivers = [graph.driver.executable] if graph.driver else []
-    assert executables == [process.name for process in graph.processes] + drivers
-    assert sum(isinstance(action, LogInfo) for action in actions) == 1
-
-
-def test_every_argument_is_declared_with_its_description(module):
-    arguments = module.generate_launch_description().get_launch_arguments()
-    assert {argument.name for argument in arguments} == set(module.ARGUMENTS)
-    assert all(argument.description for argument in arguments)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -43,6 +45,10 @@ def remapped(**topics):
     return {"cli_args": ["--ros-args", *rules]}
 
 
+def synchronizer():
+    return SynchronizerNode(**remapped(events="event_camera/events"))
+
+
 @pytest.fixture
 def stage():
     """What an outsider saw, and a player among the other nodes for given parameters."""
@@ -50,7 +56,7 @@ def stage():
         observer = stack.enter_context(outsider())
         decoder = FakeDecoder()
 
-        def player(path, **parameters):
+        def player(path, synchronizer=synchronizer, **parameters):
             values = {"path": str(path), "startup_timeout_s": 20.0, "caption_timeout_s": 5.0} | parameters
             overrides = [Parameter(name, value=value) for name, value in values.items()]
             for make in (
@@ -152,3 +158,31 @@ def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(
         assert not playing.is_alive()
         assert closed(observer) == [6, 7, 8, 9, 10]
     assert not errors
+
+
+@contextmanager
+def synchronizer_process():
+    command = [sys.executable, "-m", "crossspec_ros.nodes.synchronizer", "--ros-args"]
+    with subprocess.Popen([*command, "-r", "events:=event_camera/events"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_windows_that_were_lost_with_a_killed_node_are_not_waited_for(stage, tmp_path):
+    observer, player, _ = stage
+    path = record(tmp_path / "bag", range(5000, 12_900, 50))
+    ended = threading.Event()
+
+    def play():
+        node.play()
+        ended.set()
+
+    with synchronizer_process():
+        node = player(path, None, rate=4.0, every_window=True, caption_timeout_s=30.0)
+        threading.Thread(target=play, daemon=True).start()
+        observer.wait(observer.reports)
+    with synchronizer_process():
+        observer.wait(ended.is_set)
+    assert closed(observer)[0] == 6 and closed(observer)[-1] == 13

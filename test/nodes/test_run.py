@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import rclpy
 from rclpy.executors import ExternalShutdownException
 
+from crossspec_ros.nodes.captioner import CaptionerNode
 from crossspec_ros.nodes.run import NodeError, run
 
 
@@ -88,3 +92,44 @@ def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capf
         run(make, [], work)
     assert end.value.code == 1
     assert capfd.readouterr().err == "crossspec: error: the thread of the camera has ended\n"
+
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def as_error(params):
+    """What an interrupt becomes in the middle of some libraries' imports."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ImportError("a part of it could not be imported") from None
+
+
+def in_a_finalizer(params):
+    """Where Python can only print an exception, and goes on."""
+    Finalized()
+    time.sleep(5.0)
+    raise AssertionError("the interrupt is lost")
+
+
+@pytest.mark.parametrize("load", [as_error, in_a_finalizer])
+def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
+    hook = sys.unraisablehook
+    run(lambda: CaptionerNode(load=load))
+    assert "Error" not in (told := "".join(capfd.readouterr())) and "Traceback" not in told
+    assert sys.unraisablehook is hook
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.parametrize("node", ["captioner", "synchronizer", "dsec_player", "dv_camera"])
+def test_an_interrupt_while_a_node_imports_ends_it_quietly(node):
+    command = [sys.executable, "-m", f"crossspec_ros.nodes.{node}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while "numpy" not in maps.read_text():
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20.0)[0] == ""

@@ -73,6 +73,7 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
         "crossspec",
         "dsec_player",
         "dv_camera",
+        "launch_plan",
         "synchronizer",
     }
 

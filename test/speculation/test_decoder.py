@@ -454,6 +454,30 @@ def test_sampling_is_repeatable_and_its_limit_is_greedy(pair: ModelPair, windows
     assert sampled(3.0, 1) == sampled(3.0, 1) != sampled(3.0, 2)
 
 
+def test_sampling_may_change_between_captions(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    def said(sampling: Sampling | None) -> tuple[int, ...]:
+        decoder.sampling = sampling
+        return decoder.caption(windows[0], QUESTION, Trace()).token_ids
+
+    greedy = said(None)
+    hot = said(Sampling(3.0, 1.0, 1))
+    assert greedy == generated(pair, windows[0]) != hot
+    assert said(Sampling(3.0, 1.0, 1)) != hot  # the same draws go on
+    said(Sampling(3.0, 1.0, 2))
+    assert said(Sampling(3.0, 1.0, 1)) == hot
+    assert said(None) == greedy
+
+    def cool(text: str) -> None:
+        decoder.sampling = None
+
+    said(Sampling(3.0, 1.0, 2))
+    decoder.sampling = Sampling(3.0, 1.0, 1)
+    # A caption keeps to the sampling that it began with.
+    assert decoder.caption(windows[0], QUESTION, Trace(), on_words=cool).token_ids == hot
+
+
 def test_passes_are_measured_and_correct_the_cost_model(
     windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:

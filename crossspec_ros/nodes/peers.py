@@ -1,0 +1,34 @@
+"""Whether a node at the other end of a topic was started again, for what it had in work is lost then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_GUID_PREFIX = 12
+"""Bytes of an endpoint's id that name its participant, and so its process (RTPS 2.5, 9.3.1)."""
+
+
+class Peers:
+    """The processes at the other ends of a topic, each known by its node's name.
+
+    `endpoints` gives their `TopicEndpointInfo`, as `Node.get_publishers_info_by_topic` does.
+    """
+
+    def __init__(self, endpoints: Callable[[], Iterable[Any]]) -> None:
+        self._endpoints = endpoints
+        self._known: dict[tuple[str, str], set[bytes]] = {}
+
+    def started_again(self) -> list[str]:
+        """The names of those nodes that another process has since the last call."""
+        again = []
+        for endpoint in self._endpoints():
+            # What is just being discovered has no name yet.
+            if "UNKNOWN" in endpoint.node_name:
+                continue
+            known = self._known.setdefault((endpoint.node_namespace, endpoint.node_name), set())
+            process = bytes(endpoint.endpoint_gid[:_GUID_PREFIX])
+            if known and process not in known:
+                again.append(endpoint.node_name)
+            known.add(process)
+        return again
