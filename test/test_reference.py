@@ -14,14 +14,14 @@ from crossspec_ros.telemetry.trace import LATENCIES
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
-import reference  # noqa: E402
+import reference_pages as reference  # noqa: E402
 
 PAGES = sorted(reference.PAGES.glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_generated_blocks_are_those_of_the_code(page: Path) -> None:
-    assert page.read_text() == reference.regenerate(page.read_text()), "run: python scripts/reference.py"
+    assert page.read_text() == reference.regenerate(page.read_text()), "run: python scripts/reference_pages.py"
 
 
 def test_every_block_stands_on_one_page() -> None:

@@ -1,4 +1,4 @@
-"""Write the generated blocks of docs/reference/ from the code: `python scripts/reference.py`.
+"""Write the generated blocks of docs/reference/ from the code: `python scripts/reference_pages.py`.
 
 A page is text with blocks in it, `<!-- begin NAME -->` to `<!-- end NAME -->`. The text is written by hand.
 Each block is what the function NAME of `BLOCKS` returns; test/test_reference.py fails where they differ.
