@@ -21,7 +21,7 @@ PAGES = sorted(reference.PAGES.glob("*.md"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_generated_blocks_are_those_of_the_code(page: Path) -> None:
-    assert page.read_text() == reference.regenerate(page.read_text()), "run: python scripts/reference_pages.py"
+    assert page.read_text() == reference.regenerate(page.read_text()), "run scripts/reference_pages.py"
 
 
 def test_every_block_stands_on_one_page() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.windows.image_bounds import MOST_PIXELS, check_size
+from crossspec_ros.image_bounds import MOST_PIXELS, check_size
 
 
 def camera_array(message: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from crossspec_ros.windows.image_bounds import check_size
+from crossspec_ros.image_bounds import check_size
 
 
 def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:
