@@ -38,7 +38,12 @@ class AskService:
         self._stopping = threading.Event()
         # A leading underscore keeps a node out of `ros2 node list`.
         self._node = GuardedNode(
-            "_captioner_ask", context=context, start_parameter_services=False, enable_rosout=False
+            "_captioner_ask",
+            context=context,
+            # Those of launch name every node of a process.
+            use_global_arguments=False,
+            start_parameter_services=False,
+            enable_rosout=False,
         )
         self._node.create_service(Ask, name, self._serve)
         self._executor = SingleThreadedExecutor(context=context)

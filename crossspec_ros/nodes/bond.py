@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode
 
 try:
@@ -26,7 +27,9 @@ class Bond:
     def __init__(self, node: LifecycleNode) -> None:
         self._node, self._instance = node, str(uuid.uuid4())
         self._publisher = node.create_publisher(Status, TOPIC, 1)
-        self._timer = node.create_timer(PERIOD_S, self._tell)
+        # Steady, because simulated time stands still while a replay waits.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(PERIOD_S, self._tell, clock=steady)
         self._tell()
 
     def stop(self) -> None:

@@ -246,7 +246,10 @@ class CaptionWorker:
             raise
         except BaseException as error:
             answer = as_exception(error)
-        if not self._cancel.is_set():
+        if self._cancel.is_set():
+            # `stop` answers what is left.
+            self._questions.appendleft((question, on_answer))
+        else:
             try:
                 on_answer(answer, about)
             except Exception:

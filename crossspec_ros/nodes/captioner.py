@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_msgs.msg import WindowClosed
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.subscription import Subscription
 from rclpy.timer import Timer
@@ -56,8 +57,13 @@ DISCOVERY_S = 5.0
 
 SETTLE_S = 0.5
 """Until those who listen to a new publisher have found it."""
+MOST_CLOSED = 64
+"""Closings whose windows are not complete yet."""
 MOST_UNTOLD = 3600
 """Windows that closed while the node was inactive and are reported later: an hour of them."""
+
+STEADY = Clock(clock_type=ClockType.STEADY_TIME)
+"""For what must go on while simulated time stands still."""
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -128,6 +134,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._comparison = load_comparison(self._params, self._decoder)
         except Exception as error:
             self._drop_inputs()
+            self._close_decoder()
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
         asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
@@ -164,7 +171,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._await_synchronizer()
         outputs.open_report()
         self._bond = make_bond(self)
-        self._telling = self.create_timer(SETTLE_S, self._tell_missed)
+        self._telling = self.create_timer(SETTLE_S, self._tell_missed, clock=STEADY)
         self.get_logger().info("active: every window that closes now is captioned")
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -271,6 +278,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _take_closed(self, message: WindowClosed) -> None:
         end_ns = to_ns(message.header.stamp)
         self._closed_ns[end_ns] = time.perf_counter_ns()
+        if len(self._closed_ns) > MOST_CLOSED:  # nobody closes these windows
+            del self._closed_ns[next(iter(self._closed_ns))]
         self._take(lambda: self._assembler.close(end_ns, *closed_counts(message)))
 
     def _take(self, complete: Callable[[], list[Window]]) -> None:
@@ -408,7 +417,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self.get_logger().info(log_lines(line, caption, stages) if self._params.stages else line)
         # Before the report, for which a replay waits.
         if self._comparison is not None:
-            self._comparison.add(window, self._params.question, caption, stages["total"], line)
+            try:
+                self._comparison.add(window, self._params.question, caption, stages["total"], line)
+            except Exception as error:  # it must not cost the window its report
+                self.get_logger().error(f"the target alone could not caption this window: {error!r}")
         outputs.report(message)
         outputs.picture(window, message.message, stages["total"])
 

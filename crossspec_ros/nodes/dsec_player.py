@@ -81,9 +81,9 @@ class PlayerNode(GuardedNode):
         self._failed = self._unreported = 0
         # The last window that nobody may have any more.
         self._lost = -1
-        reports, events = self.resolve_topic_name("report"), self._topics["events"].topic_name
+        reports, closings = map(self.resolve_topic_name, ("report", "window_closed"))
         self._captioner = Peers(lambda: self.get_publishers_info_by_topic(reports))
-        self._listeners = Peers(lambda: self.get_subscriptions_info_by_topic(events))
+        self._synchronizer = Peers(lambda: self.get_publishers_info_by_topic(closings))
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
         # Raw, because the stamps behind the header's first bytes are all that matters.
@@ -155,7 +155,7 @@ class PlayerNode(GuardedNode):
                 self._close_each(reached, stamp_ns)
             self._pause_for_report(reached)
         self._keep_pace(stamp_ns)
-        self._await_backlog(lambda: not self._backlog.must_wait(stream, stamp_ns))
+        self._pace.shift(self._await_backlog(lambda: not self._backlog.must_wait(stream, stamp_ns)))
         with self._news:
             self._backlog.sent(stream, stamp_ns)
         self._played.add(self._grid.index(stamp_ns))
@@ -178,7 +178,9 @@ class PlayerNode(GuardedNode):
             # Late enough that a loop is a jump back.
             stamp_ns = max(stamp_ns, self._recording.start_ns + BACKWARD_JUMP_NS + 1)
         self._topics["events"].publish(self._reach(stamp_ns))
-        if self._params.wait_for_captions and (end.next_ns is None or self._params.every_window):
+        # After a jump back, a late report would be taken for one of the windows that follow.
+        is_last = end.next_ns is None or end.next_ns < end.last_ns
+        if self._params.wait_for_captions and (is_last or self._params.every_window):
             self._await_report(self._grid.index(end.last_ns))
         else:
             self._sleep(SETTLE_S)
@@ -212,19 +214,20 @@ class PlayerNode(GuardedNode):
                 return
             self._sleep(min(left_s, CLOCK_PERIOD_S))
 
-    def _await_backlog(self, is_done: Callable[[], bool]) -> None:
-        """Wait until the synchronizer has taken enough of what was published, but not for ever."""
+    def _await_backlog(self, is_done: Callable[[], bool]) -> float:
+        """Wait until the synchronizer has taken enough of what was published, but not for ever.
+
+        Returns the seconds that took.
+        """
         began_s = time.monotonic()
         with self._news:
-            if is_done():
-                return
             while not is_done():
                 if time.monotonic() - began_s >= PATIENCE_S:
                     self._backlog.give_up()
                     break
                 self._news.wait(0.02)
                 self._check_context()
-        self._pace.shift(time.monotonic() - began_s)
+        return time.monotonic() - began_s
 
     def _pause_for_report(self, reached_ns: int) -> None:
         """Wait for the last window that must have closed by now; one that a gap jumps over never closes."""
@@ -282,13 +285,13 @@ class PlayerNode(GuardedNode):
 
     def _give_up_lost(self) -> int:
         """The last window that no report is waited for, because a node was started again after it."""
-        listeners = self._listeners.started_again()
-        if names := [*listeners, *self._captioner.started_again()]:
+        synchronizers = self._synchronizer.started_again()
+        if names := [*synchronizers, *self._captioner.started_again()]:
             self._lost = max(self._played, default=-1)
             self.get_logger().warning(
                 f"{' and '.join(names)} was started again: no report is waited for of what was played before"
             )
-        if listeners and self._params.every_window:
+        if synchronizers and self._params.every_window:
             # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
             self._sleep(DISCOVERY_S)
         return self._lost

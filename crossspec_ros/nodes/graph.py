@@ -81,7 +81,8 @@ def replay_graph(
         "path": str(path.resolve()),
     }
     topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
-    recording = open_recording(path, topics, images)
+    folder = str(player.get("images", ""))
+    recording = open_recording(path, topics, Path(folder) if folder else None)
     recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)

@@ -110,7 +110,8 @@ def _ending(respawn: bool, name: str) -> Callable[[ProcessExited, LaunchContext]
     def end(event: ProcessExited, context: LaunchContext) -> Shutdown | None:
         """Raises RuntimeError for a node that failed: launch itself would still end with code 0."""
         code = event.returncode
-        is_over = code == BAD_INPUT or (code == 0 and name == PLAYER)
+        # A replay that has ended must not play again, however it ended; a signal's code is negative.
+        is_over = code == BAD_INPUT or (code >= 0 and name == PLAYER)
         if context.is_shutdown or (respawn and not is_over):
             return None
         if code:

@@ -140,8 +140,8 @@ PARAMS: dict[str, tuple[Param, ...]] = {
     ),
     "captioner": (
         Param("models.folder", "", "folder with the target and draft checkpoints, empty for the tiny pair"),
-        Param("target", "", "folder or hub id of the target alone, empty for that in models"),
-        Param("draft", "", "folder of the draft alone, empty for that in models"),
+        Param("target", "", "folder or hub id of the target alone, empty for that in models.folder"),
+        Param("draft", "", "folder of the draft alone, empty for that in models.folder"),
         Param("models.dtype", DTYPES[0], "numbers that both models are loaded in", choices=DTYPES),
         Param(
             "models.device",

@@ -18,6 +18,7 @@ class Peers:
     def __init__(self, endpoints: Callable[[], Iterable[Any]]) -> None:
         self._endpoints = endpoints
         self._known: dict[tuple[str, str], set[bytes]] = {}
+        self._has_looked = False
 
     def started_again(self) -> list[str]:
         """The names of those nodes that another process has since the last call."""
@@ -28,7 +29,9 @@ class Peers:
                 continue
             known = self._known.setdefault((endpoint.node_namespace, endpoint.node_name), set())
             process = bytes(endpoint.endpoint_gid[:_GUID_PREFIX])
-            if known and process not in known:
+            # At the first look several of one name are several nodes.
+            if self._has_looked and known and process not in known:
                 again.append(endpoint.node_name)
             known.add(process)
+        self._has_looked = True
         return again

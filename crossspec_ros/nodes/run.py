@@ -54,6 +54,7 @@ def run(
     """
     node: N | None = None
     failed: list[BaseException] = []
+    ending: threading.Timer | None = None
     before = signal.getsignal(signal.SIGINT)
     unraisable = sys.unraisablehook
     _told.clear()
@@ -90,7 +91,7 @@ def run(
     except (NodeError, TimeoutError) as error:
         if goes_on():
             if isinstance(error, ThreadError):
-                _end_within(ENDING_S)
+                ending = _end_within(ENDING_S)
             _fail(error, 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
@@ -111,6 +112,8 @@ def run(
         # The models would take a second more to collect, and the process ends anyhow.
         gc.freeze()
         sys.unraisablehook = unraisable
+        if ending is not None:
+            ending.cancel()
         _on_interrupt(before)
 
 
@@ -148,11 +151,12 @@ def _spin(executor: SingleThreadedExecutor, failed: list[BaseException]) -> None
                 rclpy.try_shutdown()
 
 
-def _end_within(seconds: float) -> None:
+def _end_within(seconds: float) -> threading.Timer:
     """End the process then, if it has not ended by itself."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
+    return timer
 
 
 def _fail(error: Exception, code: int) -> NoReturn:

@@ -131,7 +131,8 @@ class ReplaySetup:
     def open(self) -> Recording:
         """The recording, with the topics that are to be played."""
         player = self.params["dsec_player"]
-        return open_recording(self.bag, Topics(player.events_topic, player.image_topic), self.images)
+        images = Path(player.images) if player.images else None
+        return open_recording(self.bag, Topics(player.events_topic, player.image_topic), images)
 
     @cached_property
     def origin_ns(self) -> int:

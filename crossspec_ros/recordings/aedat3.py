@@ -101,7 +101,7 @@ class Aedat3Events:
             is_sound = (
                 kind >= 0 and 0 < size < _LARGEST_EVENT and number >= 0 and 0 <= overflows < MAX_US >> 31
             )
-            is_sound &= overflows < MAX_US >> 31 and (kind != _POLARITY or size == _EVENT.itemsize)
+            is_sound &= kind != _POLARITY or size == _EVENT.itemsize
             if not is_sound:
                 self._damage["bytes_behind_a_broken_packet"] += self._bytes - at
                 return

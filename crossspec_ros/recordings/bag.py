@@ -80,10 +80,12 @@ class BagRecording:
     def messages(self) -> Iterator[RecordedMessage]:
         self._torn.clear()
         self._read.clear()
+        self.losses.clear()
         streams = [self._stream(*stream) for stream in self._streams]
         with self._name_damage():
             yield from merged(*streams)
-        self.losses[:] = [
+        # Images of a folder may have told theirs in the same list.
+        self.losses += [
             *self._missing,
             *(f"{count} messages of {topic} are torn" for topic, count in self._torn.items()),
             *(

@@ -127,7 +127,8 @@ def _survey_bag(path: Path, tick: Tick, asked: Topics, images: Path | None) -> d
         described, survey = _survey_images(path, asked, images, found)
         surveys[TopicKey(survey.topic, survey.type)] = survey
         format += described
-    return _report(path, format, surveys.values(), found, choice)
+    # With the images of a folder, the choice is not what is played.
+    return _report(path, format, surveys.values(), found, None if images else choice)
 
 
 def _survey_images(path: Path, asked: Topics, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:

@@ -67,7 +67,8 @@ class Format(NamedTuple):
     def fits(self, path: Path) -> bool:
         if path.is_dir():
             return self.contents is not None and (path / self.contents).exists()
-        return path.suffix.lower() in self.suffixes
+        # Those who read bags go by the suffix themselves, and know small letters only.
+        return (path.suffix if self.has_topics else path.suffix.lower()) in self.suffixes
 
 
 _HERE = "crossspec_ros.recordings"
@@ -144,6 +145,8 @@ def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None
             return _open(path, format, topics)
     if path.is_dir() and any(file.suffix in _ROSBAG2.suffixes for file in path.iterdir()):
         return _open(path, _ROSBAG2, topics)
+    if path.suffix != path.suffix.lower() and path.is_file():
+        raise InputError(f"'{path}' ends in capitals: rename it to end in {path.suffix.lower()}")
     if remedy := _FOREIGN.get(path.suffix.lower()):
         raise InputError(f"'{path}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)

@@ -87,7 +87,7 @@ class MemoryFile:
             try:
                 self._memory.save(self._path, self._vocabulary)
                 self._saved = learned
-            except OSError as error:
+            except Exception as error:  # whatever it was, this thread has to go on
                 _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
 
     def _release(self) -> None:

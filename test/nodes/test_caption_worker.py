@@ -259,6 +259,23 @@ def test_what_is_left_at_the_end_is_told():
     assert "deactivated" in str(answers.all[0])
 
 
+def test_a_question_in_work_at_the_end_is_answered_too():
+    outcomes, answers, started = Outcomes(), Outcomes(), threading.Event()
+
+    def gate(what, cancel):
+        if what == "why?":
+            started.set()
+            cancel.wait(WAIT_S)
+
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.submit(window(3), 0)
+    outcomes.wait(1)
+    worker.ask("why?", answers)
+    assert started.wait(WAIT_S)
+    worker.stop()
+    assert "deactivated" in str(answers.wait(1)[0])
+
+
 def test_a_changed_question_and_deadline_hold_for_the_next_window():
     outcomes = Outcomes()
     worker = CaptionWorker(FakeDecoder(), "what?", ignore, ignore, outcomes)

@@ -52,6 +52,10 @@ def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     assert player.parameters["images"] == str(tmp_path / "pictures")
     with pytest.raises(InputError, match="'nowhere' does not exist"):
         replay_graph(recording, models, images=Path("nowhere"))
+    config = tmp_path / "config.yaml"
+    player = {"ros__parameters": {"images": str(tmp_path / "pictures")}}
+    config.write_text(json.dumps({"dsec_player": player}))
+    assert replay_graph(recording, models, config=config)[0].parameters["image_transport"] == "compressed"
 
 
 def test_the_configuration_goes_over_the_models_and_reaches_the_player(bag, models, tmp_path):

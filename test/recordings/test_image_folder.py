@@ -36,7 +36,7 @@ def recording(tmp_path):
 
 
 def images_of(recording, folder):
-    with closing(open_recording(recording, folder)) as opened:
+    with closing(open_recording(recording, images=folder)) as opened:
         messages = list(opened.messages())
         assert opened.losses == []
     assert [message.stamp_ns for message in messages] == sorted(message.stamp_ns for message in messages)
@@ -157,7 +157,7 @@ def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
 def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(US)
-    with closing(open_recording(recording, folder)) as opened:
+    with closing(open_recording(recording, images=folder)) as opened:
         (folder / NAMES[2]).unlink()
         kinds = [message.kind for message in opened.messages()]
         assert kinds.count("image") == 4 and kinds.count("events") == 30
@@ -189,3 +189,13 @@ def test_a_folder_of_events_plays_with_the_images_in_it(tmp_path, events_file):
     report = survey(folder)
     assert next(topic["events"] for topic in report["topics"] if topic["kind"] == "events") == len(EVENTS)
     assert "5 images of '" in report["format"]
+
+
+def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
+    bag = bag_of(tmp_path / "bag", *[("/event_camera/events", packet(i * 10**8)) for i in range(1, 10)])
+    folder = pictures(tmp_path / "pictures", [f"{0.1 * i:.1f}.png" for i in range(1, 6)])
+    (folder / "0.3.png").unlink()
+    (folder / "0.3.png").symlink_to(tmp_path / "nowhere")
+    with closing(open_recording(bag, images=folder)) as opened:
+        assert sum(message.kind == "image" for message in opened.messages()) == 4
+        assert "1 of 5 images cannot be read" in "".join(opened.losses)
