@@ -145,10 +145,10 @@ def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None
             return _open(path, format, topics)
     if path.is_dir() and any(file.suffix in _ROSBAG2.suffixes for file in path.iterdir()):
         return _open(path, _ROSBAG2, topics)
-    if path.suffix != path.suffix.lower() and path.is_file():
-        raise InputError(f"'{path}' ends in capitals: rename it to end in {path.suffix.lower()}")
     if remedy := _FOREIGN.get(path.suffix.lower()):
         raise InputError(f"'{path}' is of a format that is not read: {remedy}")
+    if path.is_file() and path.suffix.lower() in (".bag", *_ROSBAG2.suffixes):
+        raise InputError(f"'{path}' ends in capitals: rename it to end in {path.suffix.lower()}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
     raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
 

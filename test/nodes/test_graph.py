@@ -50,7 +50,7 @@ def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     synchronizer, _, player = replay_graph(recording, models, images=tmp_path / "pictures")
     assert synchronizer.parameters["image_transport"] == "compressed"
     assert player.parameters["images"] == str(tmp_path / "pictures")
-    with pytest.raises(InputError, match="'nowhere' does not exist"):
+    with pytest.raises(InputError, match="nowhere' does not exist"):
         replay_graph(recording, models, images=Path("nowhere"))
     config = tmp_path / "config.yaml"
     player = {"ros__parameters": {"images": str(tmp_path / "pictures")}}

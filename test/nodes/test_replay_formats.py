@@ -277,7 +277,7 @@ def replayed(setup, rate):
         counts = [closed_counts(message) for message in closed]
         assert sum(count.late_events + count.late_frames for count in counts) == 0
         return [
-            (to_ns(message.stamp), count.events, text)
+            (to_ns(message.header.stamp), count.events, text)
             for message, count, (_, _, text, _) in zip(closed, counts, observer.reports(), strict=True)
         ]
 
