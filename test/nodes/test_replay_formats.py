@@ -12,11 +12,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import cv2
+import h5py
 import numpy as np
 import pytest
+from event_files import encode_raw
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
+from rosbags.rosbag1 import Writer as Ros1Writer
 from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
@@ -172,7 +176,58 @@ def npy(path):
     return path / "drive.npy"
 
 
-FORMATS = {write.__name__: write for write in (dsec, mcap, sqlite3, dvs, aedat4, npz, npy)}
+def csv(path):
+    """In microseconds of the header's order, with its images beside it."""
+    batch = events()
+    rows = np.stack((batch.x, batch.y, batch.p, batch.t), 1)
+    np.savetxt(path / "drive.csv", rows, "%d", ",", header="x,y,p,t_us", comments="")
+    return path / "drive.csv"
+
+
+def raw(path):
+    batch = events()
+    rows = zip(batch.t.tolist(), batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True)
+    (path / "drive.raw").write_bytes(encode_raw("EVT2", rows))
+    return path / "drive.raw"
+
+
+def hdf5(path):
+    """As E2VID has it, with images."""
+    batch = events()
+    with h5py.File(path / "drive.h5", "w") as file:
+        for name, values in (("xs", batch.x), ("ys", batch.y), ("ts", batch.t / 1e6), ("ps", batch.p)):
+            file[f"events/{name}"] = values
+        for i, (t, pixels) in enumerate(frames()):
+            file[f"images/image{i:09}"] = pixels
+            file[f"images/image{i:09}"].attrs["timestamp"] = t / 1e6
+    return path / "drive.h5"
+
+
+def ros1(path):
+    noetic = get_typestore(Stores.ROS1_NOETIC)
+    noetic.register(get_types_from_msg(ROS1_EVENT_PACKET, EVENT_PACKET))
+    with Ros1Writer(path / "drive.bag") as writer:
+        topics = {
+            "events": writer.add_connection("/events", EVENT_PACKET, typestore=noetic),
+            "image": writer.add_connection("/image", COMPRESSED_IMAGE, typestore=noetic),
+        }
+        for message in in_order(evt3_messages(), png_messages()):
+            data = bytes(typestore().cdr_to_ros1(message.data, message.type))
+            writer.write(topics[message.kind], message.stamp_ns, data)
+    return path / "drive.bag"
+
+
+ROS1_EVENT_PACKET = """Header header
+uint32 height
+uint32 width
+uint64 seq
+uint64 time_base
+string encoding
+bool is_bigendian
+uint8[] events"""
+
+WRITERS = (dsec, mcap, sqlite3, dvs, aedat4, npz, npy, csv, raw, hdf5, ros1)
+FORMATS = {write.__name__: write for write in WRITERS}
 
 
 def stray_frames(path):
