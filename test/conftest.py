@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test learns from earlier runs or leaves anything in the user's state folder."""
     os.environ.pop("ROS_HOME", None)
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts() -> None:
+    """Started in the background, tests inherit that interrupts are ignored, and so would what they start."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
