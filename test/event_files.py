@@ -16,6 +16,16 @@ HEADERS = {
     "EVT3": b"% date 2023-03-29 16:37:46\n% evt 3.0\n% geometry 640x480\n% end\n",
 }
 
+ROS1_EVENT_PACKET = """Header header
+uint32 height
+uint32 width
+uint64 seq
+uint64 time_base
+string encoding
+bool is_bigendian
+uint8[] events"""
+"""`event_camera_msgs/EventPacket` as ROS 1 defines it."""
+
 
 def evt2_words(events):
     """Heads of EVT 2.0 for [(t, x, y, p)]."""

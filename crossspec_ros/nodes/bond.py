@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import uuid
 
-from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode
+
+from crossspec_ros.nodes.diagnostics import STEADY
 
 try:
     from bond.msg import Status
@@ -27,9 +28,7 @@ class Bond:
     def __init__(self, node: LifecycleNode) -> None:
         self._node, self._instance = node, str(uuid.uuid4())
         self._publisher = node.create_publisher(Status, TOPIC, 1)
-        # Steady, because simulated time stands still while a replay waits.
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(PERIOD_S, self._tell, clock=steady)
+        self._timer = node.create_timer(PERIOD_S, self._tell, clock=STEADY)
         self._tell()
 
     def stop(self) -> None:

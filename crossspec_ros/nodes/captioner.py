@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_msgs.msg import WindowClosed
-from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.subscription import Subscription
 from rclpy.timer import Timer
@@ -26,7 +25,7 @@ from crossspec_ros.nodes.caption_health import CaptionHealth
 from crossspec_ros.nodes.caption_outputs import CaptionOutputs
 from crossspec_ros.nodes.caption_worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
 from crossspec_ros.nodes.comparison import Comparison, load_comparison
-from crossspec_ros.nodes.diagnostics import Diagnostics, Reading
+from crossspec_ros.nodes.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.nodes.messages import RELIABLE, closed_counts, rgb8_array, to_ns
 from crossspec_ros.nodes.model_loading import (
     NO_MEMORY,
@@ -61,9 +60,6 @@ MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
 MOST_UNTOLD = 3600
 """Windows that closed while the node was inactive and are reported later: an hour of them."""
-
-STEADY = Clock(clock_type=ClockType.STEADY_TIME)
-"""For what must go on while simulated time stands still."""
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 

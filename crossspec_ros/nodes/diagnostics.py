@@ -17,7 +17,10 @@ from crossspec_ros.nodes.thread_watch import ThreadWatch
 from crossspec_ros.nodes.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
 
-__all__ = ["Diagnostics", "Reading"]
+__all__ = ["STEADY", "Diagnostics", "Reading"]
+
+STEADY = Clock(clock_type=ClockType.STEADY_TIME)
+"""For what must go on while simulated time stands still."""
 
 
 class Diagnostics:
@@ -41,8 +44,7 @@ class Diagnostics:
         self._parts: dict[str, PartHealth] = {}
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._aggregate = Aggregate(node)
-        # Steady, because it must also tell when simulated time stands still.
-        self._timer = node.create_timer(1.0, self._publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
 
     def _publish(self) -> None:
         now_s = time.monotonic()

@@ -124,8 +124,6 @@ class PlayerNode(GuardedNode):
 
     def _play_once(self) -> None:
         reached: int | None = None
-        self._played.clear()
-        self._lost = -1
         self._next_clock_s = 0.0
         for message in parts(self._recording.messages(), self._recording.end_ns):
             if isinstance(message, Break):

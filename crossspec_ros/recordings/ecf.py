@@ -72,7 +72,7 @@ def decode_ecf(data: bytes, most: int) -> np.ndarray:
     count = int.from_bytes(data[:4], "little") >> 2
     if len(data) < 12 or count > most:
         raise ValueError(f"a chunk of {len(data)} bytes is said to have {count} events, of up to {most}")
-    t, x, y, p = (np.empty(count, kind) for kind in (np.int64, np.uint16, np.uint16, np.uint8))
+    t, x, y, p = (np.empty(count, kind) for kind in (np.int64, np.uint16, np.uint16, np.uint16))
     if not _decode(np.frombuffer(data, np.uint8), t, x, y, p):
         raise ValueError("a chunk of ECF is damaged")
     events = np.empty(count, [("x", "<u2"), ("y", "<u2"), ("p", "<i2"), ("t", "<i8")])
@@ -93,7 +93,45 @@ def _word(data: np.ndarray, place: int, size: int) -> int:
     return value
 
 
-@compiled(f"boolean({_BYTES}, int64[::1], uint16[::1], uint16[::1], uint8[::1])")
+@compiled(f"int64({_BYTES}, int64, int64, int64)")
+def _packed(data: np.ndarray, place: int, i: int, size: int) -> int:
+    """The i-th of numbers of which four share three words of `size` bytes, each with 6 * `size` bits."""
+    word, part = place + i // 4 * 3 * size, 2 * size
+    a, b, c = _word(data, word, size), _word(data, word + size, size), _word(data, word + 2 * size, size)
+    if i % 4 == 0:
+        return a >> part
+    if i % 4 == 1:
+        return a & ((1 << part) - 1) | b >> 2 * part << part
+    if i % 4 == 2:
+        return b & ((1 << 2 * part) - 1) | c >> 3 * part << 2 * part
+    return c & ((1 << 3 * part) - 1)
+
+
+@compiled(f"int64({_BYTES}, int64, uint16[::1], int64, int64)")
+def _runs(data: np.ndarray, place: int, column: np.ndarray, size: int, bits: int) -> int:
+    """Fill a column from words of `size` bytes: a value above the `bits` that say how often it stands.
+
+    Returns where the words end, -1 where they are damaged.
+    """
+    most = (1 << bits) - 1
+    done = 0
+    while done < column.size:
+        if place + size > data.size:
+            return -1
+        word = _word(data, place, size)
+        place += size
+        repeats = word & most
+        if repeats == most:
+            repeats = _word(data, place, 2)
+            place += 2
+        if repeats > column.size - done:
+            return -1
+        column[done : done + repeats] = word >> bits
+        done += repeats
+    return place
+
+
+@compiled(f"boolean({_BYTES}, int64[::1], uint16[::1], uint16[::1], uint16[::1])")
 def _decode(data: np.ndarray, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray) -> bool:
     """Fill t, x, y and p, as many as the chunk says; False where it is damaged."""
     count, flags = t.size, data[0] & 3
@@ -127,44 +165,15 @@ def _decode(data: np.ndarray, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np
         done += repeats
     if flags & 2:
         for i in range(count):
-            word = place + i // 4 * 12
-            a, b, c = _word(data, word, 4), _word(data, word + 4, 4), _word(data, word + 8, 4)
-            if i % 4 == 0:
-                value = a >> 8
-            elif i % 4 == 1:
-                value = a & 0xFF | b >> 16 << 8
-            elif i % 4 == 2:
-                value = b & 0xFFFF | c >> 24 << 16
-            else:
-                value = c & 0xFFFFFF
+            value = _packed(data, place, i, 4)
             x[i], y[i], p[i] = value >> 1 & 0x7FF, value >> 12 & 0x7FF, value & 1
         return place + (count + 3) // 4 * 12 <= data.size
-    done = 0
-    while done < count:
-        if place + 2 > data.size:
-            return False
-        value = _word(data, place, 2)
-        place += 2
-        repeats = value & 31
-        if repeats == 31:
-            repeats = _word(data, place, 2)
-            place += 2
-        if repeats > count - done:
-            return False
-        y[done : done + repeats] = value >> 5
-        done += repeats
+    place = _runs(data, place, y, 2, 5)
+    if place < 0:
+        return False
     if flags & 1:
         for i in range(count):
-            word = place + i // 4 * 6
-            a, b, c = _word(data, word, 2), _word(data, word + 2, 2), _word(data, word + 4, 2)
-            if i % 4 == 0:
-                value = a >> 4
-            elif i % 4 == 1:
-                value = a & 0xF | b >> 8 << 4
-            elif i % 4 == 2:
-                value = b & 0xFF | c >> 12 << 8
-            else:
-                value = c & 0xFFF
+            value = _packed(data, place, i, 2)
             x[i], p[i] = value >> 1, value & 1
         return place + (count + 3) // 4 * 6 <= data.size
     done = 0
@@ -179,18 +188,5 @@ def _decode(data: np.ndarray, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np
             if value & (16 >> i) and done < count:
                 x[done] = (value >> 5) + i + 1
                 done += 1
-    done = 0
-    while done < count:
-        if place >= data.size:
-            return False
-        value = np.int64(data[place])
-        place += 1
-        repeats = value & 127
-        if repeats == 127:
-            repeats = _word(data, place, 2)
-            place += 2
-        if repeats > count - done:
-            return False
-        p[done : done + repeats] = value >> 7
-        done += repeats
-    return place <= data.size
+    place = _runs(data, place, p, 1, 7)
+    return 0 <= place <= data.size

@@ -15,7 +15,7 @@ import cv2
 import h5py
 import numpy as np
 import pytest
-from event_files import encode_raw
+from event_files import ROS1_EVENT_PACKET, encode_raw
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from rosbags.rosbag1 import Writer as Ros1Writer
@@ -216,15 +216,6 @@ def ros1(path):
             writer.write(topics[message.kind], message.stamp_ns, data)
     return path / "drive.bag"
 
-
-ROS1_EVENT_PACKET = """Header header
-uint32 height
-uint32 width
-uint64 seq
-uint64 time_base
-string encoding
-bool is_bigendian
-uint8[] events"""
 
 WRITERS = (dsec, mcap, sqlite3, dvs, aedat4, npz, npy, csv, raw, hdf5, ros1)
 FORMATS = {write.__name__: write for write in WRITERS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from event_files import ROS1_EVENT_PACKET
 from event_samples import random_batch
 from rosbags.rosbag1 import Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -32,14 +33,6 @@ SECOND = 1_000_000_000
 START_NS = 1_500_000_000 * SECOND + 123_456
 SIZE = (346, 260)
 _EVENT = "uint16 x\nuint16 y\ntime ts\nbool polarity"
-_PACKET = """Header header
-uint32 height
-uint32 width
-uint64 seq
-uint64 time_base
-string encoding
-bool is_bigendian
-uint8[] events"""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +43,7 @@ def ros1():
         store.register(get_types_from_msg(_EVENT, f"{package}/msg/Event"))
         array = f"Header header\nuint32 height\nuint32 width\n{package}/Event[] events"
         store.register(get_types_from_msg(array, f"{package}/msg/EventArray"))
-    store.register(get_types_from_msg(_PACKET, EVENT_PACKET))
+    store.register(get_types_from_msg(ROS1_EVENT_PACKET, EVENT_PACKET))
     return store
 
 
@@ -138,7 +131,7 @@ def test_a_torn_event_array_keeps_its_whole_events():
 
 def test_another_definition_of_a_type_is_told(tmp_path, ros1):
     store = get_typestore(Stores.ROS1_NOETIC)
-    store.register(get_types_from_msg(f"{_PACKET}\nuint8 more", EVENT_PACKET))
+    store.register(get_types_from_msg(f"{ROS1_EVENT_PACKET}\nuint8 more", EVENT_PACKET))
     writer = Writer(tmp_path / "odd.bag")
     with writer:
         connection = writer.add_connection("/ev", EVENT_PACKET, typestore=store)
