@@ -44,11 +44,11 @@ setup(
     entry_points={
         "console_scripts": [
             "crossspec = crossspec_ros.cli:main",
-            "synchronizer = crossspec_ros.nodes.synchronizer:main",
-            "captioner = crossspec_ros.nodes.captioner:main",
-            "dsec_player = crossspec_ros.nodes.dsec_player:main",
-            "dv_camera = crossspec_ros.nodes.dv_camera:main",
-            "launch_plan = crossspec_ros.nodes.launch_plan:main",
+            "synchronizer = crossspec_ros.ros.synchronizer:main",
+            "captioner = crossspec_ros.ros.captioner:main",
+            "dsec_player = crossspec_ros.ros.dsec_player:main",
+            "dv_camera = crossspec_ros.ros.dv_camera:main",
+            "launch_plan = crossspec_ros.ros.launch_plan:main",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

@@ -69,7 +69,7 @@ def _replay(subparsers: Subparsers) -> None:
         action="store_true",
         help="caption each window with the target alone as well, and tell how much sooner captions came",
     )
-    parser.set_defaults(handler=_lazily("crossspec_ros.nodes.supervisor:run"))
+    parser.set_defaults(handler=_lazily("crossspec_ros.ros.supervisor:run"))
 
 
 def _caption(subparsers: Subparsers) -> None:
@@ -88,7 +88,7 @@ def _caption(subparsers: Subparsers) -> None:
         "already, then the target",
     )
     parser.add_argument("--json", type=Path, help="write the captions here as well")
-    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.offline.caption:run")))
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.captioning.caption_command:run")))
 
 
 def _captioned(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from launch.launch_description import LaunchDescription
 
-from crossspec_ros.nodes.launch_arguments import REPLAY
-from crossspec_ros.nodes.launching import description
+from crossspec_ros.ros.launch_arguments import REPLAY
+from crossspec_ros.ros.launching import description
 
 ARGUMENTS = REPLAY
 

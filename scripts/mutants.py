@@ -15,16 +15,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("crossspec_ros", "test", "models", "pyproject.toml", "package.xml")
 TESTS = (
-    "test/speculation/test_verify.py",
-    "test/speculation/test_tree.py",
-    "test/vlm/test_kv_buffer.py",
-    "test/vlm/test_reader.py",
-    "test/speculation/test_target_session.py",
-    "test/speculation/test_decoder.py",
+    "test/engine/test_accept.py",
+    "test/engine/test_tree.py",
+    "test/engine/test_kv.py",
+    "test/engine/test_runner.py",
+    "test/engine/test_session.py",
+    "test/captioning/test_decoder.py",
 )
 
 MUTANTS = {
-    "speculation/verify.py": [
+    "engine/accept.py": [
         ("nodes = [ROOT]", "nodes = [0]"),
         ("tree.child(nodes[-1],", "tree.child(nodes[0],"),
         ("token := choose(nodes[-1])", "token := choose(nodes[0])"),
@@ -35,7 +35,7 @@ MUTANTS = {
         ("choices[1 + node]", "choices[2 + node]"),
         ("choices[1 + node]", "choices[1 + tree.parents[node]]"),
     ],
-    "speculation/tree.py": [
+    "engine/tree.py": [
         ("if pair == (node, token)", "if pair[1] == token"),
         ("if pair == (node, token)", "if pair[0] == node"),
         ("seen = np.eye(len(self), dtype=bool)", "seen = np.zeros((len(self),) * 2, dtype=bool)"),
@@ -49,7 +49,7 @@ MUTANTS = {
         ("1 if parent == ROOT else depths[parent] + 1", "0 if parent == ROOT else depths[parent] + 1"),
         ("1 if parent == ROOT else depths[parent] + 1", "len(depths) + 1"),
     ],
-    "speculation/tree_attention.py": [
+    "engine/tree_attention.py": [
         ("last = cached + unread - 1", "last = cached + unread"),
         ("*range(cached, last + 1)", "*range(last + 1 - cached)"),
         ("(last + depth for depth in tree.depths())", "(last + 1 + i for i in range(len(tree)))"),
@@ -61,7 +61,7 @@ MUTANTS = {
         ("masked_fill_(~seen,", "masked_fill_(seen,"),
         ("return torch.zeros(seen.shape", "return seen[None, None]\n    return torch.zeros(seen.shape"),
     ],
-    "speculation/target_session.py": [
+    "engine/session.py": [
         ("hidden[len(hidden) - len(tree) - 1 :]", "hidden[len(hidden) - len(tree) :]"),
         ("verified = self._reader.length - self._nodes", "verified = self._reader.length - self._nodes - 1"),
         ("[verified + node for node in path]", "[verified + i for i in range(len(path))]"),
@@ -71,11 +71,11 @@ MUTANTS = {
         ("self._reader.keep(self._prefix)", "pass"),
         ("self._prefix = self._reader.length + self.unread", "self._prefix = self._reader.length"),
     ],
-    "speculation/policy.py": [
+    "drafting/policy.py": [
         (".cut(left - 1)", ".cut(left)"),
         (".cut(left - 1)", ""),
     ],
-    "vlm/kv_buffer.py": [
+    "engine/kv.py": [
         ("if list(moved) != list(range(length, end)):", "if False:"),
         ("self._states.index_select(3, places)", "self._states[..., : len(moved), :]"),
         ("places)\n        self.length = end", "places)\n        self.length = length"),
@@ -86,7 +86,7 @@ MUTANTS = {
         ),
         ("values[:, :, start:end] = value_states", "pass"),
     ],
-    "vlm/reader.py": [
+    "engine/runner.py": [
         ("last = self._cache.capacity - 1", "last = length"),
         ("self._cache.length += len(inputs)", "self._cache.length += size"),
         ("padded[:, :, :n, :all_seen] = mask", "padded[:, :, :n, :all_seen] = 0"),
@@ -95,7 +95,7 @@ MUTANTS = {
         ("reader.is_sound and reader.capacity", "reader.capacity"),
         (" and reader.capacity <= self._capacity", ""),
     ],
-    "speculation/decoder.py": [
+    "captioning/decoder.py": [
         ("new[: new.index(self.pair.eos_id) + 1]", "new[: new.index(self.pair.eos_id)]"),
         ("session.commit(path, following)", "session.commit(path[:-1], following)"),
         ("for node in path), following]", "for node in path)] or [following]"),

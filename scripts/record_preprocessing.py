@@ -1,6 +1,6 @@
-"""Records what transformers' own image processor makes of a few frames, for test/vlm/test_preprocess.py.
+"""Records what transformers' own image processor makes of a few frames, for test/models/test_preprocess.py.
 
-    python scripts/record_preprocessing.py test/vlm/recorded/video_llava_pixels.npz
+    python scripts/record_preprocessing.py test/models/recorded/video_llava_pixels.npz
 
 `VideoLlavaImageProcessor` works on PIL images and needs no torchvision; its settings are those of
 LanguageBind/Video-LLaVA-7B-hf: shortest edge 224, bicubic, centre crop, mean and deviation of CLIP.

@@ -19,9 +19,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from crossspec_ros.captioning.params import PARAMS, Param
+from crossspec_ros.captioning.remedies import RISING, STOPPED
 from crossspec_ros.cli import make_parser
-from crossspec_ros.nodes.params import PARAMS, Param
-from crossspec_ros.nodes.remedies import RISING, STOPPED
 from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]

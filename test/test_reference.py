@@ -1,4 +1,4 @@
-"""docs/reference/ says what the code does; nodes/test_reference_topics.py compares topics and services."""
+"""docs/reference/ says what the code does; ros/test_reference_topics.py compares topics and services."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from crossspec_ros.captioning.params import PARAMS
 from crossspec_ros.cli import make_parser
-from crossspec_ros.nodes.params import PARAMS
 from crossspec_ros.telemetry.trace import LATENCIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +49,7 @@ def test_every_command_parameter_argument_message_and_format_is_generated() -> N
 def test_reading_launch_files_leaves_no_stand_ins_behind() -> None:
     reference.launch_arguments()
     assert not [m for m in sys.modules.values() if isinstance(m, reference._LaunchModule)]
-    launching = sys.modules.get("crossspec_ros.nodes.launching")
+    launching = sys.modules.get("crossspec_ros.ros.launching")
     assert launching is None or launching.Node is not reference._Anything
 
 

@@ -15,19 +15,19 @@ import torch
 from torch import nn
 from transformers import DynamicCache, GenerationConfig, LlamaForCausalLM, LlamaModel
 
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.draft_model import DraftModel
-from crossspec_ros.speculation.event_draft import EventDraft
-from crossspec_ros.speculation.frame_features import FrameFeatures
-from crossspec_ros.speculation.policy import Policy
-from crossspec_ros.speculation.proposer import Context, Outcome
-from crossspec_ros.speculation.target_model import TargetModel
-from crossspec_ros.speculation.target_session import TargetSession
-from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify import agreement, greedy_path
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.engine.accept import agreement, greedy_path
+from crossspec_ros.engine.frame_features import FrameFeatures
+from crossspec_ros.engine.session import TargetSession
+from crossspec_ros.engine.target_model import TargetModel
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.prompts import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.vlm.prompts import target_prompt_ids
 from crossspec_ros.windows.window import Window
 
 Baseline = Callable[[Window, str, Trace], tuple[int, ...]]

@@ -18,20 +18,20 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
+from crossspec_ros.captioning.assembly import autoregressive_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.engine.accept import agreement
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.assembly import autoregressive_decoder
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft import EventDraft
-from crossspec_ros.speculation.verify import agreement
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.dataset import HELD_OUT
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
 from crossspec_ros.training.world.grammar import caption as true_caption
 from crossspec_ros.training.world.scene import Scene, drive
-from crossspec_ros.vlm.loading import ModelPair, load_pair
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest

@@ -22,16 +22,16 @@ from rich.markup import escape
 from rich.table import Table
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig
 
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.model_loading import free_memory, is_out_of_memory, release
-from crossspec_ros.speculation.assembly import speculative_decoder
-from crossspec_ros.vlm.dimensions import eventgpt_7b, video_llava_7b
-from crossspec_ros.vlm.eventgpt_checkpoint import eventgpt_configs
-from crossspec_ros.vlm.footprint import Footprint, estimates, measured_bytes, memory
-from crossspec_ros.vlm.loading import load_pair
-from crossspec_ros.vlm.placement import DTYPES, Placement, available, ladder
-from crossspec_ros.vlm.target_checkpoint import target_config, target_folder
+from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.placement import DTYPES, Placement, available, ladder
+from crossspec_ros.models.video_llava import target_config, target_folder
 
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
 _TIMED = (1, 32)

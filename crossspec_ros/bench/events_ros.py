@@ -11,7 +11,7 @@ from typing import Any
 
 from crossspec_ros.bench.processes import cpu_seconds, end
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.nodes.supervisor import start
+from crossspec_ros.ros.supervisor import start
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
 """Million events per second; DSEC's cameras give 10.6 on average."""
@@ -24,7 +24,7 @@ MOST_BEHIND_MS = 1000.0
 def measure(rates: Sequence[float] = RATES, seconds: float = 5.0) -> list[dict[str, Any]]:
     """A row for each rate in million events per second, each on a fresh synchronizer; for Linux.
 
-    A row has what `nodes.event_load` says, the synchronizer's `cpu_share` of one core, its `peak_mb` of
+    A row has what `ros.event_load` says, the synchronizer's `cpu_share` of one core, its `peak_mb` of
     memory, and `holds`: whether the load was given as it should, every event was counted and no event image
     came a second late. Raises RuntimeError when a rate cannot be measured.
     """
@@ -69,7 +69,7 @@ def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dic
 def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
     node, *arguments = command
     return start(
-        [sys.executable, "-m", f"crossspec_ros.nodes.{node}", *arguments], environment, text=True, **options
+        [sys.executable, "-m", f"crossspec_ros.ros.{node}", *arguments], environment, text=True, **options
     )
 
 

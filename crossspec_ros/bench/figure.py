@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from crossspec_ros.bench.animation import write_gif
 from crossspec_ros.bench.headline import draw_headline
 from crossspec_ros.bench.lived import Drive, Second, alone, live_second
+from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.images import event_images
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.training.world.grammar import caption as true_caption
 from crossspec_ros.training.world.scene import drive
-from crossspec_ros.vlm.loading import load_pair
 
 
 def run(args: argparse.Namespace) -> int:

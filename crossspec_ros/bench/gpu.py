@@ -26,15 +26,15 @@ from crossspec_ros.bench.gpu_plot import draw
 from crossspec_ros.bench.gpu_report import print_tables
 from crossspec_ros.bench.spread import spread
 from crossspec_ros.bench.trace import Response, read_trace
+from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.model_loading import free_memory
+from crossspec_ros.models.footprint import estimate, measured_bytes
+from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.chrome_trace import chrome_trace
 from crossspec_ros.telemetry.memory import resident_mb
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.vlm.footprint import estimate, measured_bytes
-from crossspec_ros.vlm.loading import ModelPair, load_pair
-from crossspec_ros.vlm.placement import DEVICE, DEVICES, DTYPES, Placement, available
 
 TOLD = (
     "random weights; captions are told: the models compute as usual, but what is accepted follows the "

@@ -16,12 +16,12 @@ from crossspec_ros.bench.gpu_told import ToldDecoder, ToldGenerate, ToldPrefillH
 from crossspec_ros.bench.live import live
 from crossspec_ros.bench.spread import spread
 from crossspec_ros.bench.trace import Response, replay
-from crossspec_ros.speculation.assembly import default_proposers
-from crossspec_ros.speculation.policy import Policy
-from crossspec_ros.speculation.verify_cost import VerifyCost
+from crossspec_ros.captioning.assembly import default_proposers
+from crossspec_ros.drafting.cost import VerifyCost
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
-from crossspec_ros.vlm.loading import ModelPair
 from crossspec_ros.windows.window import Window
 
 OURS, ALONE, HIDING, GENERATE = "ours", "autoregressive", "published prefill hiding", "generate, plain"

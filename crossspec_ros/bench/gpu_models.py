@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from transformers import CLIPVisionConfig, LlamaConfig, PreTrainedModel, VideoLlavaConfig
 
-from crossspec_ros.vlm.checkpoint import skeleton
-from crossspec_ros.vlm.dimensions import eventgpt_7b, video_llava_7b
-from crossspec_ros.vlm.eventgpt import EventGPT
-from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.vlm.placement import UNQUANTIZED, Placement
-from crossspec_ros.vlm.target_checkpoint import VideoTarget
+from crossspec_ros.models.checkpoint import skeleton
+from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
+from crossspec_ros.models.eventgpt import EventGPT
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.placement import UNQUANTIZED, Placement
+from crossspec_ros.models.video_llava import VideoTarget
 
 _SPREAD = 0.02
 """Standard deviation of quantised weights; transformers draws all others."""

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 
 from crossspec_ros.bench.gpu_told import ToldDraft
-from crossspec_ros.speculation.draft_model import DraftModel
-from crossspec_ros.speculation.target_model import TargetModel
-from crossspec_ros.speculation.target_session import TargetSession
-from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify_cost import SIZES
+from crossspec_ros.drafting.cost import SIZES
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.engine.session import TargetSession
+from crossspec_ros.engine.target_model import TargetModel
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.footprint import measured_bytes
+from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
 from crossspec_ros.training.world.grammar import QUESTION
-from crossspec_ros.vlm.footprint import measured_bytes
-from crossspec_ros.vlm.loading import ModelPair
 
 _TREE = 32
 """Nodes of the last chunk's tree."""

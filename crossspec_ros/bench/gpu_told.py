@@ -10,16 +10,16 @@ import torch
 
 from crossspec_ros.bench.baselines import PublishedPrefillHiding
 from crossspec_ros.bench.trace import Response
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft import EventDraft
-from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify import follow
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.engine.accept import follow
+from crossspec_ros.engine.runner import Readers
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.models.transfer import to_device
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.vlm.loading import ModelPair
-from crossspec_ros.vlm.preprocess import clip_pixels
-from crossspec_ros.vlm.prompts import target_prompt_ids
-from crossspec_ros.vlm.reader import Readers
-from crossspec_ros.vlm.transfer import to_device
 from crossspec_ros.windows.window import Window
 
 

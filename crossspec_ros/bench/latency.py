@@ -23,16 +23,16 @@ from crossspec_ros.bench.baselines import FixedGamma, PublishedPrefillHiding, Tr
 from crossspec_ros.bench.captions import held_out_windows
 from crossspec_ros.bench.live import live
 from crossspec_ros.bench.spread import spread
+from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.assembly import autoregressive_decoder, speculative_decoder
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
-from crossspec_ros.speculation.policy import Policy
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
-from crossspec_ros.vlm.loading import load_pair
 from crossspec_ros.windows.window import Window
 
 OURS, NO_MEMORY, STREAMED, ALONE = "ours", "ours, no memory", "ours, no draft", "autoregressive"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from crossspec_ros.speculation.caption import Caption
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from crossspec_ros.bench.captions import window_of
 from crossspec_ros.bench.live import live
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.speculation.caption import Caption
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.camera import FRAME_SIZE, events, frame
 from crossspec_ros.training.world.grammar import QUESTION

@@ -24,21 +24,21 @@ from crossspec_ros.bench.baselines import (
 )
 from crossspec_ros.bench.captions import held_out_windows
 from crossspec_ros.bench.sampling_check import Check, check_sampling
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.caption_memory import CaptionMemory
+from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.prompt_lookup import PromptLookup
+from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
+from crossspec_ros.engine.session import TargetSession
+from crossspec_ros.engine.target_model import TargetModel
+from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.assembly import speculative_decoder
-from crossspec_ros.speculation.caption_memory import CaptionMemory
-from crossspec_ros.speculation.decoder import PrefillHiddenDecoder
-from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
-from crossspec_ros.speculation.policy import Policy
-from crossspec_ros.speculation.prompt_lookup import PromptLookup
-from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
-from crossspec_ros.speculation.target_model import TargetModel
-from crossspec_ros.speculation.target_session import TargetSession
-from crossspec_ros.speculation.tree import ROOT, DraftTree
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
-from crossspec_ros.vlm.loading import ModelPair, load_pair
 from crossspec_ros.windows.window import Window
 
 QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")

@@ -7,8 +7,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from crossspec_ros.nodes.captioner import CaptionerNode, load
-from crossspec_ros.nodes.run import run
+from crossspec_ros.ros.captioner import CaptionerNode, load
+from crossspec_ros.ros.run import run
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

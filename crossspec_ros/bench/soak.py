@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.bench.processes import cpu_seconds, end, free_ports
+from crossspec_ros.captioning.graph import Process
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.nodes.graph import Process
-from crossspec_ros.nodes.live_graph import live_graph
-from crossspec_ros.nodes.supervisor import start
+from crossspec_ros.ros.live_graph import live_graph
+from crossspec_ros.ros.supervisor import start
 from crossspec_ros.telemetry.memory import resident_mb
 
 MOST_MB_PER_MIN = 1.0
@@ -66,7 +66,7 @@ def soak(
     for process in graph.processes:
         if process.name == "captioner":
             process.parameters["memory"] = "none"
-    collect = ["-m", "crossspec_ros.nodes.soak_collector", "--ros-args", "-r", "report:=captioner/report"]
+    collect = ["-m", "crossspec_ros.ros.soak_collector", "--ros-args", "-r", "report:=captioner/report"]
     collect += ["-r", "window_closed:=synchronizer/window_closed"]
     serve = ["-m", "crossspec_ros.bench.soak_writer", *map(str, ports), "--rate", str(rate)]
     with ExitStack() as stack:

@@ -21,20 +21,20 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import track
 
+from crossspec_ros.captioning.assembly import autoregressive_decoder, default_proposers
+from crossspec_ros.drafting import caption_memory, suffix_counts
+from crossspec_ros.drafting.caption_memory import CaptionMemory
+from crossspec_ros.drafting.cost import VerifyCost
+from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.prompt_lookup import PromptLookup
+from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
+from crossspec_ros.engine.accept import follow
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation import caption_memory, suffix_counts
-from crossspec_ros.speculation.assembly import autoregressive_decoder, default_proposers
-from crossspec_ros.speculation.caption_memory import CaptionMemory
-from crossspec_ros.speculation.event_draft_proposer import EventDraftProposer
-from crossspec_ros.speculation.limits import Limits
-from crossspec_ros.speculation.policy import Policy
-from crossspec_ros.speculation.prompt_lookup import PromptLookup
-from crossspec_ros.speculation.proposer import Context, Outcome, Proposer
-from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify import follow
-from crossspec_ros.speculation.verify_cost import VerifyCost
-from crossspec_ros.vlm.loading import load_pair
 
 SHARED_IDS = 32000
 """Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""

@@ -19,7 +19,7 @@ from crossspec_ros.regress.record import Record, record
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
-    from crossspec_ros.offline.code_replay import Captioned
+    from crossspec_ros.captioning.code_replay import Captioned
 
 WINDOWS, LIVE = "windows.json", "live.json"
 """The files in a folder of goldens."""
@@ -46,8 +46,8 @@ def windows_in_code(
 
     Raises InputError for a recording that is damaged or has no window.
     """
-    from crossspec_ros.offline.code_replay import captions
-    from crossspec_ros.offline.decoders import load_decoder
+    from crossspec_ros.captioning.code_replay import captions
+    from crossspec_ros.captioning.decoders import load_decoder
 
     tick("loading the models", None)
     windows, counts = [], Counter[str]()

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from crossspec_ros.captioning.params import check_values
 from crossspec_ros.errors import InputError
-from crossspec_ros.nodes.params import check_values
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
 from crossspec_ros.regress.difference import Check
@@ -33,7 +33,7 @@ from crossspec_ros.regress.record import Record
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
-    from crossspec_ros.offline.code_replay import Captioned
+    from crossspec_ros.captioning.code_replay import Captioned
 
 
 def run(args: argparse.Namespace) -> int:

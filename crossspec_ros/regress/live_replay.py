@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.nodes.graph import Process
-from crossspec_ros.nodes.supervisor import supervise
+from crossspec_ros.captioning.graph import Process
 from crossspec_ros.regress.setup import Setup
+from crossspec_ros.ros.supervisor import supervise
 
 _LAST_LINES = 5
 
@@ -69,7 +69,7 @@ def replay(setup: Setup, rate: float, folder: Path, environment: Mapping[str, st
 
 
 def read_reports(path: Path) -> Reports:
-    """The captioned windows in a file of `nodes.report_collector`."""
+    """The captioned windows in a file of `ros.report_collector`."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {line["end_ns"]: _reported(line) for line in lines if line["outcome"] == "captioned"}
 

@@ -19,7 +19,7 @@ from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
-    from crossspec_ros.offline.code_replay import Captioned
+    from crossspec_ros.captioning.code_replay import Captioned
 
 PICTURED = 100
 """Windows that passed and are shown nevertheless; what failed always is."""

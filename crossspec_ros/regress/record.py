@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from crossspec_ros.offline.code_replay import Captioned
+    from crossspec_ros.captioning.code_replay import Captioned
 
 THUMBNAIL = 4
 """A frame is remembered by the mean colours of so many times so many tiles."""

@@ -9,11 +9,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
+from crossspec_ros.models.eventgpt import EventGPT
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.models.prompts import VIDEO, draft_prompt, target_prompt
 from crossspec_ros.training.dataset import FRAMES, SIDE
 from crossspec_ros.training.world.grammar import QUESTION
-from crossspec_ros.vlm.eventgpt import EventGPT
-from crossspec_ros.vlm.preprocess import clip_pixels
-from crossspec_ros.vlm.prompts import VIDEO, draft_prompt, target_prompt
 
 _PATCH = 16
 _POSITIONS = (SIDE // _PATCH) ** 2 + 1

@@ -114,8 +114,8 @@ def _save(student: object, name: str, folder: Path, out: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
+    from crossspec_ros.models.eventgpt import EventGPT, released_state
     from crossspec_ros.training.models import Student
-    from crossspec_ros.vlm.eventgpt import EventGPT, released_state
 
     assert isinstance(student, Student)
     out.mkdir(parents=True, exist_ok=True)

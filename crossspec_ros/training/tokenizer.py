@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from crossspec_ros.models.prompts import EVENT_END, EVENT_START, VIDEO, draft_prompt, target_prompt
 from crossspec_ros.training.world.grammar import QUESTION, caption
 from crossspec_ros.training.world.scene import drive
-from crossspec_ros.vlm.prompts import EVENT_END, EVENT_START, VIDEO, draft_prompt, target_prompt
 
 _VOCABULARY = 768
 

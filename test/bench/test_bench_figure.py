@@ -12,11 +12,11 @@ from crossspec_ros.bench import animation
 from crossspec_ros.bench.figure import _texts
 from crossspec_ros.bench.headline import headline
 from crossspec_ros.bench.lived import Drive, live_second
+from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.cli import main
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.assembly import autoregressive_decoder
 from crossspec_ros.training.world.scene import drive
-from crossspec_ros.vlm.loading import load_pair
 
 LATENCY = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "latency.json"
 

@@ -18,15 +18,15 @@ from crossspec_ros.bench.gpu_report import print_tables
 from crossspec_ros.bench.gpu_told import ToldDraft, follow_text
 from crossspec_ros.bench.trace import Response, read_trace
 from crossspec_ros.cli import main
+from crossspec_ros.drafting.cost import SIZES
+from crossspec_ros.drafting.event_draft import draft_readers
+from crossspec_ros.engine.runner import Reader, Readers
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.footprint import estimate, measured_bytes
+from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import share_dir
-from crossspec_ros.speculation.event_draft import draft_readers
-from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify_cost import SIZES
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.vlm.footprint import estimate, measured_bytes
-from crossspec_ros.vlm.loading import ModelPair, load_pair
-from crossspec_ros.vlm.placement import Placement
-from crossspec_ros.vlm.reader import Reader, Readers
 
 TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
 

@@ -9,9 +9,9 @@ import pytest
 
 from crossspec_ros.bench import lossless
 from crossspec_ros.bench.sampling_check import check_sampling
+from crossspec_ros.captioning import decoder as decoder_module
 from crossspec_ros.cli import main
-from crossspec_ros.speculation import decoder as decoder_module
-from crossspec_ros.speculation.verify import greedy_path
+from crossspec_ros.engine.accept import greedy_path
 
 
 def test_every_mode_gives_the_targets_own_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

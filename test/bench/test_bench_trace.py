@@ -9,11 +9,11 @@ import pytest
 
 from crossspec_ros.bench.trace import Response, read_trace, replay
 from crossspec_ros.cli import main
+from crossspec_ros.drafting.cost import VerifyCost
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.speculation.policy import Policy
-from crossspec_ros.speculation.proposer import Context, Outcome
-from crossspec_ros.speculation.tree import DraftTree
-from crossspec_ros.speculation.verify_cost import VerifyCost
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
 COST = VerifyCost({1: 0.001, 64: 0.004})
@@ -117,7 +117,7 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
 def test_recorded_captions_are_foreseen() -> None:
-    from crossspec_ros.speculation.assembly import default_proposers
+    from crossspec_ros.captioning.assembly import default_proposers
 
     result = replay(read_trace(SHARED)[::2][:120], Policy(default_proposers(), None), COST, "test")
     assert result.acceptance_length() > 5.3

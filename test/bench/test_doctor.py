@@ -12,8 +12,8 @@ import torch
 
 from crossspec_ros.bench import doctor
 from crossspec_ros.cli import main
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import share_dir
-from crossspec_ros.vlm.placement import Placement
 
 TINY = share_dir() / "models" / "tiny"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive, write_models
 
+from crossspec_ros.captioning import code_replay
 from crossspec_ros.errors import InputError
-from crossspec_ros.offline import code_replay
 from crossspec_ros.recordings import camera_images
 from crossspec_ros.regress.difference import all_differences
 from crossspec_ros.regress.golden import compare, golden_folder, read_golden, write_golden

@@ -1,0 +1,61 @@
+"""The decoders as they are used: all proposers and a measured policy, or the target alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.caption_memory import CaptionMemory
+from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.stored_draft import Said
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.models.loading import ModelPair
+
+
+def speculative_decoder(
+    pair: ModelPair,
+    max_new_tokens: int = 64,
+    sampling: Sampling | None = None,
+    proposers: Sequence[Proposer] | None = None,
+    memory: Path | None = None,
+    said: Mapping[bytes, Said] | None = None,
+) -> PrefillHiddenDecoder:
+    """A decoder that is warm, knows its costs and has all proposers, or those given.
+
+    The caption memory starts with what is in the file `memory`, if there is one, and is written there when
+    the decoder closes and in between, see `MemoryFile`. `said` is that of the decoder.
+    """
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, said=said)
+    decoder.warm_up()
+    captions, event_draft = default_proposers()
+    if proposers is None:
+        proposers = captions, event_draft
+    decoder.policy = Policy(proposers, decoder.measure())
+    if memory is not None:
+        ids = pair.target.get_input_embeddings().num_embeddings
+        decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
+    return decoder
+
+
+def autoregressive_decoder(
+    pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
+) -> PrefillHiddenDecoder:
+    """A decoder that is warm and never drafts."""
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    decoder.warm_up(with_draft=False)
+    return decoder
+
+
+def vocabulary(pair: ModelPair) -> str:
+    """What tells the tokenizer of a pair's target from others."""
+    return hashlib.blake2b(pair.target_tokenizer.to_str().encode()).hexdigest()
+
+
+def default_proposers() -> tuple[CaptionMemory, EventDraftProposer]:
+    """The caption memory and the event draft."""
+    return CaptionMemory(), EventDraftProposer()

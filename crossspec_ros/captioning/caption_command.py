@@ -1,0 +1,110 @@
+"""`crossspec caption`: every window of a recording, as fast as the machine captions them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from crossspec_ros.captioning.caption import RESTS_ON
+from crossspec_ros.captioning.code_replay import Captioned, captions
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.decoders import load_decoder, load_drafting
+from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.checkpoint import stored_tensors
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+from crossspec_ros.ros.reports import caption_line
+from crossspec_ros.telemetry.summary import Summary
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the caption of each window, and write them as JSON if asked.
+
+    With `args.drafts` one model is in memory at a time: the draft writes that file, unless it is there, and
+    is gone before the target is loaded.
+    """
+    setup = ReplaySetup.asked(args)
+    console = Console(highlight=False, soft_wrap=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        said = _drafts(setup, args.drafts, progress) if args.drafts else None
+        windows, counts, totals = [], Counter[str](), Summary()
+        for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
+            caption = captioned.caption
+            line = caption_line(captioned.window, setup.origin_ns, caption, captioned.faults)
+            console.print(line, markup=False)
+            windows.append(_row(captioned))
+            totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
+    if not windows:
+        raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
+    totals.count(**counts)
+    console.print(totals.totals(), markup=False)
+    if args.json:
+        document = {"recording": str(setup.bag), "settings": setup.settings, "windows": windows}
+        args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
+
+
+def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
+    """What the draft says about the recording, from the file or for it."""
+    task = progress.add_task("reading the recording and the draft", total=None)
+    draft = models_digest(setup.draft_folders)
+    identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
+    progress.remove_task(task)
+    if path.exists():
+        config, _ = eventgpt_configs(setup.draft_folders[0])
+        return load_drafts(path, identity, config.vocab_size, config.hidden_size)
+    # Before the draft speaks for minutes.
+    stored_tensors(setup.target_folder)
+    said: dict[bytes, Said] = {}
+    for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
+        pass
+    save_drafts(path, said, identity)
+    return said
+
+
+def _captions(
+    setup: ReplaySetup,
+    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
+    progress: Progress,
+    what: str,
+    counts: Counter[str],
+) -> Iterator[Captioned]:
+    """`captions`, with `what` is done in the progress."""
+    task = progress.add_task(f"loading the models for {what}", total=None)
+    if progress.disable:
+        print(f"crossspec: {what} {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
+
+    def tick(share: float) -> None:
+        progress.update(task, description=what, total=1.0, completed=share)
+
+    yield from captions(setup, load, tick, counts)
+    progress.remove_task(task)
+
+
+def _row(captioned: Captioned) -> dict[str, Any]:
+    window, caption = captioned.window, captioned.caption
+    return {
+        "start_ns": window.start_ns,
+        "end_ns": window.end_ns,
+        "caption": caption.text,
+        "degraded": list(captioned.faults),
+        "covered_ms": window.covered_ms,
+        "caption_source": caption.source,
+        "rests_on": RESTS_ON[caption.source],
+        "cut_by_deadline": caption.late,
+        "tokens": len(caption.token_ids),
+        "target_passes": caption.target_passes,
+        "mean_acceptance_length": caption.mean_acceptance_length,
+        **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
+        **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},
+    }

@@ -1,0 +1,91 @@
+"""The target alone on the windows of a run, for the sentence that the demo ends with."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+
+NEXT = (
+    "Next: crossspec info and crossspec replay with a recording of your own; README.md says which are read, "
+    "and how to connect a camera."
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One window captioned by both; times from its close in ms."""
+
+    line: str
+    ours_ms: float
+    alone_ms: float
+    is_same: bool
+
+
+def load_comparison(params: SimpleNamespace, decoder: Any) -> Comparison | None:
+    """What compares with the models of this decoder, warm, where the parameter `compare` asks for it."""
+    if not params.compare:
+        return None
+    from crossspec_ros.captioning.assembly import autoregressive_decoder
+
+    return Comparison(autoregressive_decoder(decoder.pair, params.max_new_tokens))
+
+
+class Comparison:
+    """Captions windows anew with the target alone, right after their captions were published.
+
+    So both meet the same window, process and load. The target alone begins when it is asked, as if the
+    window had closed then: nothing was read ahead, and nobody drafts.
+    """
+
+    def __init__(self, alone: PrefillHiddenDecoder) -> None:
+        self._alone = alone
+        self._compared: list[Compared] = []
+
+    def add(self, window: Window, question: str, caption: Caption, ours_ms: float, line: str) -> None:
+        """Compare with a caption that was there `ours_ms` after the close; `line` shows it to people."""
+        if caption.source != "target":
+            return
+        started = time.perf_counter()
+        alone = self._alone.caption(window, question, Trace())
+        alone_ms = (time.perf_counter() - started) * 1e3
+        is_same = alone.token_ids == caption.token_ids
+        self._compared.append(Compared(line, ours_ms, alone_ms, is_same))
+
+    def close(self) -> None:
+        """End the decoder; what was compared stays."""
+        self._alone.close()
+
+    def text(self) -> str:
+        """The captions, how much sooner they came, and where to go next; empty where nothing was compared."""
+        rows = list(self._compared)
+        if not rows:
+            return ""
+        ours_ms = float(np.median([row.ours_ms for row in rows]))
+        alone_ms = float(np.median([row.alone_ms for row in rows]))
+        ratio = float(np.median([row.alone_ms / row.ours_ms for row in rows]))
+        same = sum(row.is_same for row in rows)
+        return "\n".join(
+            [
+                "",
+                *(
+                    f"{row.line}\n    after {row.ours_ms:.0f} ms; the target alone: {row.alone_ms:.0f} ms"
+                    for row in rows
+                ),
+                "",
+                f"A caption came {ours_ms:.0f} ms after its second was over. The target alone took "
+                f"{alone_ms:.0f} ms for the same seconds in this run, {ratio:.1f} times as long (medians). "
+                f"{same} of {len(rows)} captions are word for word those of the target alone.",
+                NEXT,
+            ]
+        )

@@ -1,0 +1,45 @@
+"""Reads the parameter file of a replay and refuses what the nodes would refuse, before any of them starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from crossspec_ros.captioning.params import PARAMS, Value, check_values, nearest
+from crossspec_ros.errors import InputError
+
+
+def read_config(path: Path) -> dict[str, dict[str, Value]]:
+    """The parameters that the file sets, by node; raises InputError with the file and the remedy."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(
+            f"the configuration '{path}' cannot be read ({error.strerror or error}): name a YAML file of the "
+            f"nodes' parameters"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {node: {} for node in PARAMS}
+    if not isinstance(content, dict):
+        raise InputError(f"the configuration {path} must map node names to their parameters")
+    values = {}
+    for node in PARAMS:
+        section = content.pop(node, None)
+        if section in (None, {}):
+            section = {"ros__parameters": {}}
+        given = section.get("ros__parameters") if isinstance(section, dict) else None
+        if not isinstance(given, dict) or len(section) > 1:
+            raise InputError(f"the configuration {path} must hold {node}'s parameters under ros__parameters")
+        try:
+            checked = check_values(node, given)
+        except InputError as error:
+            raise InputError(f"the configuration {path} does not fit: {error}") from None
+        values[node] = {name: checked[name] for name in given}
+    for unknown in content:
+        raise InputError(
+            f"the configuration {path} names no node with {unknown}: {nearest(str(unknown), list(PARAMS))}"
+        )
+    return values

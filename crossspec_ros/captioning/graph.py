@@ -1,0 +1,179 @@
+"""The processes of a replay, for the CLI and the launch file alike, checked before any of them starts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crossspec_ros.captioning.config import read_config
+from crossspec_ros.captioning.params import Value, check_values
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.recording import Topics, open_recording
+
+EVENTS_TOPIC = "event_camera/events"
+IMAGE_TOPIC = "camera/image_raw"
+CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
+"""Captioner and player listen to the synchronizer beside them."""
+
+MODEL_ARGUMENTS = {
+    "target": "target",
+    "draft": "draft",
+    "dtype": "models.dtype",
+    "device": "models.device",
+    "draft_device": "models.draft_device",
+}
+"""Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One node: executable and node have the same name; `parameters` go over those of the file."""
+
+    name: str
+    params_file: Path
+    parameters: dict[str, Value] = field(default_factory=dict)
+    remaps: dict[str, str] = field(default_factory=dict)
+
+    def command(self) -> list[str]:
+        """The command that starts it with this very Python."""
+        command = [sys.executable, "-m", f"crossspec_ros.ros.{self.name}", "--ros-args"]
+        command += ["--params-file", str(self.params_file)]
+        for name, value in self.parameters.items():
+            # JSON is YAML in which a string stays a string, whatever is in it.
+            command += ["-p", f"{name}:={json.dumps(value, ensure_ascii=False)}"]
+        for topic, name in self.remaps.items():
+            command += ["-r", f"{topic}:={name}"]
+        return command
+
+
+def replay_graph(
+    path: Path,
+    models: Path | None = None,
+    question: str | None = None,
+    rate: float | None = None,
+    mode: str | None = None,
+    config: Path | None = None,
+    images: Path | None = None,
+    events_topic: str | None = None,
+    image_topic: str | None = None,
+    loop: bool | None = None,
+    memory: str | None = None,
+    **placed: str | None,
+) -> list[Process]:
+    """The nodes that replay a recording; what is None comes from the configuration.
+
+    The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
+    those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
+    synchronizer publishes images as small as the models want them, unless the configuration sets a size.
+
+    Raises InputError for a recording, models or a configuration that cannot work.
+    """
+    config = config or share_dir() / "config" / "replay.yaml"
+    configured = read_config(config)
+    player = {
+        **configured["dsec_player"],
+        **given(rate=rate, loop=loop, events_topic=events_topic or None, image_topic=image_topic or None),
+        **given(images=str(images.resolve()) if images else None),
+        "path": str(path.resolve()),
+    }
+    topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
+    folder = str(player.get("images", ""))
+    recording = open_recording(path, topics, Path(folder) if folder else None)
+    recording.close()
+    raw = recording.image_type is None or recording.image_type.endswith("/Image")
+    chosen = chosen_models(configured["captioner"], models, placed)
+    lateness = check_values("synchronizer", configured["synchronizer"])["max_lateness_s"]
+    # The file's own values as well: its names are those of nodes without a namespace.
+    overrides: dict[str, dict[str, Value]] = {
+        "synchronizer": {
+            **image_sizes({**configured["captioner"], **chosen}),
+            **configured["synchronizer"],
+            "event_type": recording.event_type.replace("/msg/", "/"),
+            "image_transport": "raw" if raw else "compressed",
+        },
+        # A replay must not depend on those before it, unless the configuration asks for that.
+        "captioner": {
+            "memory": "none",
+            **configured["captioner"],
+            **given(question=question, mode=mode, memory=memory),
+            **chosen,
+        },
+        "dsec_player": {**player, "max_lateness_s": lateness},
+    }
+    for node, values in overrides.items():
+        check_values(node, values)
+    image = IMAGE_TOPIC if raw else f"{IMAGE_TOPIC}/compressed"
+    remaps = {
+        "synchronizer": {"events": EVENTS_TOPIC, "image": image},
+        "captioner": CAPTIONER_REMAPS,
+        "dsec_player": {"report": "captioner/report", **CAPTIONER_REMAPS},
+    }
+    return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
+
+
+def chosen_models(
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | None]
+) -> dict[str, Value]:
+    """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
+    folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
+    chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
+    for name in ("target", "draft"):
+        value = str(chosen.get(name, configured.get(name, "")))
+        if value and Path(value).expanduser().is_dir():
+            chosen[name] = str(Path(value).expanduser().resolve())
+    return chosen | {"models.folder": str(folder.resolve())}
+
+
+def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
+    """The shortest edges in pixels that the models of these parameters look at, read without loading them.
+
+    Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
+    """
+    folder = Path(str(captioner["models.folder"]))
+    target, draft = (str(captioner.get(name, "")) for name in ("target", "draft"))
+    if not (target and draft) and not folder.is_dir():
+        raise InputError(
+            f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
+            f"--models, or train the tiny pair with crossspec train tiny"
+        )
+    return {
+        "frame_size": _frame_size(target or str(folder / "target")),
+        "event_image_size": _event_image_size(Path(draft) if draft else folder / "draft"),
+    }
+
+
+def _frame_size(target: str) -> int:
+    if size := _image_size(Path(target) / "config.json", "vision_config"):
+        return size
+    # What loads models knows every layout, and torch takes seconds to import.
+    from crossspec_ros.models.video_llava import target_config, target_folder
+
+    return target_config(target_folder(target, with_weights=False)).vision_config.image_size
+
+
+def _event_image_size(draft: Path) -> int:
+    if size := _image_size(draft / "clip" / "config.json"):
+        return size
+    from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+
+    return eventgpt_configs(draft)[1].image_size
+
+
+def _image_size(file: Path, *keys: str) -> int | None:
+    """What a config says, where it is there and says it."""
+    try:
+        config = json.loads(file.read_text())
+        for key in keys:
+            config = config[key]
+        return int(config["image_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def given(**arguments: Value | None) -> dict[str, Value]:
+    """Those that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}

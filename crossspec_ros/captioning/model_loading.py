@@ -1,0 +1,150 @@
+"""Loading the models in what memory there is: where they do not fit, the next smaller choice is taken."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TypeVar
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import Only, Placement, available, ladder, smaller
+from crossspec_ros.paths import share_dir
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+    from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.models.loading import ModelPair
+
+_LOG = logging.getLogger(__name__)
+
+Loaded = TypeVar("Loaded")
+
+NO_MEMORY = (
+    "memory ran out: choose a smaller models.dtype, give the draft another device by models.draft_device, or "
+    "end what else uses this one"
+)
+
+_COMPLAINTS = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
+    r"|can't allocate memory|not enough memory|dispatched on the CPU or the disk"
+)
+"""Messages of errors that mean out of memory, where the class of the error does not say so."""
+
+
+def asked_placement(params: SimpleNamespace) -> Placement:
+    """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
+    return available(params.models_dtype, params.models_device, params.models_draft_device)
+
+
+def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHiddenDecoder:
+    """Load and warm up the decoder of the captioner's parameters in this placement.
+
+    Raises InputError for missing or broken checkpoints and for bad sampling.
+    """
+    from crossspec_ros.captioning.assembly import speculative_decoder, vocabulary
+    from crossspec_ros.drafting.memory_place import memory_path
+    from crossspec_ros.models.loading import target_path
+
+    sampling = asked_sampling(params)
+    if smaller(placement):
+        check_cpu_memory(params, placement)
+    pair = load_models(params, placement)
+    target = target_path(_models(params), params.target)
+    memory = memory_path(params.memory, target, vocabulary(pair))
+    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
+
+
+def asked_sampling(params: SimpleNamespace) -> Sampling | None:
+    """What the captioner's parameters ask for; None always takes the likeliest token."""
+    if not params.temperature:
+        return None
+    from crossspec_ros.engine.sampling import Sampling
+
+    return Sampling(params.temperature, params.top_p, params.seed)
+
+
+def load_models(params: SimpleNamespace, placement: Placement, only: Only = "") -> ModelPair:
+    """Load the models of the captioner's parameters in this placement, see `models.loading.load_pair`."""
+    from crossspec_ros.models.loading import load_pair
+
+    return load_pair(_models(params), params.threads, placement, params.target, params.draft, only)
+
+
+def check_cpu_memory(params: SimpleNamespace, placement: Placement, only: Only = "") -> None:
+    """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the process."""
+    from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+    from crossspec_ros.models.footprint import estimate, memory
+    from crossspec_ros.models.loading import draft_path, target_path
+    from crossspec_ros.models.video_llava import target_config
+
+    models = _models(params)
+    config = target_config(target_path(models, params.target, with_weights=False))
+    draft_config, vision = eventgpt_configs(draft_path(models, params.draft))
+    needed = estimate(placement, config, draft_config, vision).by_device(only).get("cpu", 0)
+    free, _ = memory("cpu")
+    if needed > free:
+        raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
+
+
+def _models(params: SimpleNamespace) -> Path:
+    return Path(params.models_folder) if params.models_folder else share_dir() / "models" / "tiny"
+
+
+def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:
+    """What `load` makes of the first choice from `asked` downwards that it does not run out of memory with.
+
+    Raises InputError with the last complaint when even the smallest does not fit, and whatever else `load`
+    raises.
+    """
+    reason = ""
+    for placement in ladder(asked):
+        try:
+            return load(placement)
+        except Exception as error:
+            # That these models cannot be quantised so is no end where nobody asked for it.
+            if not is_out_of_memory(error) and (placement == asked or not isinstance(error, InputError)):
+                raise
+            release(error)
+            reason = str(error).strip().split("\n")[0]
+        _LOG.warning("the models do not fit into memory as %s: %s", placement, reason)
+    raise InputError(
+        f"the models do not fit into this machine's memory, not even as {placement} ({reason}): end what "
+        f"else uses its memory, or name smaller models"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this, or what it was raised from, says that no memory was left."""
+    return any(
+        # By name, because a captioner without models need not wait for torch.
+        {"OutOfMemoryError", "MemoryError"} & {kind.__name__ for kind in type(link).__mro__}
+        or _COMPLAINTS.search(str(link))
+        for link in _chain(error)
+    )
+
+
+def release(error: BaseException) -> None:
+    """Give back the memory that the frames hold which an error came through."""
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
+    free_memory()
+
+
+def free_memory() -> None:
+    """Collect what nobody holds any more, and give back what torch keeps for later."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,326 @@
+"""One thread that reads windows while they are open and captions them; the newest closed window wins."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.trace import READ_AHEAD, Trace
+from crossspec_ros.windows.assembler import PATIENCE
+from crossspec_ros.windows.quality import flags, trustworthy
+from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.engine.sampling import Sampling
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_FRAMES = 64
+"""Frames that may wait to be read ahead; without them the window is read when it closes."""
+_MOST_QUESTIONS = 16
+"""Questions that may wait: at more, whoever asks is faster than the target."""
+
+_ENDS = (KeyboardInterrupt, SystemExit)
+"""All else that a window raises is its own failure, also a panic in a library, which is no Exception."""
+
+OnAnswer = Callable[["Caption | Exception", "int | None"], None]
+"""Takes an answer, or why there is none, and the index of the window that was asked about."""
+
+
+class HasLimits(Protocol):
+    """What may be changed of `drafting.policy.Policy`."""
+
+    limits: Limits
+
+
+class Decoder(Protocol):
+    """What the worker needs of `captioning.decoder.PrefillHiddenDecoder`."""
+
+    max_new_tokens: int
+    sampling: Sampling | None
+
+    @property
+    def policy(self) -> HasLimits: ...
+
+    def stream_frame(self, index: int, frame: np.ndarray) -> None: ...
+
+    def stream_event_image(
+        self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None]
+    ) -> object: ...
+
+    def caption(
+        self,
+        window: Window,
+        question: str,
+        trace: Trace,
+        on_words: Callable[[str], None],
+        between: Callable[[], object],
+        cancel: threading.Event,
+        deadline_ns: int | None,
+    ) -> Caption: ...
+
+    def check_question(self, question: str) -> None: ...
+
+    def ask(
+        self, question: str, trace: Trace, between: Callable[[], object], cancel: threading.Event
+    ) -> Caption: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one window: a caption, or the reason why there is none.
+
+    `flags` say what was wrong with its inputs (windows/quality.py).
+    """
+
+    window: Window
+    trace: Trace
+    caption: Caption | None = None
+    flags: tuple[str, ...] = ()
+    skipped: bool = False
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    window: Window
+    closed_ns: int
+    complete_ns: int
+
+
+class CaptionWorker:
+    """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
+
+    Questions about the window captioned last are answered when no closed window waits. Frames of open
+    windows are read ahead when there is nothing else to do and, where they pile up, one between two
+    passes of a caption or an answer. A caption that is not done `deadline_s` after its window closed is
+    cut short; 0 sets no deadline. `question` and `deadline_s` may be changed at any time. `on_draft` gets
+    the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end; they are
+    called from threads of the worker and the decoder, and none is called after `stop`.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        question: str,
+        on_draft: Callable[[str], None],
+        on_words: Callable[[str], None],
+        on_outcome: Callable[[Outcome], None],
+        deadline_s: float = 0.0,
+    ) -> None:
+        self._decoder = decoder
+        self.question = question
+        self.deadline_s = deadline_s
+        self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
+        self._waiting: list[_Waiting] = []
+        # Those that have no outcome yet, without their pixels.
+        self._unfinished: dict[int, Window] = {}
+        self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=_MOST_FRAMES)
+        self._questions: deque[tuple[str, OnAnswer]] = deque()
+        self._captioned: int | None = None
+        # The window that was read last.
+        self._reading: int | None = None
+        self._changed = threading.Condition()
+        self._cancel = threading.Event()
+        # A model in the middle of a pass must not hold up the end of the process.
+        self.pulse = Pulse("captions")
+        self._thread = threading.Thread(
+            target=self.pulse.run, args=(self._work,), name="captioner", daemon=True
+        )
+        self._thread.start()
+
+    def stream_frame(self, index: int, frame: np.ndarray) -> None:
+        """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
+        with self._changed:
+            # A frame that comes after its window has closed is in nobody's caption.
+            if self._captioned is None or not self._captioned - PATIENCE < index <= self._captioned:
+                self._frames.append((index, frame))
+                self._changed.notify()
+
+    def stream_event_image(self, index: int, image: np.ndarray) -> None:
+        """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
+        try:
+            self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
+        except _ENDS:
+            raise
+        except BaseException as error:
+            _LOG.warning("an event image could not be drafted from: %r", error)
+
+    def submit(self, window: Window, closed_ns: int) -> None:
+        """Caption this window next; `closed_ns` (perf_counter) is when it was announced as closed."""
+        with self._changed:
+            # A window that will be skipped needs no pixels.
+            self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
+            self._waiting.append(_Waiting(window, closed_ns, time.perf_counter_ns()))
+            self._unfinished[window.index] = without_images(window)
+            self._changed.notify()
+
+    def ask(self, question: str, on_answer: OnAnswer) -> None:
+        """Answer this about the window captioned last, or the first one there will be.
+
+        `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
+        questions. Raises InputError when too many wait.
+        """
+        with self._changed:
+            if len(self._questions) >= _MOST_QUESTIONS:
+                raise InputError(
+                    f"{_MOST_QUESTIONS} questions wait already: ask again when some are answered"
+                )
+            self._questions.append((question, on_answer))
+            self._changed.notify()
+
+    @property
+    def waiting(self) -> int:
+        """How many closed windows wait to be captioned, or to be skipped."""
+        return len(self._waiting)
+
+    def stop(self, timeout_s: float = 1.0) -> list[Window]:
+        """Cancel the window in work, drop those that wait and end the thread if it ends in time.
+
+        Returns the windows that have no outcome, without their images. Questions that wait are answered with
+        that.
+        """
+        with self._changed:
+            self._cancel.set()
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        while self._questions:
+            _, on_answer = self._questions.popleft()
+            on_answer(InputError("the captioner was deactivated: ask again once it is active"), None)
+        return list(self._unfinished.values())
+
+    def _work(self) -> None:
+        while not self._cancel.is_set():
+            with self._changed:
+                self._changed.wait_for(self._has_work)
+                waiting, self._waiting = self._waiting, []
+            with self.pulse.busy():
+                for item in waiting[:-1]:
+                    self._finish(Outcome(item.window, Trace(), skipped=True))
+                for item in waiting[-1:]:
+                    self._finish(self._caption(item))
+                if not waiting and not self._answer():
+                    self._read_ahead(Trace(), least=1)
+
+    def _has_work(self) -> bool:
+        asked = self._questions and self._captioned is not None
+        return bool(self._waiting or self._may_read() or asked or self._cancel.is_set())
+
+    def _may_read(self) -> bool:
+        """A window that is about to close must not wait for a frame of the next one.
+
+        One that is still open when a second such frame has come is not about to.
+        """
+        if not self._frames:
+            return False
+        if self._reading is None or self._frames[0][0] <= self._reading or len(self._frames) > 1:
+            return True
+        return self._captioned is not None and self._captioned >= self._reading
+
+    def _answer(self) -> bool:
+        """Answer one question; False when there is none, or no window to ask about."""
+        with self._changed:
+            if not self._questions or self._captioned is None:
+                return False
+            question, on_answer = self._questions.popleft()
+            about = self._captioned
+        answer: Caption | Exception
+        try:
+            trace = Trace()
+            answer = self._decoder.ask(question, trace, partial(self._read_ahead, trace), self._cancel)
+        except _ENDS:
+            raise
+        except BaseException as error:
+            answer = as_exception(error)
+        if self._cancel.is_set():
+            # `stop` answers what is left.
+            self._questions.appendleft((question, on_answer))
+        else:
+            try:
+                on_answer(answer, about)
+            except Exception:
+                _LOG.exception("an answer could not be told")
+        return True
+
+    def _read_ahead(self, trace: Trace, least: int = 2) -> None:
+        """Read one frame of a window that is still open, if as many may be read.
+
+        `trace` is that of who waits meanwhile: there is time for one frame afterwards, but not for more.
+        """
+        self.pulse.beat()
+        with self._changed:
+            if len(self._frames) < least or not self._may_read():
+                return
+            index, frame = self._frames.popleft()
+            self._reading = index
+        try:
+            with trace.span(READ_AHEAD):
+                self._decoder.stream_frame(index, frame)
+        except _ENDS:
+            raise
+        except BaseException as error:
+            _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
+
+    def _caption(self, item: _Waiting) -> Outcome:
+        trace = Trace()
+        trace.mark("closed", item.closed_ns)
+        trace.add("queue", item.complete_ns, time.perf_counter_ns())
+        with self._changed:
+            # The window brings its frames along.
+            self._captioned = item.window.index
+            later = [frame for frame in self._frames if frame[0] > self._captioned]
+            self._frames = deque(later, _MOST_FRAMES)
+        faults: tuple[str, ...] = ()
+        try:
+            with trace.span("check"):
+                faults = flags(item.window)
+                seen = trustworthy(item.window, faults)
+            caption = self._decoder.caption(
+                seen,
+                self.question,
+                trace,
+                self._tell(self._on_words),
+                partial(self._read_ahead, trace),
+                self._cancel,
+                item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
+            )
+        except _ENDS:
+            raise
+        except BaseException as error:
+            return Outcome(item.window, trace, error=as_exception(error), flags=faults)
+        trace.add("total", item.closed_ns, time.perf_counter_ns())
+        if "first_token" in trace.marks:
+            trace.add("first_token", item.closed_ns, trace.marks["first_token"])
+        return Outcome(item.window, trace, caption, faults)
+
+    def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
+        return lambda text: None if self._cancel.is_set() else listener(text)
+
+    def _finish(self, outcome: Outcome) -> None:
+        if self._cancel.is_set():
+            return
+        self._unfinished.pop(outcome.window.index, None)
+        try:
+            self._on_outcome(outcome)
+        except Exception:
+            _LOG.exception("the outcome of window %d could not be told", outcome.window.index)
+
+
+def without_images(window: Window) -> Window:
+    """The window's times and counts alone."""
+    nothing = np.zeros((0, 0, 0, 3), np.uint8)
+    return replace(window, event_images=nothing, frames=nothing)

@@ -1,0 +1,107 @@
+"""The file of a caption memory: read at the start, written by one decoder each minute and at its end."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import IO
+
+from crossspec_ros.drafting.caption_memory import CaptionMemory, DamagedMemoryError
+from crossspec_ros.errors import InputError
+
+_LOG = logging.getLogger(__name__)
+
+SAVE_S = 60.0
+"""What a power cut costs at most, in seconds of captions."""
+
+
+class MemoryFile:
+    """Keeps `memory` in the file `path` from session to session, until `close`.
+
+    A damaged file is set aside as `path`.damaged, and the memory starts empty. A second decoder with the same
+    file, in this process or another, starts with what is in it, and does not write it: the lock is the file
+    `path`.lock, which the kernel frees with the process.
+
+    `vocabulary` tells the target's tokenizer from others; `ids` is how many token ids it knows. Raises
+    InputError when the file is of another vocabulary or cannot be written.
+    """
+
+    def __init__(self, memory: CaptionMemory, path: Path, vocabulary: str, ids: int) -> None:
+        self._memory, self._path, self._vocabulary = memory, path, vocabulary
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock: IO[str] | None = None
+        try:
+            self._lock = path.with_name(path.name + ".lock").open("w")
+            is_ours = _locked(self._lock)
+            if path.exists():
+                self._load(ids, is_ours)
+            self._saved = memory.learned
+            if not is_ours:
+                _LOG.warning(
+                    "another captioner keeps the caption memory '%s': this one starts with it and does not "
+                    "save its own; give each a file of its own by the parameter memory",
+                    path,
+                )
+                return
+            memory.save(path, vocabulary)
+        except OSError as error:
+            self._release()
+            raise InputError(
+                f"the caption memory cannot be kept in '{path}' ({error}): name a file in a folder that "
+                "exists and can be written to, or set memory to none"
+            ) from None
+        except InputError:
+            self._release()
+            raise
+        self._thread = threading.Thread(target=self._keep, name="memory", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Save for the last time, and let others have the file; raises OSError where it cannot be written."""
+        self._closing.set()
+        try:
+            if self._thread is not None:
+                self._thread.join()
+                self._memory.save(self._path, self._vocabulary)
+        finally:
+            self._release()
+
+    def _load(self, ids: int, is_ours: bool) -> None:
+        try:
+            self._memory.load(self._path, self._vocabulary, ids)
+        except DamagedMemoryError as error:
+            aside = self._path.with_name(self._path.name + ".damaged")
+            if is_ours:
+                os.replace(self._path, aside)
+            _LOG.warning("%s; it is set aside as '%s', and the memory starts empty", error, aside)
+
+    def _keep(self) -> None:
+        while not self._closing.wait(SAVE_S):
+            learned = self._memory.learned
+            if learned == self._saved:
+                continue
+            try:
+                self._memory.save(self._path, self._vocabulary)
+                self._saved = learned
+            except Exception as error:  # whatever it was, this thread has to go on
+                _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether this process has the file to itself now; also where its file system knows no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        _LOG.warning("'%s' cannot be locked (%s): let no other captioner have this memory", file.name, error)
+    return True

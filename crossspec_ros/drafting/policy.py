@@ -1,0 +1,113 @@
+"""Which tree the next pass verifies: the one that promises most tokens per second, which may be none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from crossspec_ros.drafting.calibration import Calibration
+from crossspec_ros.drafting.cost import VerifyCost
+from crossspec_ros.drafting.limits import USUAL, Limits
+from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
+from crossspec_ros.engine.tree import DraftTree
+
+_MARGIN = 0.5
+"""The rate of the next pass may be half that of the last ones: then so much less probability suffices."""
+_FORGETTING = 0.05
+_PROBE_EVERY = 16
+
+
+class _Source:
+    """A proposer, how far it can be believed, and whether asking it pays."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self.proposer, self.calibration = proposer, Calibration()
+        self.proposal = DraftTree()
+        self._seconds = 0.0
+        self._tokens = 1.0
+        self._rounds = 0
+
+    def propose(self, context: Context, budget: int, worth: float, token_seconds: float) -> DraftTree:
+        self.proposal = DraftTree()
+        self._rounds += 1
+        pays = self._tokens * token_seconds >= self._seconds
+        if pays or self._rounds % _PROBE_EVERY == 0:
+            started = time.perf_counter()
+            self.proposal = self.proposer.propose(context, budget, worth)
+            spent = time.perf_counter() - started
+            self._seconds += _FORGETTING * (spent - self._seconds)
+        return self.calibration.apply(self.proposal)
+
+    def observe(self, outcome: Outcome) -> None:
+        proposal, self.proposal = self.proposal, DraftTree()
+        if len(proposal):
+            self.calibration.observe(proposal, outcome.tokens)
+            mine = sum(self.proposer.name in outcome.tree.sources[node] for node in outcome.path)
+            self._tokens += _FORGETTING * (mine - self._tokens)
+        self.proposer.observe(outcome)
+
+
+class Policy:
+    """Asks the proposers, merges what they say and cuts it to the size that pays.
+
+    With path probabilities `p` in falling order and a pass over `r + n` tokens costing `T(r + n)`, the size
+    is the `n` that maximises `(1 + p_1 + ... + p_n) / T(r + n)`, from 0 to `limits.max_nodes`; the shape
+    follows from which nodes these are. The cost model may be None: then every node that may help is verified.
+    `limits` may be replaced at any time.
+    """
+
+    def __init__(
+        self, proposers: Sequence[Proposer], cost: VerifyCost | None, limits: Limits = USUAL
+    ) -> None:
+        self._sources = [_Source(proposer) for proposer in proposers]
+        self.cost, self.limits = cost, limits
+        # Expected tokens per second.
+        self._rate = 1 / float(cost.seconds(1)) if cost else 0.0
+
+    def propose(self, context: Context, unread: int, left: int) -> DraftTree:
+        """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written."""
+        limits = self.limits
+        asked = [s for s in self._sources if limits.proposers is None or s.proposer.name in limits.proposers]
+        if left <= 1 or not asked or not limits.max_nodes:
+            return DraftTree()
+        token_seconds = float(self.cost.seconds(1)) if self.cost else float("inf")
+        worth = self._worth(unread, limits)
+        trees = [source.propose(context, limits.max_nodes, worth, token_seconds) for source in asked]
+        # The pass gives one token for nothing, so the last that fits needs no node.
+        tree = DraftTree.merged(trees).cut(left - 1)
+        return tree.pruned(self._best_size(tree, unread, limits))
+
+    def _worth(self, unread: int, limits: Limits) -> float:
+        """The path probability at which a node earns what it costs, at the rate of the last passes."""
+        if self.cost is None:
+            return limits.least_prob
+        least, most = self.cost.seconds(np.array([unread, unread + limits.max_nodes]))
+        worth = _MARGIN * self._rate * (most - least) / limits.max_nodes
+        return float(np.clip(worth, limits.least_prob, 1.0))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Tell all proposers what became of the last tree, and learn how far each can be believed."""
+        for source in self._sources:
+            source.observe(outcome)
+
+    def observe_pass(self, tokens: int, seconds: float) -> None:
+        """Keep the cost model up to date with what a pass over so many tokens took."""
+        if self.cost:
+            self.cost.observe(tokens, seconds)
+
+    def calibrations(self) -> dict[str, list[tuple[float, float, int]]]:
+        """Predicted and observed acceptance of each source, see `Calibration.table`."""
+        return {source.proposer.name: source.calibration.table() for source in self._sources}
+
+    def _best_size(self, tree: DraftTree, unread: int, limits: Limits) -> int:
+        paths = np.sort(tree.path_probs())[::-1]
+        most = min(int(np.sum(paths >= limits.least_prob)), limits.max_nodes)
+        if self.cost is None or not most:
+            return most
+        gains = 1 + np.concatenate([[0.0], np.cumsum(paths[:most])])
+        rates = gains / self.cost.seconds(unread + np.arange(most + 1))
+        best = int(np.argmax(rates))
+        self._rate += _FORGETTING * (rates[best] - self._rate)
+        return best

@@ -1,0 +1,132 @@
+"""What the draft said beforehand: kept in a file, so that draft and target need not be in memory together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.engine.runner import Readers
+from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+
+_DIGEST = 16
+"""Bytes of `frame_features.digest`."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the draft said: tokens, their probabilities, and what the events look like, (width,)."""
+
+    tokens: tuple[int, ...]
+    probs: tuple[float, ...]
+    feature: np.ndarray
+
+
+class StoredDraft(EventDraft):
+    """A draft that is done before it begins."""
+
+    def __init__(self, pair: ModelPair, question: str, said: Said, readers: Readers) -> None:
+        super().__init__(pair, np.empty((0, 0, 0, 3), np.uint8), question, len(said.tokens), readers)
+        self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
+
+    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Nothing is left to do."""
+        return True
+
+
+def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str, Any]) -> None:
+    """Write drafts by the 16-byte digests of their event images, and of what else they were made.
+
+    `identity` is ready for JSON. A file that is there is replaced once all is written. Raises InputError
+    where it cannot be written.
+    """
+    said = drafts.values()
+    arrays: dict[str, np.ndarray] = {
+        "images": np.frombuffer(b"".join(drafts), np.uint8).reshape(-1, _DIGEST),
+        "ends": np.cumsum([0, *(len(draft.tokens) for draft in said)], dtype=np.int64),
+        "tokens": np.array([token for draft in said for token in draft.tokens], np.int64),
+        "probs": np.array([prob for draft in said for prob in draft.probs], np.float32),
+        "features": np.array([draft.feature for draft in said], np.float32),
+    }
+    try:
+        replace_file(path, save(arrays, {"identity": json.dumps(identity)}))
+    except OSError as error:
+        raise InputError(
+            f"the drafts cannot be written to '{path}' ({error}): name a file in a folder that exists, can "
+            f"be written to and has room"
+        ) from error
+
+
+def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -> dict[bytes, Said]:
+    """The drafts in a file that `save_drafts` wrote, by a draft with so many token ids and that width.
+
+    Raises InputError where it is damaged, or was not made of what `identity` says.
+    """
+    try:
+        with safe_open(path, "numpy") as file:
+            stored = (file.metadata() or {}).get("identity")
+            if stored is None:
+                raise ValueError("it holds something else")
+            _check_identity(path, json.loads(stored), identity)
+            images, ends, tokens, probs, features = (
+                file.get_tensor(name) for name in ("images", "ends", "tokens", "probs", "features")
+            )
+        _check(images, ends, tokens, probs, features, ids, width)
+    except InputError:
+        raise
+    except (OSError, SafetensorError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"'{path}' holds no drafts of crossspec caption, or is damaged ({error}): name another file, and "
+            f"they are written there"
+        ) from error
+    return {
+        key.tobytes(): Said(tuple(tokens[begin:end].tolist()), tuple(probs[begin:end].tolist()), feature)
+        for key, (begin, end), feature in zip(images, pairwise(ends), features, strict=True)
+    }
+
+
+def _check_identity(path: Path, stored: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    for name, value in identity.items():
+        if stored.get(name) != value:
+            raise InputError(
+                f"the drafts in '{path}' were made with {name} {stored.get(name)!r}, but this run has "
+                f"{value!r}: name another file, or delete this one, and they are written anew"
+            )
+
+
+def _check(
+    images: np.ndarray,
+    ends: np.ndarray,
+    tokens: np.ndarray,
+    probs: np.ndarray,
+    features: np.ndarray,
+    ids: int,
+    width: int,
+) -> None:
+    count = len(images)
+    if not (
+        images.dtype == np.uint8
+        and ends.dtype == tokens.dtype == np.int64
+        and images.shape == (count, _DIGEST)
+        and ends.shape == (count + 1,)
+        and tokens.shape == probs.shape == (ends[-1],)
+        and features.shape == ((count, width) if count else (0,))
+        and ends[0] == 0
+        and (np.diff(ends) >= 0).all()
+    ):
+        raise ValueError("its arrays do not fit each other")
+    if not ((tokens >= 0) & (tokens < ids)).all():
+        raise ValueError("it holds something other than the draft's token ids")
+    if not ((probs >= 0) & (probs <= 1)).all() or not np.isfinite(features).all():
+        raise ValueError("its numbers are not what a draft gives")

@@ -1,0 +1,228 @@
+"""A language model reads tokens into its KV cache, in few launches where a device would wait for them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import LlamaModel
+
+from crossspec_ros.engine.kv import KVBuffer
+from crossspec_ros.models.transfer import to_device
+
+_LOG = logging.getLogger(__name__)
+
+SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 129)
+"""Tokens of the passes that have buffers of their own; others are padded to the next of these. The last is
+the largest tree and the token before it."""
+_capturing = threading.Lock()
+"""CUDA allows one capture at a time in a process."""
+
+
+class Reader:
+    """One sequence: `read` appends to it, `keep` rolls it back; `warm_up` comes first.
+
+    Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, so that a
+    CUDA device replays each as one captured graph instead of being told of a thousand operations. Longer
+    ones, which read frames, are told as usual. Graphs share the memory `pool` with those of other readers, so
+    that only one may run at a time.
+    """
+
+    def __init__(self, model: LlamaModel, capacity: int, is_static: bool, pool: Any = None) -> None:
+        self._model, self._is_static, self._pool = model, is_static, pool
+        self._cache = KVBuffer(model.config.num_hidden_layers, capacity)
+        self._steps: dict[int, _Step] = {}
+        self.is_sound = True
+        """False after a pass that failed half way: nobody knows what is in its buffers."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that were read and kept."""
+        return self._cache.length
+
+    @property
+    def capacity(self) -> int:
+        """Tokens for which there is room; it doubles where they are more."""
+        return self._cache.capacity
+
+    def read(self, inputs: torch.Tensor, positions: Sequence[int], mask: torch.Tensor) -> torch.Tensor:
+        """The last hidden states (n, width) of `inputs` (n, width), good until the next pass.
+
+        Args:
+            positions: of each token in the sequence.
+            mask: additive, (1, 1, n, length + n), on the host.
+        """
+        end = self.length + len(inputs)
+        if end > self.capacity:
+            self._steps.clear()  # the buffers will move
+        # The last place is where the padding goes.
+        fitting = SIZES if end < self.capacity else ()
+        step = self._steps.get(next((size for size in fitting if size >= len(inputs)), 0))
+        self.is_sound = False
+        if step:
+            hidden = step.read(inputs, positions, mask, self.length)
+            self._cache.length += len(inputs)
+        else:
+            where = to_device(torch.tensor([positions]), inputs.device)
+            hidden = _forward(self._model, self._cache, inputs[None], where, to_device(mask, inputs.device))
+        self.is_sound = True
+        return hidden
+
+    def keep(self, length: int, moved: Sequence[int] = ()) -> None:
+        """Forget all behind the first `length` tokens, save those at the places `moved`, which follow."""
+        self._cache.keep(length, moved)
+
+    def warm_up(self) -> None:
+        """Take the buffers and capture the graphs of all sizes; the sequence is empty afterwards.
+
+        Not later: a graph takes its time, and no other thread may capture meanwhile.
+        """
+        weight = self._model.embed_tokens.weight
+        self.keep(0)
+        mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype)
+        self.read(weight.new_zeros(1, weight.shape[1]), range(1), mask)
+        if self._is_static:
+            with _capturing:
+                self._steps = {
+                    size: _Step(self._model, self._cache, size, weight, self._pool) for size in SIZES
+                }
+        self.keep(0)
+
+
+class _Step:
+    """A pass over `size` tokens in which all but the contents of its buffers is fixed."""
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        cache: KVBuffer,
+        size: int,
+        like: torch.Tensor,
+        pool: Any,
+    ) -> None:
+        self._model, self._cache, self._size = model, cache, size
+        self._inputs = like.new_zeros(1, size, like.shape[1])
+        self._positions = torch.zeros(1, size, dtype=torch.long, device=like.device)
+        self._mask = like.new_zeros(1, 1, size, cache.capacity)
+        self._at = torch.full((size,), cache.capacity - 1, device=like.device)
+        self._hidden = self._inputs[0]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if like.is_cuda:
+            self._capture(pool)
+
+    def read(
+        self, inputs: torch.Tensor, positions: Sequence[int], mask: torch.Tensor, length: int
+    ) -> torch.Tensor:
+        n, all_seen = len(inputs), mask.shape[-1]
+        # Where nothing is seen, the result may not be a number and spoil what follows: padding sees all.
+        padded = torch.full(self._mask.shape, torch.finfo(mask.dtype).min, dtype=mask.dtype)
+        padded[:, :, :n, :all_seen] = mask
+        padded[:, :, n:] = 0
+        last = self._cache.capacity - 1
+        at = [*range(length, length + n), *(last for _ in range(n, self._size))]
+        self._inputs[0, :n] = inputs
+        for buffer, values in (
+            (self._mask, padded),
+            (self._positions, torch.tensor([[*positions, *(0 for _ in range(n, self._size))]])),
+            (self._at, torch.tensor(at)),
+        ):
+            buffer.copy_(to_device(values, buffer.device))
+        if self._graph is None:
+            self._pass()
+        else:
+            self._graph.replay()
+        return self._hidden[:n]
+
+    def _pass(self) -> None:
+        self._cache.at = self._at
+        try:
+            self._hidden = _forward(self._model, self._cache, self._inputs, self._positions, self._mask)
+        finally:
+            self._cache.at = None
+
+    def _capture(self, pool: Any) -> None:
+        """On the stream that is current; what libraries set up at a first pass must not be captured."""
+        for _ in range(2):
+            self._pass()
+        stream = torch.cuda.current_stream(self._inputs.device)
+        if stream == torch.cuda.default_stream(self._inputs.device):
+            return  # CUDA captures on others only
+        graph = torch.cuda.CUDAGraph()
+        # The draft's thread goes on meanwhile.
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            self._pass()
+        self._graph = graph
+
+
+def _forward(
+    model: LlamaModel, cache: KVBuffer, inputs: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    output = model(
+        inputs_embeds=inputs,
+        past_key_values=cache,
+        position_ids=positions,
+        attention_mask=mask,
+        use_cache=True,
+    )
+    return output.last_hidden_state[0]
+
+
+class Readers:
+    """The readers of one model: a sequence that has ended leaves its buffers and their graphs to the next."""
+
+    def __init__(self, model: LlamaModel, capacity: int, is_static: bool | None = None) -> None:
+        # LLM.int8 looks for outliers in each layer, and the host has to know.
+        names = {type(module).__name__ for module in model.modules()}
+        by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
+        self._model, self._capacity = model, capacity
+        self.is_static = by_device if is_static is None else is_static
+        self._pool = torch.cuda.graph_pool_handle() if by_device else None
+        self._free: list[Reader] = []
+        self._lock = threading.Lock()
+
+    def take(self, owner: object) -> Reader:
+        """An empty one, which comes back when `owner` is no more."""
+        reader = self._empty()
+        weakref.finalize(owner, self._free.append, reader).atexit = False
+        return reader
+
+    @contextmanager
+    def lend(self) -> Iterator[Reader]:
+        """An empty one for as long as the `with` lasts."""
+        reader = self._empty()
+        try:
+            yield reader
+        finally:
+            self._free.append(reader)
+
+    def _empty(self) -> Reader:
+        with self._lock:
+            while self._free:
+                reader = self._free.pop()
+                # One that has grown would keep what it took, and every pass would attend to all of it.
+                if reader.is_sound and reader.capacity <= self._capacity:
+                    break
+            else:
+                reader = self._new()
+                if self.is_static:
+                    _LOG.warning(
+                        "a sequence more than was warmed up for, or after a failure: it is read slowly"
+                    )
+        reader.keep(0)
+        return reader
+
+    def warm_up(self, count: int) -> None:
+        """Make so many ready, for they take a second each."""
+        with self._lock:
+            while len(self._free) < count:
+                self._free.append(self._new())
+            for reader in self._free:
+                reader.warm_up()
+
+    def _new(self) -> Reader:
+        return Reader(self._model, self._capacity, self.is_static, self._pool)

@@ -1,0 +1,322 @@
+"""What tensors a checkpoint folder holds, seen without reading them, and a model filled with them.
+
+A folder has safetensors or `.bin` files, one or several, with an index or with numbers in their names.
+Nothing in them is ever executed. All that is damaged is refused by the name of its file before memory is
+taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import Placement
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+_NUMBERED = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)(?P<suffix>\.\w+)")
+_NF4_BLOCK = 64
+_MOST_LAYERS = 1000
+"""Even without numbers a layer takes a millisecond and tens of kilobytes."""
+_LAYER = re.compile(r"(?:^model|language_model)\.layers\.(\d+)\.")
+# Buffers that older versions of the libraries stored, and that follow from the config.
+_COMPUTED = re.compile(r"\.(rotary_emb\.inv_freq|position_ids)$")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor in a file under its `name` there; `lazy[...]` reads it."""
+
+    file: Path
+    name: str
+    shape: tuple[int, ...]
+    is_float: bool
+    lazy: Any
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
+    """All tensors of the checkpoint in `folder`, by name.
+
+    Raises InputError that names the file which is missing, damaged, or holds more than tensors.
+    """
+    for stem, suffix in (("model", ".safetensors"), ("pytorch_model", ".bin")):
+        single, index = folder / f"{stem}{suffix}", folder / f"{stem}{suffix}.index.json"
+        if single.is_file():
+            return _contents(single)
+        if index.is_file():
+            return _indexed(index)
+        if numbered := sorted(folder.glob(f"{stem}-*-of-*{suffix}")):
+            return _together(_complete(numbered))
+    raise InputError(
+        f"the checkpoint '{folder}' has neither 'model.safetensors' nor 'pytorch_model.bin', whole or in "
+        f"shards: name a folder that holds the weights"
+    )
+
+
+def load(
+    model: type[Model],
+    config: Any,
+    *args: Any,
+    folder: Path,
+    stored: dict[str, Stored],
+    placement: Placement,
+    device: str,
+) -> Model:
+    """`model(config, *args)` with the stored tensors, on `device` and quantised as placed; for inference.
+
+    Tensors of modules that it lacks are left out, and so are buffers that follow from the config.
+
+    Args:
+        folder: where all this comes from.
+        stored: by their names in the model.
+
+    Raises:
+        InputError: the config describes no such model; a tensor is missing, has another shape, is
+            quantised, or is one more than a module of the model has; or the model cannot be quantised so.
+    """
+    _check_depth(config, stored, folder)
+    outline = skeleton(model, config, *args, folder=folder)
+    tensors = _fitting(stored, outline)
+    _check_widths(outline, placement, folder)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        loaded = model.from_pretrained(
+            None,
+            *args,
+            config=config,
+            state_dict=tensors,
+            dtype=placement.torch_dtype,
+            device_map={"": device},
+            attn_implementation="sdpa",
+            quantization_config=placement.quantization(),
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+    return loaded.eval().requires_grad_(False)
+
+
+def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> Model:
+    """`model(*configs)` without numbers, on torch's meta device.
+
+    Raises InputError where the configs, those in `folder`, describe no such model.
+    """
+    where = f" in '{folder}'" if folder else ""
+    # What a config may ask for instead takes no mask as a tree needs it, or is code from elsewhere.
+    for part in _parts(*configs):
+        part._attn_implementation = "sdpa"
+    layers = max(getattr(part, "num_hidden_layers", 0) for part in _parts(*configs))
+    if layers > _MOST_LAYERS:
+        raise InputError(
+            f"the config{where} describes no {model.__name__} ({layers} layers): take the one that came "
+            f"with the weights"
+        )
+    try:
+        with torch.device("meta"):
+            return model(*configs).eval()
+    except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError) as error:
+        raise InputError(
+            f"the config{where} describes no {model.__name__} ({_first_line(error)}): take the one that came "
+            f"with the weights"
+        ) from error
+
+
+def _parts(*configs: Any) -> Iterator[Any]:
+    """The configs, and those that they are made of."""
+    for config in configs:
+        yield config
+        yield from (getattr(config, name) for name in getattr(config, "sub_configs", ()))
+
+
+def _check_depth(config: Any, stored: dict[str, Stored], folder: Path) -> None:
+    """A config that asks for more layers than are stored must not make a host build them first."""
+    layers = getattr(config, "text_config", config).num_hidden_layers
+    depth = max((int(found[1]) for name in stored if (found := _LAYER.search(name))), default=-1) + 1
+    if layers > depth:
+        raise InputError(
+            f"'{folder / 'config.json'}' says {layers} layers, but {depth} are stored: take config.json and "
+            f"weights from the same checkpoint"
+        )
+
+
+def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
+    """The object in a JSON file, in which the values `needed` must be; raises InputError that names it."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("no object")
+    except FileNotFoundError as error:
+        if not file.parent.is_dir():
+            raise InputError(
+                f"there is no folder '{file.parent}': name one that holds a whole checkpoint"
+            ) from error
+        raise InputError(
+            f"the checkpoint '{file.parent}' lacks '{file.name}': name a folder that holds a whole checkpoint"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"'{file}' is no readable JSON ({_first_line(error)}): copy it again") from error
+    for name in needed:
+        if values.get(name) is None:
+            raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")
+    return values
+
+
+def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
+    """As `read_json`, of a model's config; a checkpoint that is already quantised is refused."""
+    values = read_json(file, needed)
+    if values.get("quantization_config"):
+        raise InputError(
+            f"'{file}' is of a quantised checkpoint: take the checkpoint as it was before, and say "
+            f"models.dtype instead"
+        )
+    return values
+
+
+def _fitting(stored: dict[str, Stored], skeleton: PreTrainedModel) -> dict[str, Any]:
+    """The tensors that the skeleton, a model on the meta device, needs; not yet read."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in skeleton.state_dict().items()}
+    if getattr(skeleton.config, "tie_word_embeddings", False):
+        wanted.pop("lm_head.weight", None)
+    for name, shape in wanted.items():
+        if name not in stored:
+            raise InputError(
+                f"the tensor '{name}' is not in {_list({found.file for found in stored.values()})}: take "
+                f"config.json and weights from the same checkpoint"
+            )
+        found = stored[name]
+        if found.shape != shape:
+            raise InputError(
+                f"the tensor '{found.name}' in '{found.file}' has shape {found.shape}, but by config.json "
+                f"{shape}: take both from the same checkpoint"
+            )
+        if not found.is_float:
+            raise InputError(
+                f"the tensor '{found.name}' in '{found.file}' is quantised: take the checkpoint as it was "
+                f"before, and say models.dtype instead"
+            )
+    parts = {_part(name) for name in wanted}
+    for name, found in stored.items():
+        if name not in wanted and _part(name) in parts and not _COMPUTED.search(name):
+            raise InputError(
+                f"the model has no place for the tensor '{found.name}' in '{found.file}': take config.json "
+                f"and weights from the same checkpoint"
+            )
+    return {name: stored[name].lazy for name in wanted}
+
+
+def _check_widths(skeleton: PreTrainedModel, placement: Placement, folder: Path) -> None:
+    # bitsandbytes itself fails at the first pass only.
+    for name, module in skeleton.named_modules():
+        is_nf4 = placement.dtype == "nf4" and placement.quantizes(name)
+        if not is_nf4 or not isinstance(module, torch.nn.Linear):
+            continue
+        for width in (module.in_features, module.out_features):
+            if width % _NF4_BLOCK:
+                raise InputError(
+                    f"models.dtype is nf4, which needs widths that are multiples of {_NF4_BLOCK}, but "
+                    f"'{name}' of '{folder}' has {width}: set it to int8"
+                )
+
+
+def _indexed(index: Path) -> dict[str, Stored]:
+    folder, places = index.parent, read_json(index, ["weight_map"])["weight_map"]
+    # A shard's name must not lead out of the folder.
+    if not isinstance(places, dict) or not all(
+        isinstance(name, str) and name == Path(name).name for name in places.values()
+    ):
+        raise InputError(f"'{index}' is no index of shards: copy it again")
+    shards: dict[str, dict[str, Stored]] = {}
+    for shard in sorted(set(places.values())):
+        if not (folder / shard).is_file():
+            raise InputError(
+                f"the shard '{folder / shard}', which '{index.name}' names, is missing: copy it there"
+            )
+        shards[shard] = _contents(folder / shard)
+    for name, shard in places.items():
+        if name not in shards[shard]:
+            raise InputError(
+                f"the tensor '{name}' is not in '{folder / shard}', where '{index.name}' has it: "
+                f"copy both again"
+            )
+    return {name: shards[shard][name] for name, shard in places.items()}
+
+
+def _complete(shards: list[Path]) -> list[Path]:
+    """All the shards that there must be, going by the number in the first one's name."""
+    if not (match := _NUMBERED.fullmatch(shards[0].name)):
+        return shards
+    stem, count, suffix = match["stem"], match["count"], match["suffix"]
+    for i in range(1, int(count) + 1):
+        shard = shards[0].with_name(f"{stem}-{i:0{len(count)}}-of-{count}{suffix}")
+        if shard not in shards:
+            raise InputError(f"the shard '{shard}' is missing: copy it there")
+    return shards
+
+
+def _together(files: list[Path]) -> dict[str, Stored]:
+    return {name: tensor for file in files for name, tensor in _contents(file).items()}
+
+
+def _contents(file: Path) -> dict[str, Stored]:
+    return _safetensors(file) if file.suffix == ".safetensors" else _bin(file)
+
+
+def _safetensors(file: Path) -> dict[str, Stored]:
+    try:
+        # Reads the header, and compares it with the file's length.
+        with safe_open(file, framework="pt") as opened:
+            lazy = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"'{file}' is cut off or damaged ({_first_line(error)}): copy it again") from error
+    return {
+        name: Stored(
+            file, name, tuple(tensor.get_shape()), tensor.get_dtype().startswith(("F", "BF")), tensor
+        )
+        for name, tensor in lazy.items()
+    }
+
+
+def _bin(file: Path) -> dict[str, Stored]:
+    try:
+        # Mapped, not read; files older than torch 1.6 are no archives and cannot be.
+        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        if not isinstance(tensors, dict) or not all(isinstance(t, torch.Tensor) for t in tensors.values()):
+            raise ValueError("something else than tensors by name")
+    # Whatever torch.load makes of a file that is none of its own.
+    except Exception as error:
+        code = re.search(r"GLOBAL [\w.]+", str(error))
+        reason = f"{code[0]}, which is not run" if code else type(error).__name__
+        raise InputError(
+            f"'{file}' is cut off, damaged, or holds more than tensors ({reason}): copy it again, or take a "
+            f"checkpoint in safetensors"
+        ) from error
+    return {
+        name: Stored(file, name, tuple(tensor.shape), tensor.is_floating_point(), tensor)
+        for name, tensor in tensors.items()
+    }
+
+
+def _part(name: str) -> str:
+    """The part of a model that a tensor belongs to: its module's name up to the second dot."""
+    return ".".join(name.split(".")[:-1][:2])
+
+
+def _list(files: set[Path]) -> str:
+    shown = sorted(f"'{file}'" for file in files)
+    return " or ".join([*shown[:3], f"{len(shown) - 3} more"] if len(shown) > 3 else shown) or "any file"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

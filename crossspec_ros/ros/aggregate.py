@@ -1,0 +1,118 @@
+"""`/diagnostics_agg`: the diagnostics of all our nodes as one tree, where no aggregator makes one.
+
+rqt_robot_monitor takes each message for the whole picture and drops what it lacks, so one node speaks for
+all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+
+from crossspec_ros.ros.messages import reliable
+
+ROOT = "crossspec"
+HARDWARE_ID = "crossspec"
+"""By which our statuses are known among those of other nodes on `/diagnostics`."""
+STALE_S = 5.0
+
+MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
+"""Of one status: characters of its name, slashes in it, characters in all."""
+MOST_STATUSES = 2048
+"""Of all nodes together; where there are more, those heard last are shown."""
+
+_OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
+_PARENT = {_OK: "OK", DiagnosticStatus.WARN: "Warning", _ERROR: "Error"}
+"""Messages by which the monitor knows a parent row and keeps it out of its list of warnings."""
+
+
+def tree(statuses: Iterable[DiagnosticStatus]) -> list[DiagnosticStatus]:
+    """Statuses named `namespace/node: part` as rows `/crossspec/namespace/node/part`, with all rows above.
+
+    A row above has the worst level below it, which is an error also where something has gone stale.
+    """
+    rows: dict[str, DiagnosticStatus] = {}
+    for status in statuses:
+        path = ["", ROOT, *status.name.replace(": ", "/").split("/")]
+        for depth in range(2, len(path)):
+            name = "/".join(path[:depth])
+            parent = rows.setdefault(name, DiagnosticStatus(level=_OK, name=name, hardware_id=HARDWARE_ID))
+            parent.level = max(parent.level, min(status.level, _ERROR))
+            parent.message = _PARENT[parent.level]
+        rows["/".join(path)] = DiagnosticStatus(
+            level=status.level,
+            name="/".join(path),
+            message=status.message,
+            hardware_id=status.hardware_id,
+            values=status.values,
+        )
+    return [rows[name] for name in sorted(rows)]
+
+
+class Aggregate:
+    """Hears `/diagnostics`; `publish` makes the tree of it, if it is this node's turn to speak.
+
+    Of our nodes that are alive the first by name speaks, and none while somebody else publishes the topic.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._name = node.get_fully_qualified_name().lstrip("/")
+        self._heard: dict[str, tuple[float, DiagnosticStatus]] = {}
+        self._publisher: Publisher | None = None
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._take, reliable(64))
+
+    def publish(self) -> None:
+        """Speak for all, or leave it to another."""
+        # Not before: a node that is still loading says nothing by which the others could know it.
+        if self._publisher is None:
+            self._publisher = self._node.create_publisher(DiagnosticArray, "/diagnostics_agg", 10)
+        now_s = time.monotonic()
+        if not self._is_in_turn(now_s):
+            return
+        message = DiagnosticArray(
+            status=tree(_aged(now_s - at_s, told) for at_s, told in self._heard.values())
+        )
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(message)
+
+    def _take(self, message: DiagnosticArray) -> None:
+        now_s = time.monotonic()
+        for told in message.status:
+            if told.hardware_id == HARDWARE_ID and _is_bounded(told):
+                # At the end, so that the first is the one that was heard longest ago.
+                self._heard.pop(told.name, None)
+                self._heard[told.name] = now_s, told
+        while len(self._heard) > MOST_STATUSES:
+            del self._heard[next(iter(self._heard))]
+
+    def _is_in_turn(self, now_s: float) -> bool:
+        ours = {self._name, *map(_node_of, self._heard)}
+        alive = {_node_of(name) for name, (at_s, _) in self._heard.items() if now_s - at_s < STALE_S}
+        speakers = self._node.get_publishers_info_by_topic("/diagnostics_agg")
+        names = {
+            f"{speaker.node_namespace.strip('/')}/{speaker.node_name}".lstrip("/") for speaker in speakers
+        }
+        return names <= ours and self._name == min({self._name, *alive})
+
+
+def _is_bounded(status: DiagnosticStatus) -> bool:
+    """Whether a status is one that a node of ours could have sent, however many others were sent as ours."""
+    size = len(status.name) + len(status.message)
+    size += sum(len(value.key) + len(value.value) for value in status.values)
+    return len(status.name) <= MOST_NAME and status.name.count("/") <= MOST_DEPTH and size <= MOST_TEXT
+
+
+def _node_of(name: str) -> str:
+    return name.partition(": ")[0]
+
+
+def _aged(age_s: float, status: DiagnosticStatus) -> DiagnosticStatus:
+    if age_s < STALE_S:
+        return status
+    told = f"nothing heard for {age_s:.0f} s: check that the node still runs"
+    return DiagnosticStatus(level=_STALE, name=status.name, message=told, hardware_id=HARDWARE_ID)

@@ -1,0 +1,84 @@
+"""The health of a node as `/diagnostics`, once a second, and its share in `/diagnostics_agg`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.clock import Clock, ClockType
+
+from crossspec_ros.captioning.health import PartHealth, Reading
+from crossspec_ros.captioning.memory_watch import MemoryWatch
+from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.messages import key_values
+from crossspec_ros.ros.thread_watch import ThreadWatch
+from crossspec_ros.ros.topic_watch import TopicWatch
+from crossspec_ros.telemetry.pulse import Pulse
+
+__all__ = ["STEADY", "Diagnostics", "Reading"]
+
+STEADY = Clock(clock_type=ClockType.STEADY_TIME)
+"""For what must go on while simulated time stands still."""
+
+
+class Diagnostics:
+    """Publishes one status per part of a node, and those of its callbacks, memory, threads and topics.
+
+    `pulses` are those of the node's threads at the time; a dead or stuck one ends the node.
+    """
+
+    def __init__(
+        self,
+        node: GuardedNode,
+        read: Callable[[], Mapping[str, Reading]],
+        topics: TopicWatch,
+        pulses: Callable[[], Iterable[Pulse]] = tuple,
+    ) -> None:
+        self._node = node
+        self._read = read
+        self._topics = topics
+        self.threads = ThreadWatch(pulses)
+        self._memory = MemoryWatch()
+        self._parts: dict[str, PartHealth] = {}
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._aggregate = Aggregate(node)
+        self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
+
+    def _publish(self) -> None:
+        now_s = time.monotonic()
+        message = DiagnosticArray()
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        fault, threads = self.threads.look()
+        self._add(
+            message,
+            "threads",
+            DiagnosticStatus.ERROR if fault else DiagnosticStatus.OK,
+            fault or "OK",
+            threads,
+        )
+        parts = {**self._read(), "memory": self._memory.reading(now_s), "callbacks": self._callbacks()}
+        for part, reading in parts.items():
+            warning, values = self._parts.setdefault(part, PartHealth()).update(now_s, reading)
+            level = DiagnosticStatus.WARN if warning else DiagnosticStatus.OK
+            self._add(message, part, level, warning or "OK", values)
+        self._add(message, "topics", *self._topics.status())
+        self._publisher.publish(message)
+        self._aggregate.publish()
+
+    def _callbacks(self) -> Reading:
+        failure = self._node.last_failure
+        wrong = {"failed_callbacks": self._node.failed_callbacks}
+        return Reading(wrong=wrong, values={"last_failure": failure} if failure else {})
+
+    def _add(
+        self, message: DiagnosticArray, part: str, level: bytes, told: str, values: Mapping[str, str]
+    ) -> None:
+        # With its namespace, or a second instance's rows would take the place of the first one's.
+        name = f"{self._node.get_fully_qualified_name().lstrip('/')}: {part}"
+        message.status.append(
+            DiagnosticStatus(
+                level=level, name=name, message=told, hardware_id=HARDWARE_ID, values=key_values(values)
+            )
+        )

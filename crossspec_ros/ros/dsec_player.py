@@ -1,0 +1,373 @@
+"""The player node: a recorded sequence as if its cameras were live, until its last caption."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossspec_msgs.msg import WindowClosed, WindowReport
+from rclpy.executors import ExternalShutdownException
+from rclpy.publisher import Publisher
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CompressedImage, Image
+
+from crossspec_ros.captioning.params import declare
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.messages import RecordedMessage, event_packet
+from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
+from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
+from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.ros.backlog import Backlog
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.event_stream import message_class
+from crossspec_ros.ros.messages import RELIABLE, reliable, to_ns, to_time
+from crossspec_ros.ros.pace import Pace
+from crossspec_ros.ros.peers import Peers
+from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
+
+CLOCK_PERIOD_S = 0.01
+# Publishers and subscribers of other nodes may know each other a little later than this node knows them.
+SETTLE_S = 0.5
+# What the synchronizer has not taken by then, it will not take.
+PATIENCE_S = 1.0
+# A captioner that is active again reports at once what closed meanwhile, if it does so at all.
+RETURN_S = 5.0
+TELL_S = 5.0
+_STREAMS = {"events": EVENTS, "image": FRAMES}
+DISCOVERY_S = 3.5
+"""Until all others have found a node that was started again; Fast DDS announces every 3 s."""
+
+
+class PlayerNode(GuardedNode):
+    """Plays in the thread that calls `play`, while another one spins it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True, **options)
+        self._params = declare(self, "dsec_player")
+        if not self._params.path:
+            raise InputError("dsec_player has no recording to play: set its parameter path")
+        self._grid = WindowGrid()
+        self._recording = open_recording(
+            Path(self._params.path),
+            Topics(self._params.events_topic, self._params.image_topic),
+            Path(self._params.images) if self._params.images else None,
+        )
+        for remark in self._recording.remarks:
+            self.get_logger().info(remark)
+        self._event_type = self._recording.event_type.replace("/msg/", "/")
+        self._topics: dict[str, Publisher] = {
+            "events": self.create_publisher(
+                message_class(self._event_type), "event_camera/events", reliable(1000)
+            )
+        }
+        if self._recording.image_type is not None:
+            raw = self._recording.image_type.endswith("/Image")
+            topic = "camera/image_raw" if raw else "camera/image_raw/compressed"
+            kind = Image if raw else CompressedImage
+            self._topics["image"] = self.create_publisher(kind, topic, reliable(100))
+        self._clock_topic = self.create_publisher(Clock, "/clock", 10)
+        self._lateness_ns = round(self._params.max_lateness_s * SECOND)
+        self._pace = Pace(self._params.rate)
+        self._backlog = Backlog(self._grid, self._lateness_ns)
+        self._played: set[int] = set()
+        self._reported: set[int] = set()
+        self._failed = self._unreported = 0
+        # The last window that nobody may have any more.
+        self._lost = -1
+        reports, closings = map(self.resolve_topic_name, ("report", "window_closed"))
+        self._captioner = Peers(lambda: self.get_publishers_info_by_topic(reports))
+        self._synchronizer = Peers(lambda: self.get_publishers_info_by_topic(closings))
+        self._news = threading.Condition()
+        self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
+        # Raw, because the stamps behind the header's first bytes are all that matters.
+        for kind, topic, taken in (
+            (Image, "frame", self._take_frame),
+            (Image, "event_image", self._take_event_image),
+            (WindowClosed, "window_closed", self._take_closed),
+        ):
+            self.create_subscription(kind, topic, taken, RELIABLE, raw=True)
+
+    def play(self) -> None:
+        """Play to the end and wait for the last report.
+
+        Raises TimeoutError when the subscribers, the captioner or a report do not come, NodeError when the
+        captioner failed on a window, InputError when the recording turns out to be damaged,
+        ExternalShutdownException when told to stop.
+        """
+        self._await_audience()
+        self._sleep(SETTLE_S)
+        while True:
+            self._play_once()
+            if not self._params.loop:
+                break
+            self._go_back(self._recording.start_ns)
+        self.get_logger().info("end of the recording")
+        if self._unreported:
+            self.get_logger().warning(
+                f"{self._unreported} windows got no report: the captioner was not active when they closed"
+            )
+        if self._failed:
+            raise NodeError(
+                f"the captioner failed on {self._failed} of the windows: see what it said of them"
+            )
+
+    def stop(self) -> None:
+        """Let go of the recording."""
+        self._recording.close()
+
+    def _play_once(self) -> None:
+        reached: int | None = None
+        self._next_clock_s = 0.0
+        for message in parts(self._recording.messages(), self._recording.end_ns):
+            if isinstance(message, Break):
+                self._end_part(message)
+                reached = None
+            elif message.stray:
+                self._topics[message.kind].publish(message.data)
+            else:
+                reached = self._play_message(message, reached)
+        for loss in self._recording.losses:
+            self.get_logger().warning(f"only a part of the recording could be read: {loss}")
+        if self._pace.held_up_s >= 1.0:
+            self.get_logger().warning(
+                f"the replay took {self._pace.held_up_s:.1f} s longer than asked for, because reading or "
+                f"publishing fell behind: nothing is lost by that; a lower rate needs less of the machine"
+            )
+            self._pace.held_up_s = 0.0
+
+    def _play_message(self, message: RecordedMessage, reached: int | None) -> int:
+        """Publish it when it is due; returns how far the part of the recording is then."""
+        stamp_ns, stream = message.stamp_ns, _STREAMS[message.kind]
+        if reached is None:
+            self._pace.start(stamp_ns)
+            reached = stamp_ns
+        if self._grid.index(stamp_ns) > self._grid.index(reached):
+            if self._params.every_window:
+                self._close_each(reached, stamp_ns)
+            self._pause_for_report(reached)
+        self._keep_pace(stamp_ns)
+        self._pace.shift(self._await_backlog(lambda: not self._backlog.must_wait(stream, stamp_ns)))
+        with self._news:
+            self._backlog.sent(stream, stamp_ns)
+        self._played.add(self._grid.index(stamp_ns))
+        self._topics[message.kind].publish(message.data)
+        return max(reached, stamp_ns)
+
+    def _end_part(self, end: Break) -> None:
+        """Close the last window before a jump or the end, and wait until it is captioned."""
+        # The last frame comes on another topic, and must not be overtaken by the end of the events.
+        self._await_backlog(lambda: self._backlog.is_empty)
+        self._sleep(SETTLE_S)
+        before = self._grid.index(end.last_ns) - 1
+        if self._params.every_window and before in self._played:
+            # It may still be open: closed together with the last one, it would be skipped.
+            over_ns = self._grid.closing(self._grid.start(before), self._lateness_ns)
+            self._topics["events"].publish(self._reach(over_ns))
+            self._await_report(before)
+        stamp_ns = self._grid.closing(end.last_ns, self._lateness_ns)
+        if end.next_ns is None:
+            # Late enough that a loop is a jump back.
+            stamp_ns = max(stamp_ns, self._recording.start_ns + BACKWARD_JUMP_NS + 1)
+        self._topics["events"].publish(self._reach(stamp_ns))
+        # After a jump back, a late report would be taken for one of the windows that follow.
+        is_last = end.next_ns is None or end.next_ns < end.last_ns
+        if self._params.wait_for_captions and (is_last or self._params.every_window):
+            self._await_report(self._grid.index(end.last_ns))
+        else:
+            self._sleep(SETTLE_S)
+        if end.next_ns is None:
+            return
+        step_s = (end.next_ns - end.last_ns) / 1e9
+        if step_s > 0:
+            self.get_logger().warning(f"the recording has a gap of {step_s:.1f} s, which is skipped")
+        else:
+            self.get_logger().warning(f"the recording's stamps go back by {-step_s:.1f} s")
+            self._go_back(end.next_ns)
+
+    def _go_back(self, stamp_ns: int) -> None:
+        """Windows start anew, and may be those of before."""
+        with self._news:
+            self._reported.clear()
+            self._backlog.give_up()
+        self._played.clear()
+        self._lost = -1
+        # Before either stream: a short one might not seem to jump back by itself.
+        self._topics["events"].publish(self._reach(stamp_ns))
+        self._sleep(SETTLE_S)
+
+    def _keep_pace(self, stamp_ns: int) -> None:
+        while True:
+            left_s, now_s = self._pace.left_s(stamp_ns), time.monotonic()
+            if now_s >= self._next_clock_s:
+                self._next_clock_s = now_s + CLOCK_PERIOD_S
+                self._clock_topic.publish(Clock(clock=to_time(self._pace.reached_ns(stamp_ns))))
+            if left_s <= 0:
+                return
+            self._sleep(min(left_s, CLOCK_PERIOD_S))
+
+    def _await_backlog(self, is_done: Callable[[], bool]) -> float:
+        """Wait until the synchronizer has taken enough of what was published, but not for ever.
+
+        Returns the seconds that took.
+        """
+        began_s = time.monotonic()
+        with self._news:
+            while not is_done():
+                if time.monotonic() - began_s >= PATIENCE_S:
+                    self._backlog.give_up()
+                    break
+                self._news.wait(0.02)
+                self._check_context()
+        return time.monotonic() - began_s
+
+    def _pause_for_report(self, reached_ns: int) -> None:
+        """Wait for the last window that must have closed by now; one that a gap jumps over never closes."""
+        began_s = time.monotonic()
+        self._give_up_lost()
+        over = self._grid.index(reached_ns - self._lateness_ns - SECOND // 20)
+        due = [index for index in self._played if index < over]
+        if due and self._params.every_window:
+            self._await_report(max(due))
+        self._pace.shift(time.monotonic() - began_s)
+
+    def _close_each(self, reached_ns: int, stamp_ns: int) -> None:
+        """In a pause nothing but time closes windows: one by one, so that each is captioned."""
+        began_s = time.monotonic()
+        for index in range(self._grid.index(reached_ns), self._grid.index(stamp_ns) - 1):
+            over_ns = self._grid.closing(self._grid.start(index), self._lateness_ns)
+            if over_ns > stamp_ns:
+                break
+            self._await_backlog(lambda: self._backlog.is_empty)
+            self._topics["events"].publish(self._reach(over_ns))
+            self._await_report(index)
+        self._pace.shift(time.monotonic() - began_s)
+
+    def _await_report(self, index: int) -> None:
+        """Wait until a window is reported, for as long as it takes while the captioner is inactive or away.
+
+        A report of a later window, and a captioner that has come back and says nothing, settle it as well.
+        """
+        end_ns, timeout_s = self._grid.end(index), self._params.caption_timeout_s
+        deadline_s, was_away = time.monotonic() + timeout_s, False
+        tell_s = time.monotonic() + TELL_S
+        while not self._is_settled(end_ns) and index > self._give_up_lost():
+            now_s, is_away = time.monotonic(), not self._captioner_is_ready()
+            if is_away:
+                deadline_s, was_away = now_s + RETURN_S, True
+            elif now_s > deadline_s and was_away:
+                self._unreported += 1
+                return
+            elif now_s > deadline_s:
+                raise TimeoutError(
+                    f"the window that ends at {end_ns / 1e9:.1f} s got no report within {timeout_s:g} s: see "
+                    f"what synchronizer and captioner say"
+                )
+            if now_s >= tell_s:
+                tell_s = now_s + TELL_S
+                topic = self.resolve_topic_name("report")
+                self.get_logger().info(
+                    f"waiting for the captioner: nobody publishes {topic}; activate it, or start it again"
+                    if is_away
+                    else f"waiting for the report of the window that ends at {end_ns / 1e9:.1f} s"
+                )
+            with self._news:
+                self._news.wait(0.02)
+            self._check_context()
+
+    def _give_up_lost(self) -> int:
+        """The last window that no report is waited for, because a node was started again after it."""
+        synchronizers = self._synchronizer.started_again()
+        if names := [*synchronizers, *self._captioner.started_again()]:
+            self._lost = max(self._played, default=-1)
+            self.get_logger().warning(
+                f"{' and '.join(names)} was started again: no report is waited for of what was played before"
+            )
+        if synchronizers and self._params.every_window:
+            # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
+            self._sleep(DISCOVERY_S)
+        return self._lost
+
+    def _is_settled(self, end_ns: int) -> bool:
+        with self._news:
+            if end_ns in self._reported:
+                return True
+            # Reports come in order.
+            if is_passed_over := any(later > end_ns for later in self._reported):
+                self._unreported += 1
+            return is_passed_over
+
+    def _await_audience(self) -> None:
+        deadline_s = time.monotonic() + self._params.startup_timeout_s
+        tell_s = time.monotonic() + TELL_S
+        while missing := self._missing_audience():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(
+                    f"after {self._params.startup_timeout_s:g} s {missing}: start those nodes too"
+                )
+            if time.monotonic() >= tell_s:
+                tell_s = time.monotonic() + TELL_S
+                self.get_logger().info(f"waiting: {missing}")
+            self._sleep(0.02)
+
+    def _missing_audience(self) -> str:
+        silent = [topic.topic_name for topic in self._topics.values() if not topic.get_subscription_count()]
+        missing = [f"nobody subscribes to {', '.join(silent)}"] if silent else []
+        if self._params.wait_for_captions and not self._captioner_is_ready():
+            missing.append(f"no captioner publishes {self.resolve_topic_name('report')}")
+        return " and ".join(missing)
+
+    def _captioner_is_ready(self) -> bool:
+        return self.count_publishers(self.resolve_topic_name("report")) > 0
+
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._check_context()
+
+    def _check_context(self) -> None:
+        if not self.context.ok():
+            raise ExternalShutdownException
+
+    def _reach(self, stamp_ns: int) -> bytes:
+        """A message without events, which says that the stream has reached this stamp."""
+        if self._event_type == "dvs_msgs/EventArray":
+            return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
+        return event_packet(stamp_ns, b"", "evt3", (0, 0))
+
+    def _take_report(self, message: WindowReport) -> None:
+        with self._news:
+            self._failed += message.level == WindowReport.ERROR
+            self._reported.add(to_ns(message.header.stamp))
+            self._news.notify_all()
+
+    def _take_frame(self, message: bytes) -> None:
+        self._has_taken((FRAMES,), cdr_stamp_ns(message))
+
+    def _take_event_image(self, message: bytes) -> None:
+        # The slice ends before its image's stamp.
+        self._has_taken((EVENTS,), cdr_stamp_ns(message) - 1)
+
+    def _take_closed(self, message: bytes) -> None:
+        self._has_taken((EVENTS, FRAMES), cdr_stamp_ns(message) - 1)
+
+    def _has_taken(self, streams: Sequence[str], stamp_ns: int) -> None:
+        """The synchronizer has taken these streams up to a stamp."""
+        with self._news:
+            for stream in streams:
+                self._backlog.came_out(stream, stamp_ns)
+            self._news.notify_all()
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of the executable `dsec_player`."""
+    run(PlayerNode, args, work=PlayerNode.play)
+
+
+if __name__ == "__main__":
+    main()

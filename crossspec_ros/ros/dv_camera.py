@@ -1,0 +1,152 @@
+"""The camera node: an iniVation camera, a dv network stream or an aedat4 file on the topics of a driver."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any
+
+from event_camera_msgs.msg import EventPacket
+from rclpy.executors import ExternalShutdownException
+from sensor_msgs.msg import Image
+
+from crossspec_ros.captioning.params import declare
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.dv_camera import RETRY_S, Link, Source, open_sources
+from crossspec_ros.events.host_clock import HostClock
+from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.ros.messages import reliable
+from crossspec_ros.ros.run import ThreadError, run
+from crossspec_ros.ros.topic_watch import TopicWatch
+from crossspec_ros.telemetry.pulse import Pulse
+
+_STOP_STEP_S = 0.1
+_STAMP_AT, _NAME_AT = 4, 12
+"""Where a serialized message has its header's stamp and frame_id, behind four bytes of encapsulation."""
+
+
+class DvCameraNode(GuardedNode):
+    """Publishes in threads, one for each source, while `capture` waits for their end in the calling one."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("dv_camera", automatically_declare_parameters_from_overrides=True, **options)
+        params = declare(self, "dv_camera")
+        self._sources = open_sources(params.source, params.frames, params.roi, params.biases)
+        # Subscribers may ask for either reliability; the synchronizer asks for none.
+        self._topics = {
+            "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),
+            "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
+        }
+        self._clock_of_camera = HostClock(lambda: int(self.get_clock().now().nanoseconds))
+        # Of a simulation or a recording, stamps are ROS time already.
+        simulated = self.get_parameter("use_sim_time").value
+        self._keeps_stamps = simulated or not all(source.is_live for source in self._sources)
+        self._published = Counter[str](events=0, image=0)
+        self._disconnections = Counter[Source]()
+        self._complaints: dict[Source, str] = {}
+        self._stop = threading.Event()
+        self._pulses = {source: Pulse(_part(source)) for source in self._sources}
+        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, ()), self._pulses.values)
+
+    def capture(self) -> None:
+        """Publish until a recording ends.
+
+        Raises InputError when a source cannot work, ExternalShutdownException when told to stop.
+        """
+        with ThreadPoolExecutor(len(self._sources), "dv_camera") as pool:
+            try:
+                ends = [pool.submit(self._follow, source) for source in self._sources]
+                while not (over := wait(ends, _STOP_STEP_S, FIRST_COMPLETED).done):
+                    if not self.context.ok():
+                        raise ExternalShutdownException
+            finally:
+                self._stop.set()
+        for end in over:
+            try:
+                end.result()
+            except InputError:
+                raise
+            except BaseException as error:
+                raise ThreadError(f"the camera's thread has ended ({error!r}): start it again") from error
+        if not any(source.is_live for source in self._sources):
+            self.get_logger().info("end of the recording")
+
+    def stop(self) -> None:
+        """End the threads; `capture` then returns."""
+        self._stop.set()
+
+    def _follow(self, source: Source) -> None:
+        is_up, since_s = False, time.monotonic()
+        for item in source.items(self._stop):
+            if isinstance(item, RecordedMessage):
+                with self._pulses[source].busy():
+                    self._publish(item)
+            elif isinstance(item, Link) and item.is_up:
+                self._clock_of_camera.reconnected()
+                self._complaints.pop(source, None)
+                away_s = time.monotonic() - since_s
+                self.get_logger().info(f"{_what(source)} connected, after {away_s:.1f} s")
+                is_up = True
+            elif isinstance(item, Link):
+                if is_up or source not in self._complaints:
+                    told = f"no {_what(source)}: {item.why}; trying again every {RETRY_S:g} s"
+                    self._complaints[source] = told
+                    self.get_logger().warning(told)
+                    since_s = time.monotonic()
+                self._disconnections[source] += is_up
+                is_up = False
+
+    def _publish(self, message: RecordedMessage) -> None:
+        stamp_ns = message.stamp_ns
+        if not self._keeps_stamps:
+            stamp_ns = self._clock_of_camera.to_host_ns(stamp_ns)
+        data = bytearray(message.data)
+        struct.pack_into("<iI", data, _STAMP_AT, *divmod(stamp_ns, 1_000_000_000))
+        if message.kind == "events":
+            # Those who read count anew whenever they are started again.
+            struct.pack_into("<Q", data, _seq_at(data), self._published["events"])
+        self._topics[message.kind].publish(bytes(data))
+        self._published[message.kind] += 1
+
+    def _read_counters(self) -> Mapping[str, Reading]:
+        return {_part(source): self._reading(source) for source in self._sources}
+
+    def _reading(self, source: Source) -> Reading:
+        names = {"events": "packets", "image": "frames"}
+        complaint = self._complaints.get(source)
+        return Reading(
+            {names[kind]: self._published[kind] for kind in source.kinds},
+            {"disconnections": self._disconnections[source]},
+            warnings={"connection": complaint} if complaint else {},
+        )
+
+
+def _part(source: Source) -> str:
+    return " and ".join(source.kinds)
+
+
+def _what(source: Source) -> str:
+    return f"{_part(source)} of {source}"
+
+
+def _seq_at(data: bytes | bytearray) -> int:
+    """Where a serialized EventPacket has its number: behind frame_id, height and width."""
+    (length,) = struct.unpack_from("<I", data, _NAME_AT)
+    size_at = _NAME_AT + 4 + length + -length % 4
+    # Numbers of 8 bytes stand at multiples of 8 from the encapsulation on.
+    return size_at + 8 + -(size_at + 8 - _STAMP_AT) % 8
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of the executable `dv_camera`."""
+    run(DvCameraNode, args, work=DvCameraNode.capture)
+
+
+if __name__ == "__main__":
+    main()

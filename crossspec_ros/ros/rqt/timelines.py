@@ -1,0 +1,134 @@
+"""Draws windows as timelines below one another: target, draft, the draft's hidden time, and the caption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+from crossspec_ros.ros.rqt.windows import Captioned
+from crossspec_ros.telemetry.timeline import COLOURS, ROWS
+
+MARGIN, LABELS, ROW, GAP = 8.0, 58.0, 13.0, 3.0
+"""Pixels, as all lengths here: the border, where bars begin, the height of a row of bars, between texts."""
+INK, FAINT, WRONG, HIDDEN = "#222222", "#888888", "#b03030", "#7a9a5a"
+_BARS = 3 * ROW + 2 * GAP
+_OPEN, _MOST_MS, _LEAST_MS = 0.55, 1000.0, 5.0
+"""The second before the close takes this share of the width: what comes after is short, and matters more."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+class Canvas(Protocol):
+    """What is drawn on; the origin is at the top left, colours are `#rrggbb`, texts break between words."""
+
+    def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None: ...
+
+    def text(self, x: float, y: float, width: float, colour: str, text: str) -> None: ...
+
+    def size(self, text: str, width: float) -> tuple[float, float]:
+        """Width and height of a text whose lines are at most so wide."""
+
+
+def draw(canvas: Canvas, windows: Sequence[Captioned], width: float, height: float) -> None:
+    """Draw the legend, then the first windows, on one scale: as many as fit whole, but at least one."""
+    room = width - 2 * MARGIN
+    if not windows:
+        canvas.text(MARGIN, MARGIN, room, FAINT, "no report has come yet")
+        return
+    ruler = _draw_legend(canvas, windows, width)
+    y = ruler + canvas.size("0", room)[1] + GAP
+    blocks: list[_Block] = []
+    for window in windows:
+        block = _Block.of(canvas, window, y, room)
+        if blocks and block.bottom > height:
+            break
+        blocks.append(block)
+        y = block.bottom
+    last_ms = _last_ms([block.window for block in blocks])
+    scale = _Scale(LABELS, width - MARGIN, last_ms)
+    for ms, told in (-_MOST_MS, f"-{_MOST_MS:.0f} ms"), (0, "close"), (last_ms / 2, f"{last_ms / 2:.0f} ms"):
+        canvas.text(scale.x(ms), ruler, room, FAINT, told)
+    for block in blocks:
+        canvas.rect(0, block.top, width, 1, "#dddddd")
+        for y, colour, text in block.texts:
+            canvas.text(MARGIN, y, room, colour, text)
+        _draw_bars(canvas, block.window, scale, block.bars)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Where one window is drawn; every text has the height that it needs."""
+
+    window: Captioned
+    top: float
+    texts: list[tuple[float, str, str]]
+    bars: float
+
+    @property
+    def bottom(self) -> float:
+        return self.bars + _BARS
+
+    @classmethod
+    def of(cls, canvas: Canvas, window: Captioned, top: float, room: float) -> _Block:
+        # A figure is never torn from its unit by the end of a line.
+        told = (f"{window.start_s:.0f}-{window.end_s:.0f} s", *window.figures)
+        head = f"{_NO_BREAK}· ".join(each.replace(" ", _NO_BREAK) for each in told)
+        texts, y = [], top + GAP
+        for colour, text in ((FAINT, head), (INK if window.is_good else WRONG, window.text)):
+            texts.append((y, colour, text))
+            y += canvas.size(text, room)[1] + GAP
+        return cls(window, top, texts, y)
+
+
+def _last_ms(windows: Sequence[Captioned]) -> float:
+    """Where the scale ends; a window that took much longer than the others runs off it, or hides them."""
+    ends = [max((span.end_ns / 1e6 for span in window.spans), default=0.0) for window in windows]
+    return max(_LEAST_MS, min(max(ends), 3 * median(ends)))
+
+
+class _Scale:
+    """Milliseconds from the close to pixels, before and after it on scales of their own."""
+
+    def __init__(self, left: float, right: float, last_ms: float) -> None:
+        self._left, self._right, self._close = left, right, left + (right - left) * _OPEN
+        self._before = (self._close - left) / _MOST_MS
+        self._after = (right - self._close) / last_ms
+
+    def x(self, ms: float) -> float:
+        return min(self._right, max(self._left, self._close + ms * (self._before if ms < 0 else self._after)))
+
+
+def _draw_bars(canvas: Canvas, window: Captioned, scale: _Scale, top: float) -> None:
+    y = top
+    for name in ("target", "draft"):
+        canvas.text(MARGIN, y - 2, LABELS - MARGIN, FAINT, name)
+        for span in window.spans:
+            if span.stage in ROWS[name]:
+                _draw_bar(canvas, scale, y, span.start_ns, span.end_ns, COLOURS[span.stage])
+        y += ROW
+    canvas.text(MARGIN, y - 2, LABELS - MARGIN, FAINT, "hidden")
+    for start_ns, end_ns in window.hidden:
+        _draw_bar(canvas, scale, y, start_ns, end_ns, HIDDEN)
+    canvas.rect(scale.x(0), top, 1, 3 * ROW, INK)
+
+
+def _draw_bar(canvas: Canvas, scale: _Scale, y: float, start_ns: int, end_ns: int, colour: str) -> None:
+    left, right = scale.x(start_ns / 1e6), scale.x(end_ns / 1e6)
+    canvas.rect(left, y, max(1.0, right - left), ROW - 3, colour)
+
+
+def _draw_legend(canvas: Canvas, windows: Sequence[Captioned], width: float) -> float:
+    """Draw it in as many lines as it needs; returns where the last one ends."""
+    seen = {span.stage for window in windows for span in window.spans}
+    shown = {stage: COLOURS[stage] for row in ("target", "draft") for stage in ROWS[row] if stage in seen}
+    x, y, line = MARGIN, GAP, 0.0
+    for stage, colour in {**shown, "hidden": HIDDEN}.items():
+        text = stage.replace("_", _NO_BREAK)
+        needed, line = canvas.size(text, width)
+        if x > MARGIN and x + 14 + needed > width - MARGIN:
+            x, y = MARGIN, y + line
+        canvas.rect(x, y + 3, 10, 10, colour)
+        canvas.text(x + 14, y, needed, FAINT, text)
+        x += 14 + needed + 10
+    return y + line

@@ -1,0 +1,81 @@
+"""The rqt plugin `crossspec`: watches one captioner's reports, chosen from those that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crossspec_msgs.msg import WindowReport
+from python_qt_binding.QtCore import QTimer
+from python_qt_binding.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from rqt_gui_py.plugin import Plugin
+
+from crossspec_ros.ros.rqt.discovery import await_topics, report_topics
+from crossspec_ros.ros.rqt.view import TimelineView
+from crossspec_ros.ros.rqt.windows import LastWindows
+
+DEFAULT = "/captioner/report"
+DISCOVERY_MS = 2000
+AWAITED_S = 3.0
+"""How long a perspective waits for its captioner at most; rqt's window stands still meanwhile."""
+
+
+class Crossspec(Plugin):
+    """rqt spins the node in a thread of its own, so that a report costs the window nothing."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.setObjectName("Crossspec")
+        self._node = context.node
+        self._windows = LastWindows()
+        self._subscription: Any = None
+        self._view = TimelineView(self._windows)
+        self._topics = QComboBox()
+        self._topics.currentTextChanged.connect(self._watch)
+        self._widget = QWidget()
+        self._widget.setObjectName("Crossspec")
+        self._widget.setWindowTitle("Captions")
+        layout = QVBoxLayout(self._widget)
+        layout.addWidget(self._topics)
+        layout.addWidget(self._view, 1)
+        context.add_widget(self._widget)
+        self._offer(DEFAULT)
+        self._discovery = QTimer(self._widget)
+        self._discovery.timeout.connect(self._discover)
+        self._discovery.start(DISCOVERY_MS)
+
+    def shutdown_plugin(self) -> None:
+        """Called by rqt before it drops the plugin."""
+        self._discovery.stop()
+        self._view.stop()
+        self._unwatch()
+
+    def save_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
+        """Called by rqt: the perspective remembers the topic."""
+        instance_settings.set_value("topic", self._topics.currentText())
+
+    def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
+        """Called by rqt before it restores the plots, which drop topics that ROS does not know yet."""
+        if topic := instance_settings.value("topic"):
+            await_topics(self._node, topic, AWAITED_S)
+            self._offer(topic)
+            self._topics.setCurrentText(topic)
+
+    def _discover(self) -> None:
+        # rqt lives on for a while after a signal has ended ROS.
+        if self._node.context.ok():
+            for topic in report_topics(self._node):
+                self._offer(topic)
+
+    def _offer(self, topic: str) -> None:
+        if self._topics.findText(topic) < 0:
+            self._topics.addItem(topic)
+
+    def _watch(self, topic: str) -> None:
+        self._unwatch()
+        self._windows.clear()
+        self._subscription = self._node.create_subscription(WindowReport, topic, self._windows.add, 10)
+
+    def _unwatch(self) -> None:
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+            self._subscription = None

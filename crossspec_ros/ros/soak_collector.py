@@ -1,0 +1,54 @@
+"""Tells what comes out of synchronizer and captioner, a line of JSON for each window."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from crossspec_msgs.msg import WindowClosed, WindowReport
+from rclpy.node import Node
+
+from crossspec_ros.ros.messages import RELIABLE, closed_counts, to_ns
+from crossspec_ros.ros.reports import report_values
+from crossspec_ros.ros.run import run
+
+
+class SoakCollector(Node):
+    """Subscribes `window_closed` and `report`; its first line says that both have a publisher."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("soak_collector", **options)
+        self._inputs = [
+            self.create_subscription(WindowClosed, "window_closed", self._take_closed, RELIABLE),
+            self.create_subscription(WindowReport, "report", self._take_report, RELIABLE),
+        ]
+        self._timer = self.create_timer(0.2, self._look)
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def _look(self) -> None:
+        if all(self.count_publishers(subscription.topic_name) for subscription in self._inputs):
+            self._timer.cancel()
+            _tell(ready=True)
+
+    def _take_closed(self, message: WindowClosed) -> None:
+        _tell(closed_s=to_ns(message.header.stamp) / 1e9, **closed_counts(message)._asdict())
+
+    def _take_report(self, message: WindowReport) -> None:
+        _tell(report_s=to_ns(message.header.stamp) / 1e9, values=report_values(message))
+
+
+def _tell(**what: object) -> None:
+    print(json.dumps(what), file=sys.stdout, flush=True)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the node."""
+    run(SoakCollector, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""`crossspec replay`: runs the nodes of a replay as children that never outlive it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from crossspec_ros.captioning.graph import MODEL_ARGUMENTS, Process, replay_graph
+from crossspec_ros.environment import ros_environment
+
+INTERRUPT_S, TERMINATE_S = 1.5, 10.0
+"""How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
+
+PR_SET_PDEATHSIG = 1
+# Loaded here, because a child that has not started its program yet must take no locks.
+_LIBC = ctypes.CDLL(None)
+
+
+class _InterruptedError(Exception):
+    """The supervisor was told to end."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
+    placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+    processes = replay_graph(
+        args.path,
+        args.models,
+        args.question,
+        args.rate,
+        args.mode,
+        args.config,
+        args.images,
+        args.events_topic,
+        args.image_topic,
+        **placed,
+    )
+    shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
+    processes = [
+        replace(node, parameters={**node.parameters, **shown}) if node.name == "captioner" else node
+        for node in processes
+    ]
+    environment = ros_environment(isolated=args.isolated)
+    print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
+    return supervise(processes, environment)
+
+
+def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> int:
+    """Run all processes until the last of them, the player, has ended well or any has failed.
+
+    Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
+    """
+    handlers = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for process in processes:
+            children.append(start(process.command(), environment))
+        return _watch(processes, children)
+    except _InterruptedError:
+        return 130
+    finally:
+        for number in handlers:
+            signal.signal(number, signal.SIG_IGN)
+        _end(children)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[bytes]]) -> int:
+    while True:
+        for process, child in zip(processes, children, strict=True):
+            code = child.poll()
+            if code is None:
+                continue
+            if child is children[-1]:
+                return code
+            if code > 0:
+                return code  # it has said why
+            why = f"was ended by signal {-code}" if code else "ended"
+            print(f"crossspec: error: {process.name} {why} during the replay", file=sys.stderr)
+            return 1
+        time.sleep(0.05)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+    """A child that ends with this process, however that ends; `options` are those of Popen.
+
+    It ignores interrupts until it says otherwise, as `ros.run` does: while a node imports, one would only
+    make it print where it was.
+    """
+    parent = os.getpid()
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if sys.platform == "linux":
+            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    # In a session of its own a child does not get the terminal's Ctrl-C a second time.
+    return subprocess.Popen(
+        command, env=dict(environment), start_new_session=True, preexec_fn=prepare, **options
+    )
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    for number, patience_s in (
+        (signal.SIGINT, INTERRUPT_S),
+        (signal.SIGTERM, TERMINATE_S),
+        (signal.SIGKILL, 5.0),
+    ):
+        running = [child for child in children if child.poll() is None]
+        for child in running:
+            child.send_signal(number)
+        deadline_s = time.monotonic() + patience_s
+        while any(child.poll() is None for child in running) and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise _InterruptedError

@@ -1,0 +1,226 @@
+"""`crossspec caption`: with one model in memory at a time the captions are those of both together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from planted import START_NS, WINDOWS, write_drive
+
+from crossspec_ros.captioning import decoders
+from crossspec_ros.cli import main
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.models import loading
+from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.regress.golden import golden_folder
+
+BAG = share_dir() / "rosbags" / "synthetic_drive"
+TINY = share_dir() / "models" / "tiny"
+BLIND = 1
+"""The window without frames."""
+SECOND = 10**9
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_drive(tmp_path_factory.mktemp("caption") / "drive", blind=(BLIND,))
+
+
+def captions(path: Path, out: Path, *options: str) -> list[dict]:
+    assert main(["caption", str(path), "--json", str(out), *options]) == 0
+    return json.loads(out.read_text())["windows"]
+
+
+def said(windows: list[dict]) -> list[tuple]:
+    return [
+        (window["end_ns"], window["caption"], window["caption_source"], window["tokens"])
+        for window in windows
+    ]
+
+
+def with_settings(path: Path, **settings: dict[str, Any]) -> Path:
+    """A configuration in which these nodes have these parameters besides."""
+    config = yaml.safe_load((share_dir() / "config" / "replay.yaml").read_text())
+    for node, values in settings.items():
+        config.setdefault(node, {}).setdefault("ros__parameters", {}).update(values)
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which models are loaded, in order; no other may be in memory at that time."""
+    names: list[str] = []
+    models: list[weakref.ref] = []
+
+    def load(name: str, really: Callable, *args: Any) -> Any:
+        assert all(model() is None for model in models)
+        names.append(name)
+        model = really(*args)
+        models.append(weakref.ref(model))
+        return model
+
+    for name in ("load_target", "load_eventgpt"):
+        monkeypatch.setattr(loading, name, partial(load, name, getattr(loading, name)))
+    return names
+
+
+def test_one_model_at_a_time_gives_the_captions_of_both_together(
+    drive: Path, tmp_path: Path, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts = tmp_path / "drafts"
+    apart = captions(drive, tmp_path / "apart.json", "--drafts", str(drafts))
+    assert loaded == ["load_eventgpt", "load_target"]
+    again = captions(drive, tmp_path / "again.json", "--drafts", str(drafts))
+    assert loaded[2:] == ["load_target"]
+    monkeypatch.undo()
+    together = captions(drive, tmp_path / "together.json")
+    assert said(apart) == said(again) == said(together)
+    assert [window["caption_source"] for window in together] == [
+        "event_draft" if i == BLIND else "target" for i in range(WINDOWS)
+    ]
+    # The drafts are there, and are put to the target as those of a draft beside it.
+    for windows in (apart, together):
+        assert windows[0]["drafted/event_draft"] > 0
+
+
+def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path: Path) -> None:
+    """Events only: each caption is the draft's own."""
+    path = tmp_path / "again"
+    recording = open_recording(BAG)
+    events = [message for message in recording.messages() if message.kind == "events"]
+    recording.close()
+    first = events[0].stamp_ns
+    half = next(i for i, message in enumerate(events) if message.stamp_ns > first + 4 * SECOND + SECOND // 2)
+    with write_bag(path) as write:
+        for message in events[half:] + events[:half]:
+            write("/events", message)
+    together = captions(path, tmp_path / "together.json")
+    apart = captions(path, tmp_path / "apart.json", "--drafts", str(tmp_path / "drafts"))
+    assert {window["caption_source"] for window in together} == {"event_draft"}
+    assert said(apart) == said(together) and len({window["caption"] for window in apart}) > 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "missing"),
+    [
+        # The next window's events come before the window is closed.
+        pytest.param(0.1, {"blind": (0, 1)}, id="while the next window's events come"),
+        # While events are missing, frames open window after window.
+        pytest.param(0.3, {"silent": (90, 280)}, id="while later windows are opened"),
+    ],
+)
+def test_a_slow_draft_gets_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, missing: dict[str, Any]
+) -> None:
+    config = with_settings(tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5})
+    path = write_drive(tmp_path / "drive", **missing)
+    run = EventDraft.run
+
+    def slow(self: EventDraft, *args: Any) -> bool:
+        time.sleep(seconds)
+        return run(self, *args)
+
+    monkeypatch.setattr(EventDraft, "run", slow)
+    together = captions(path, tmp_path / "together.json", "--config", str(config))
+    drafts = ["--drafts", str(tmp_path / "drafts")]
+    assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
+
+
+def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(tmp_path: Path) -> None:
+    path, drafts = tmp_path / "nothing", tmp_path / "drafts"
+    with write_bag(path) as write:
+        for tick in range(250):
+            stamp_ns = START_NS + tick * SECOND // 100
+            packet = event_packet(stamp_ns, b"", "evt3", (32, 24), tick)
+            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
+    first = captions(path, tmp_path / "1.json", "--drafts", str(drafts))
+    assert said(captions(path, tmp_path / "2.json", "--drafts", str(drafts))) == said(first)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main(["caption", *map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    *_, sentence = error.splitlines()
+    assert sentence.startswith("crossspec: error: ")
+    return sentence
+
+
+def test_drafts_of_something_else_are_refused_before_a_model_is_loaded(
+    drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    drafts, models = tmp_path / "drafts", Path(shutil.copytree(TINY, tmp_path / "models"))
+    # Outside the draft's own folder, where the released checkpoints have it.
+    (models / "draft" / "clip").rename(models / "clip")
+    (models / "draft" / "clip").symlink_to(models / "clip")
+    given = ["--models", models, "--drafts", drafts]
+    captions(drive, tmp_path / "out.json", *map(str, given))
+    del loaded[:]
+    other = write_drive(tmp_path / "other", seed=8)
+    assert f"the drafts in '{drafts}' were made with recording" in refusal(capsys, other, *given)
+    assert "were made with question" in refusal(capsys, drive, *given, "--question", "Who is there?")
+    assert "were made with models_dtype" in refusal(capsys, drive, *given, "--dtype", "bf16")
+    file = models / "clip" / "config.json"
+    file.write_text(file.read_text().replace("{", '{"layer_norm_eps": 0.1,', 1))
+    assert "were made with draft" in refusal(capsys, drive, *given)
+    assert loaded == []
+
+
+def test_what_the_models_cannot_take_is_refused(
+    drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "the question is empty" in refusal(capsys, drive, "--question", "")
+    assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 2400)
+    for name, value in (("deadline_s", 0.5), ("temperature", 1.0)):
+        config = with_settings(tmp_path / "config.yaml", captioner={name: value})
+        assert f"set the captioner's {name} to 0" in refusal(capsys, drive, "--config", config)
+    assert "cannot be written" in refusal(capsys, drive, "--drafts", tmp_path / "nowhere" / "drafts")
+
+
+def test_a_target_that_is_damaged_is_found_before_the_draft_speaks(
+    drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, drafts = Path(shutil.copytree(TINY, tmp_path / "models")), tmp_path / "drafts"
+    file = models / "target" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    assert f"'{file}' is cut off" in refusal(capsys, drive, "--models", models, "--drafts", drafts)
+    assert loaded == [] and not drafts.exists()
+
+
+def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
+    drive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*args: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(decoders, "load_models", full)
+    for options in ([], ["--drafts", tmp_path / "drafts"]):
+        error = refusal(capsys, drive, *options)
+        assert (
+            "the models do not fit as float32 on cpu: memory ran out: choose a smaller models.dtype" in error
+        )
+    assert not (tmp_path / "drafts").exists()
+
+
+def test_the_sample_bag_is_captioned_as_its_goldens_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
+    windows = captions(BAG, tmp_path / "out.json")
+    assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
+    *lines, totals = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == len(golden)
+    assert totals.startswith(f"windows {len(golden)}, tokens ")

@@ -1,0 +1,40 @@
+"""What the demo ends with: the captions, how much sooner they came, and where to go next."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+from crossspec_ros.captioning.comparison import NEXT, Comparison
+
+
+class Alone:
+    """Takes 20 ms for a caption of three tokens."""
+
+    def caption(self, window, question, trace):
+        time.sleep(0.02)
+        return SimpleNamespace(token_ids=(1, 2, 3))
+
+
+def caption(*tokens, source="target"):
+    return SimpleNamespace(token_ids=tokens, source=source)
+
+
+def test_windows_are_compared_one_by_one():
+    comparison = Comparison(Alone())
+    comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van")
+    comparison.add(None, "?", caption(1, 2, 4), 4.0, "1-2 s: a car")
+    lines = comparison.text().splitlines()
+    assert "0-1 s: a van" in lines and "1-2 s: a car" in lines
+    sentence, following = lines[-2:]
+    assert sentence.startswith("A caption came 3 ms after its second was over. The target alone took 2")
+    assert "1 of 2 captions are word for word" in sentence
+    ratio = float(sentence.split(" in this run, ")[1].split(" times")[0])
+    assert 7.5 <= ratio < 20
+    assert following == NEXT
+
+
+def test_captions_without_the_target_are_not_compared():
+    comparison = Comparison(Alone())
+    comparison.add(None, "?", caption(1, source="event_draft"), 2.0, "0-1 s: a van")
+    assert comparison.text() == ""

@@ -1,0 +1,551 @@
+"""Whatever is drafted and however the passes fall, the caption is what transformers' `generate` writes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from plain_target import QUESTION, Guess, caption, chain, generated, script
+
+from crossspec_ros.captioning import decoder as decoder_module
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.cost import VerifyCost
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.accept import greedy_path
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.session import TargetSession
+from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+OTHER = "Is it dark?"
+
+
+@pytest.fixture
+def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
+    """Drafts with whatever the test gives its policy."""
+    decoder = PrefillHiddenDecoder(pair, Policy((), None))
+    yield decoder
+    decoder.close()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("i", range(4))
+def test_the_target_alone_writes_what_generate_writes(
+    pair: ModelPair, windows: list[Window], i: int, streamed: bool
+) -> None:
+    said = caption(pair, windows[i], streamed=streamed)
+    assert said.token_ids == generated(pair, windows[i])
+    assert said.target_passes == len(said.token_ids)
+
+
+def test_every_accepted_length_gives_the_same_caption(pair: ModelPair, windows: list[Window]) -> None:
+    wanted = generated(pair, windows[1])
+    for right in range(len(wanted)):
+        wrong = [(wanted[right] + 1) % pair.shared_ids, 17, 18]
+        first = Guess(lambda c, draft=[*wanted[:right], *wrong]: chain([] if c.tokens else draft))
+        said = caption(pair, windows[1], first, streamed=bool(right % 2))
+        assert said.token_ids == wanted
+        assert said.accepted.get("guess", 0) == right
+        assert said.drafted == {"guess": right + 3}
+
+
+@pytest.mark.parametrize("rate", [1, 2, 3, 7])
+def test_a_draft_that_is_wrong_every_few_tokens_is_verified_in_many_rounds(
+    pair: ModelPair, windows: list[Window], rate: int
+) -> None:
+    wanted = generated(pair, windows[2])
+    poor = [(t + 1) % pair.shared_ids if i % rate == rate - 1 else t for i, t in enumerate(wanted)]
+    said = caption(pair, windows[2], script(poor))
+    assert said.token_ids == wanted
+    assert said.target_passes == -(-len(wanted) // rate) > 3
+
+
+def test_a_perfect_draft_needs_one_pass(pair: ModelPair, windows: list[Window]) -> None:
+    wanted = generated(pair, windows[2])
+    said = caption(pair, windows[2], script(wanted), streamed=True)
+    assert said.token_ids == wanted and said.target_passes == 1
+    assert said.mean_acceptance_length == len(wanted)
+
+
+def test_branches_duplicates_and_dead_ends_change_nothing(pair: ModelPair, windows: list[Window]) -> None:
+    wanted = generated(pair, windows[3])
+
+    def bushy(context: Context) -> DraftTree:
+        at = len(context.tokens)
+        right = wanted[at : at + 3]
+        if len(right) < 3:
+            return DraftTree()
+        a, b, c = right
+        wrong = (b + 1) % pair.shared_ids
+        # The right path stands between dead ends, and once more as a duplicate.
+        tokens = (wrong, a, wrong, b, a, wrong, c, b, pair.eos_id)
+        parents = (ROOT, ROOT, 0, 1, ROOT, 1, 3, 4, 3)
+        return DraftTree(tokens, parents, (0.5,) * 9, (("guess",),) * 9)
+
+    said = caption(pair, windows[3], Guess(bushy))
+    assert said.token_ids == wanted
+    assert said.target_passes <= -(-len(wanted) // 4) + 3
+
+
+def test_end_of_sequence_anywhere_in_the_draft_changes_nothing(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    wanted = generated(pair, windows[0])
+    for at in range(len(wanted)):
+        assert (
+            caption(pair, windows[0], script([*wanted[:at], pair.eos_id, *wanted[at:]])).token_ids == wanted
+        )
+    assert caption(pair, windows[0], script([*wanted, 5, 6, pair.eos_id])).token_ids == wanted
+
+
+def test_a_target_that_ends_at_any_position_ends_there(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = generated(pair, windows[0])
+    for at in range(0, 12):
+        # Any token may stand for the end: the first time the target says it, the caption is over.
+        ended = replace(pair, eos_id=wanted[at])
+        end = wanted.index(wanted[at]) + 1
+        for proposer in (Guess(lambda c: chain([])), script(wanted), script([*wanted[: at - 1], 7, 7])):
+            said = caption(ended, windows[0], proposer)
+            assert said.token_ids == wanted[:end]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9, 20])
+def test_a_length_limit_cuts_where_generate_cuts(pair: ModelPair, windows: list[Window], limit: int) -> None:
+    wanted = generated(pair, windows[3])
+    for proposer in (script(wanted), script(wanted[: limit - 1]), Guess(lambda c: chain([]))):
+        said = caption(pair, windows[3], proposer, limit=limit)
+        assert said.token_ids == generated(pair, windows[3], limit) and len(said.token_ids) == limit
+        assert said.accepted.get("guess", 0) <= limit
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_both_kinds_of_attention_write_the_same(
+    pair: ModelPair, windows: list[Window], attention: str
+) -> None:
+    wanted = generated(pair, windows[1])
+    pair.target.set_attn_implementation(attention)
+    try:
+        poor = [t if i % 4 else 9 for i, t in enumerate(wanted)]
+        assert caption(pair, windows[1], script(poor), streamed=True).token_ids == wanted
+    finally:
+        pair.target.set_attn_implementation("sdpa")
+
+
+@pytest.mark.parametrize("frames", range(1, 9))
+@pytest.mark.parametrize("read_ahead", [0, 3, 8])
+def test_any_number_of_frames_read_ahead_or_not(
+    pair: ModelPair, windows: list[Window], frames: int, read_ahead: int, decoder: PrefillHiddenDecoder
+) -> None:
+    window = replace(windows[0], frames=windows[0].frames[:frames])
+    for frame in window.frames[:read_ahead]:
+        decoder.stream_frame(window.index, frame)
+    said = decoder.caption(window, QUESTION, trace := Trace())
+    assert said.token_ids == generated(pair, window)
+    encoded = [span.name for span in trace.spans if span.stage == "frame_encode"]
+    assert encoded == [f"frame_encode[{i}]" for i in range(frames)]
+
+
+def test_frames_that_were_read_ahead_in_another_order_are_read_anew(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    window = windows[0]
+    for frame in window.frames[::-1]:
+        decoder.stream_frame(window.index, frame)
+    assert decoder.caption(window, QUESTION, Trace()).token_ids == generated(pair, window)
+
+
+def test_a_frame_that_cannot_be_read_ahead_costs_no_caption(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder.stream_frame(0, windows[0].frames[0])
+    with monkeypatch.context() as broken:
+        broken.setattr(TargetSession, "prefill", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decoder.stream_frame(0, windows[0].frames[1])
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+
+
+def test_the_next_windows_are_read_between_passes(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    later = iter(windows[1].frames)
+
+    def between() -> None:
+        if (frame := next(later, None)) is not None:
+            decoder.stream_frame(1, frame)
+
+    first = decoder.caption(windows[0], QUESTION, Trace(), between=between)
+    assert next(later, None) is None
+    second = decoder.caption(windows[1], QUESTION, trace := Trace())
+    assert first.token_ids == generated(pair, windows[0])
+    assert second.token_ids == generated(pair, windows[1])
+    prefills = [span.name for span in trace.spans if span.stage == "target_prefill"]
+    assert prefills == [f"target_prefill[{i}]" for i in range(9)]
+
+
+def test_windows_left_open_are_forgotten(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    for index in range(6):
+        decoder.stream_frame(index, windows[0].frames[0])
+    assert list(decoder._open._windows) == [4, 5]
+    decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
+    assert list(decoder._open._windows) == []
+    # After a jump back in time nothing of the windows before it is left.
+    decoder.stream_frame(100, windows[0].frames[0])
+    decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
+    assert list(decoder._open._windows) == []
+
+
+def test_further_questions_use_what_was_read(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    with pytest.raises(InputError, match="no window to ask about"):
+        decoder.ask(OTHER, Trace())
+    decoder.caption(windows[0], QUESTION, Trace())
+    for question in (OTHER, QUESTION, "What is this?"):
+        said = decoder.ask(question, trace := Trace())
+        assert said.token_ids == generated(pair, windows[0], question=question)
+        assert "frame_encode" not in trace.stages
+
+
+def test_a_verifier_that_is_off_by_one_is_caught(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = generated(pair, windows[1])
+    poor = [*wanted[:6], (wanted[6] + 1) % pair.shared_ids, 9]
+
+    def one_too_many(tree: DraftTree, choices: list[int]) -> tuple[tuple[int, ...], int]:
+        path, _ = greedy_path(tree, choices)
+        path = (*path, len(path)) if len(path) < len(tree) else path
+        return path, choices[len(path)]
+
+    monkeypatch.setattr(decoder_module, "greedy_path", one_too_many)
+    assert caption(pair, windows[1], script(poor)).token_ids != wanted
+
+
+def test_wrong_positions_are_caught(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crossspec_ros.engine import session as target_session
+
+    right = target_session.positions
+    monkeypatch.setattr(
+        target_session, "positions", lambda c, u, tree: [*right(c, u, tree)[:u], *range(c, c + len(tree))]
+    )
+    wanted = generated(pair, windows[1])
+    assert caption(pair, windows[1], script(wanted)).token_ids != wanted
+
+
+def test_a_cache_that_keeps_what_was_refused_is_caught(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = TargetSession.commit
+
+    def sloppy(self: TargetSession, path: tuple[int, ...], following: int) -> None:
+        commit(self, tuple(range(self._nodes)), following)
+
+    monkeypatch.setattr(TargetSession, "commit", sloppy)
+    wanted = generated(pair, windows[1])
+    poor = [t if i % 4 else 9 for i, t in enumerate(wanted)]
+    assert caption(pair, windows[1], script(poor)).token_ids != wanted
+
+
+def test_ids_above_the_common_vocabulary_are_never_proposed(pair: ModelPair, windows: list[Window]) -> None:
+    draft = EventDraft(pair, windows[0].event_images, QUESTION, 8)
+    draft._tokens, draft._probs = [5, pair.shared_ids, 6], [0.5, 0.6, 0.7]
+    assert draft.proposal() == ((5,), (0.5,))
+    assert pair.shared_ids == pair.target.config.image_token_index
+
+
+def test_a_window_without_frames_is_captioned_by_the_draft_and_says_so(
+    pair: ModelPair, blind: Window
+) -> None:
+    said = caption(pair, blind)
+    assert said.source == "event_draft" and said.text.startswith("The key elements")
+    assert said.target_passes == 0
+
+
+def test_a_window_without_anything_has_no_caption(pair: ModelPair, blind: Window) -> None:
+    nothing = replace(blind, event_images=np.empty((0, 0, 0, 3), np.uint8))
+    assert caption(pair, nothing).source == "none"
+
+
+def test_the_event_draft_is_written_before_the_window_closes(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    done, texts = threading.Event(), []
+
+    def tell(text: str) -> None:
+        texts.append(text)
+        done.set()
+
+    seen: list[Context] = []
+    decoder.policy = Policy((Guess(lambda c: (seen.append(c), chain([]))[1]),), None)
+    images = windows[0].event_images
+    for i, image in enumerate(images):
+        decoder.stream_event_image(0, image, QUESTION, tell)
+        if i < 3:
+            assert not decoder._open.get(0).running
+    assert done.wait(20)
+    trace = Trace()
+    trace.mark("closed")
+    decoder.caption(windows[0], QUESTION, trace)
+    assert len(texts) == 1 and texts[0].startswith("The key elements")
+    early = EventDraft(pair, images[:4], QUESTION, 64)
+    early.run(Trace())
+    assert (seen[0].draft_tokens, seen[0].draft_probs) == early.proposal()
+    assert len(seen[0].draft_tokens) > 20 and all(0 < p <= 1 for p in seen[0].draft_probs)
+    assert seen[0].feature is not None and np.array_equal(seen[0].feature, early.feature)
+    threads = {span.stage: span.thread for span in trace.spans}
+    assert threads["draft_decode"] != threads["target_prefill"]
+    drafting = sum(trace.stages[stage] for stage in ("event_encode", "draft_prefill", "draft_decode"))
+    assert trace.hidden == pytest.approx(drafting)
+
+
+def test_a_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, two, stop = EventDraft._append, threading.Event(), decoder._open.get(0).stop
+
+    def slowly(self: EventDraft, *args: object) -> None:
+        append(self, *args)  # type: ignore[arg-type]
+        if len(self.tokens) == 2:
+            two.set()
+            assert stop.wait(20)
+
+    monkeypatch.setattr(EventDraft, "_append", slowly)
+    seen: list[Context] = []
+    decoder.policy = Policy((Guess(lambda c: (seen.append(c), chain([]))[1]),), None)
+    texts: list[str] = []
+    for image in windows[0].event_images:
+        decoder.stream_event_image(0, image, QUESTION, texts.append)
+    assert two.wait(20)
+    said = decoder.caption(windows[0], QUESTION, Trace())
+    assert said.token_ids == generated(pair, windows[0])
+    assert texts == [] and {len(context.draft_tokens) for context in seen} == {2}
+
+
+def test_a_draft_for_another_question_is_no_answer_to_this_one(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    for image in windows[0].event_images:
+        running = decoder.stream_event_image(0, image, "Who?")
+    assert running is not None
+    running.result(20)
+    blind = replace(windows[0], frames=windows[0].frames[:0])
+    alone = EventDraft(pair, blind.event_images, QUESTION, 64)
+    alone.run(Trace())
+    assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        (" ", "the question is empty"),
+        ("x y " * 2400, "the target takes [0-9]+ beside the frames"),
+        ("x" * 3_000_000, "3000000 characters, but at most 10000"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(
+    decoder: PrefillHiddenDecoder, question: str, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        decoder.ask(question, Trace())
+    decoder.check_question("Who is on the road, and what are they doing there?")
+
+
+def test_what_fails_while_warming_up_is_raised_so_that_less_can_be_tried(
+    decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*args: object) -> bool:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(EventDraft, "run", no_memory)
+    decoder.warm_up(with_draft=False)
+    with pytest.raises(torch.OutOfMemoryError):
+        decoder.warm_up()
+
+
+def test_drafts_never_run_two_at_a_time(
+    pair: ModelPair, blind: Window, decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have one set of buffers."""
+    run, running, most = EventDraft.run, [], []
+
+    def watched(self: EventDraft, *args: object) -> bool:
+        running.append(self)
+        most.append(len(running))
+        time.sleep(0.05)
+        done = run(self, *args)  # type: ignore[arg-type]
+        running.remove(self)
+        return done
+
+    monkeypatch.setattr(EventDraft, "run", watched)
+    for image in blind.event_images:
+        decoder.stream_event_image(blind.index + 1, image, QUESTION)
+    assert decoder.caption(blind, QUESTION, Trace()).source == "event_draft"
+    assert len(most) >= 2 and max(most) == 1
+
+
+def test_a_draft_that_fails_costs_no_caption(
+    pair: ModelPair,
+    windows: list[Window],
+    decoder: PrefillHiddenDecoder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(EventDraft, "_encode", lambda self: 1 / 0)
+    for image in windows[0].event_images:
+        decoder.stream_event_image(0, image, QUESTION)
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert "the event draft failed" in caplog.text
+
+
+def test_verified_words_are_told_as_they_come(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    wanted = generated(pair, windows[0])
+    decoder.policy = Policy((script(wanted[:20]),), None)
+    words: list[str] = []
+    said = decoder.caption(windows[0], QUESTION, Trace(), on_words=words.append)
+    assert len(words) == said.target_passes and words[-1] == said.text
+    assert all(later.startswith(earlier) for earlier, later in pairwise(words))
+
+
+def test_cancelling_and_deadlines_end_after_the_pass_in_flight(
+    windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    said = decoder.caption(windows[0], QUESTION, Trace(), cancel=cancel)
+    assert len(said.token_ids) == 1 and not said.late
+    said = decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=time.perf_counter_ns())
+    assert len(said.token_ids) == 1 and said.late
+    later = time.perf_counter_ns() + 60 * 10**9
+    assert not decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=later).late
+
+
+def test_sampling_is_repeatable_and_its_limit_is_greedy(pair: ModelPair, windows: list[Window]) -> None:
+    def sampled(temperature: float, seed: int) -> tuple[int, ...]:
+        wanted = generated(pair, windows[0])
+        decoder = PrefillHiddenDecoder(
+            pair, Policy((script(wanted),), None), sampling=Sampling(temperature, 1.0, seed)
+        )
+        try:
+            return decoder.caption(windows[0], QUESTION, Trace()).token_ids
+        finally:
+            decoder.close()
+
+    assert sampled(1e-3, 1) == generated(pair, windows[0])
+    assert sampled(3.0, 1) == sampled(3.0, 1) != sampled(3.0, 2)
+
+
+def test_sampling_may_change_between_captions(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    def said(sampling: Sampling | None) -> tuple[int, ...]:
+        decoder.sampling = sampling
+        return decoder.caption(windows[0], QUESTION, Trace()).token_ids
+
+    greedy = said(None)
+    hot = said(Sampling(3.0, 1.0, 1))
+    assert greedy == generated(pair, windows[0]) != hot
+    assert said(Sampling(3.0, 1.0, 1)) != hot  # the same draws go on
+    said(Sampling(3.0, 1.0, 2))
+    assert said(Sampling(3.0, 1.0, 1)) == hot
+    assert said(None) == greedy
+
+    def cool(text: str) -> None:
+        decoder.sampling = None
+
+    said(Sampling(3.0, 1.0, 2))
+    decoder.sampling = Sampling(3.0, 1.0, 1)
+    # A caption keeps to the sampling that it began with.
+    assert decoder.caption(windows[0], QUESTION, Trace(), on_words=cool).token_ids == hot
+
+
+def test_passes_are_measured_and_correct_the_cost_model(
+    windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    cost = decoder.measure()
+    assert 0 < cost.table()[1] < cost.table()[129]
+    before = VerifyCost(cost.table())
+    decoder.policy = Policy((), cost)
+    decoder.caption(windows[0], QUESTION, Trace())
+    assert cost.table()[1] != before.table()[1]
+
+
+def test_a_late_caption_is_learned_as_far_as_it_goes(
+    windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    guess = Guess(lambda context: chain([]))
+    decoder.policy = Policy((guess,), None)
+    decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=0)
+    assert guess.outcomes == []  # nobody waits for it
+    decoder.stream_frame(1, windows[1].frames[0])
+    assert [outcome.ended for outcome in guess.outcomes] == [True]
+    decoder.caption(windows[1], QUESTION, Trace(), deadline_ns=0)
+    decoder.caption(windows[2], QUESTION, Trace(), deadline_ns=0)
+    decoder.close()
+    assert [outcome.ended for outcome in guess.outcomes] == [True] * 3
+
+
+def test_a_draft_that_has_not_begun_at_the_close_never_does(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        release.wait(20)
+
+    decoder._draft.submit(wait)
+    assert begun.wait(20)
+    monkeypatch.setattr(EventDraft, "_encode", lambda self: pytest.fail("it was to be ended"))
+    for image in windows[0].event_images:
+        running = decoder.stream_event_image(0, image, QUESTION)
+    assert running is not None
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert running.cancelled()
+    release.set()
+
+
+def test_the_draft_starts_one_image_before_the_last_however_many_there_are(
+    windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    three = replace(windows[0], event_images=windows[0].event_images[:3])
+    assert [decoder.stream_event_image(0, image, QUESTION) for image in three.event_images] == [None] * 3
+    decoder.caption(three, QUESTION, Trace())
+    started = [decoder.stream_event_image(1, image, QUESTION) for image in three.event_images]
+    assert [running is not None for running in started] == [False, True, True]
+
+
+def test_a_second_thread_waits_for_its_turn(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    said: list[tuple[int, ...]] = []
+
+    def caption_all() -> None:
+        for window in windows:
+            said.append(decoder.caption(window, QUESTION, Trace()).token_ids)
+
+    threads = [threading.Thread(target=caption_all) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(said) == sorted(2 * [generated(pair, window) for window in windows])

@@ -1,0 +1,178 @@
+"""Where memory runs out the next smaller choice is taken, and the diagnostics say so; no node dies of it."""
+
+from __future__ import annotations
+
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+from crossspec_msgs.msg import WindowClosed, WindowReport
+from fakes import FakeDecoder
+
+from crossspec_ros.captioning.caption_health import CaptionHealth
+from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, load_smaller
+from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.errors import InputError
+from crossspec_ros.models import footprint
+from crossspec_ros.models.placement import Placement, placement_of
+from crossspec_ros.ros import captioner
+
+
+class Models:
+    """Something large."""
+
+
+def full(n, error):
+    """A loader that runs out of memory `n` times, the models half loaded, and says which choices it saw."""
+    seen, held = [], []
+
+    def load(placement):
+        assert not any(ref() for ref in held), "what an earlier try had loaded is still there"
+        models = Models()
+        seen.append(str(placement))
+        if len(seen) <= n:
+            held.append(weakref.ref(models))
+            raise error
+        return models
+
+    return load, seen
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 5])
+def test_each_failure_leads_to_the_next_choice_and_gives_its_memory_back(n):
+    load, seen = full(n, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert isinstance(load_smaller(Placement("float32", "cuda:0"), load), Models)
+    assert (
+        seen
+        == [
+            "float32 on cuda:0",
+            "bf16 on cuda:0",
+            "int8 on cuda:0",
+            "nf4 on cuda:0",
+            "nf4 on cuda:0, draft on cpu",
+            "bf16 on cpu",
+        ][: n + 1]
+    )
+
+
+def test_out_of_choices_the_last_failure_is_told_in_a_sentence():
+    load, seen = full(9, torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"))
+    with pytest.raises(InputError) as error:
+        load_smaller(Placement("int8", "cpu"), load)
+    assert seen == ["int8 on cpu", "nf4 on cpu"]
+    assert "not even as nf4 on cpu (CUDA out of memory.): end what else" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_other_failures_are_nobody_s_memory():
+    load, seen = full(9, InputError("the checkpoint is damaged: copy it again"))
+    with pytest.raises(InputError, match="is damaged"):
+        load_smaller(Placement("float32", "cuda:0"), load)
+    assert seen == ["float32 on cuda:0"]
+
+
+def wrapped(error):
+    try:
+        raise InputError("the checkpoint cannot be loaded") from error
+    except InputError as outer:
+        return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("no"), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (ValueError("Some modules are dispatched on the CPU or the disk. Make sure you have enough"), True),
+        (wrapped(torch.OutOfMemoryError("no")), True),
+        (wrapped(KeyError("weight")), False),
+        (RuntimeError("shapes do not fit"), False),
+        (InputError("bad"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error, expected):
+    assert is_out_of_memory(error) is expected
+
+
+def parameters(**given):
+    values = {param.attribute: param.default for param in PARAMS["captioner"]}
+    return SimpleNamespace(**values | {"models_device": "cpu", "mode": "autoregressive"} | given)
+
+
+def test_models_too_large_for_the_cpu_are_not_tried_because_that_would_kill_the_node(monkeypatch):
+    tried = []
+
+    def memory(device):
+        tried.append(device)
+        return (30_000_000, 10**9) if len(tried) < 3 else (10**9, 10**9)
+
+    monkeypatch.setattr(footprint, "memory", memory)
+    decoder = captioner.load(parameters())
+    try:
+        assert placement_of(decoder.pair.target, decoder.pair.draft) == Placement("int8")
+        assert tried == ["cpu"] * 3
+        health = CaptionHealth()
+        health.loaded("models/tiny", decoder, Placement("float32"))
+    finally:
+        decoder.close()
+    model = health.readings(0.0, 0)["model"]
+    said = {"dtype": "int8", "device": "cpu", "draft_device": "cpu", "asked": "float32 on cpu"}
+    assert said.items() <= model.values.items()
+    (warning,) = model.warnings.values()
+    assert warning.startswith(
+        "the models run as int8 on cpu, because float32 on cpu does not fit into memory:"
+    )
+    health.loaded("models/tiny", decoder, Placement("int8"))
+    assert not health.readings(0.0, 0)["model"].warnings
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"models\.device is cuda:3, but torch finds no CUDA device"):
+        captioner.load(parameters(models_device="cuda:3"))
+
+
+class Full(FakeDecoder):
+    """Runs out of memory in its first caption, which holds something large by then."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = []
+        self.is_freed = None
+
+    def caption(self, *arguments):
+        if self.held:
+            self.is_freed = self.held[0]() is None
+            return super().caption(*arguments)
+        models = Models()
+        models.cycle = models
+        self.held.append(weakref.ref(models))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+
+
+def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
+    from outsider import RELIABLE, outsider, spinning
+    from sensor_msgs.msg import Image
+
+    from crossspec_ros.ros.messages import closed_message
+    from crossspec_ros.windows.window import Counts
+
+    decoder, report = Full(), "/captioner/report"
+    with outsider() as observer:
+        # A captioner waits some seconds for a synchronizer that is not all there.
+        topics = {"frame": Image, "event_image": Image, "window_closed": WindowClosed}
+        made = [observer.node.create_publisher(kind, name, RELIABLE) for name, kind in topics.items()]
+        with spinning(lambda: captioner.CaptionerNode(load=lambda params: decoder)) as node:
+            observer.wait(lambda: all(topic.get_subscription_count() for topic in made))
+            observer.wait(lambda: node.count_subscribers(report) and observer.node.count_publishers(report))
+            for index in range(2):
+                made[-1].publish(closed_message((index + 1) * 10**9, Counts(0, 0, events=0, lost_packets=0)))
+                observer.wait(lambda n=index + 1: len(observer[report]) == n)
+    (_, level, message, _), (_, following, _, _) = observer.reports()
+    assert (level, message) == (WindowReport.ERROR, f"failed: {NO_MEMORY}")
+    assert following == WindowReport.WARN  # nothing to be seen
+    assert decoder.is_freed

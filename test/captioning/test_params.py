@@ -1,0 +1,129 @@
+"""A bad configuration is refused with one sentence that names what is wrong and what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from crossspec_ros.captioning.config import read_config
+from crossspec_ros.captioning.params import PARAMS, PROPOSERS, check_values, read_names, read_number
+from crossspec_ros.errors import InputError
+
+
+def test_defaults_are_values_that_the_parameters_take():
+    for node, params in PARAMS.items():
+        assert check_values(node, {param.name: param.default for param in params}) == check_values(node, {})
+
+
+def test_devices_are_named_as_torch_names_them():
+    for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:12"):
+        assert check_values("captioner", {"models.device": device})["models.device"] == device
+    for device in ("", "cpu", "cuda:1"):
+        assert check_values("captioner", {"models.draft_device": device})["models.draft_device"] == device
+
+
+def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
+    assert check_values("dsec_player", {"rate": 2})["rate"] == 2.0
+    with pytest.raises(InputError, match="rate is True, but it must be a float"):
+        check_values("dsec_player", {"rate": True})
+
+
+@pytest.mark.parametrize(
+    ("node", "values", "sentence"),
+    [
+        ("captioner", {"max_new_token": 3}, "no parameter max_new_token: did you mean max_new_tokens?"),
+        ("captioner", {"threads": 0}, "threads is 0, but it must be from 1 to 256"),
+        (
+            "captioner",
+            {"mode": "fast"},
+            "mode is 'fast', but it must be one of prefill_hidden, autoregressive",
+        ),
+        ("captioner", {"question": 7}, "question is 7, but it must be a str"),
+        (
+            "captioner",
+            {"proposers": "memory, luck"},
+            "proposers is 'memory, luck', but it must be any of memory, event_draft",
+        ),
+        (
+            "captioner",
+            {"models.dtype": "fp8"},
+            "models.dtype is 'fp8', but it must be one of float32, bf16, int8, nf4",
+        ),
+        (
+            "captioner",
+            {"models.device": "cuda:x"},
+            "models.device is 'cuda:x', but it must be one of auto, cpu, cuda, cuda:N",
+        ),
+        (
+            "captioner",
+            {"models.draft_device": "auto"},
+            "models.draft_device is 'auto', but it must be one of cpu, cuda, cuda:N",
+        ),
+        ("captioner", {"models.type": "nf4"}, "no parameter models.type: did you mean models.dtype?"),
+        ("synchronizer", {"zzz": 1}, "it must be one of event_type, image_transport"),
+    ],
+)
+def test_a_bad_value_gets_a_sentence(node, values, sentence):
+    with pytest.raises(InputError) as error:
+        check_values(node, values)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("captioner: {ros__parameters: {thread: 1}}", "did you mean threads?"),
+        ("captoiner: {ros__parameters: {threads: 1}}", "did you mean captioner?"),
+        ("captioner: {threads: 1}", "under ros__parameters"),
+        ("captioner: [", "is not YAML"),
+        ("- 1", "must map node names"),
+        ("0", "must map node names"),
+        ("captioner: 0", "under ros__parameters"),
+        ("captioner: {ros__parameters: []}", "under ros__parameters"),
+        (
+            "captioner: {ros__parameters: {on: 1}}",
+            "captioner has no parameter True: it must be one of models",
+        ),
+        ("captioner: {ros__parameters: {3: 1}}", "captioner has no parameter 3: it must be one of models"),
+    ],
+)
+def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, sentence):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_config(path)
+    assert sentence in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "captioner:", "captioner: {}"])
+def test_a_file_may_set_nothing(tmp_path, text):
+    path = tmp_path / "empty.yaml"
+    path.write_text(text)
+    assert read_config(path) == {node: {} for node in PARAMS}
+
+
+def test_proposers_are_those_of_the_decoder_and_any_of_them_may_be_named():
+    from crossspec_ros.captioning.assembly import default_proposers
+
+    assert tuple(proposer.name for proposer in default_proposers()) == PROPOSERS
+    for text, names in (("", ()), ("event_draft", ("event_draft",)), ("memory, event_draft", PROPOSERS)):
+        assert read_names(check_values("captioner", {"proposers": text})["proposers"]) == names
+
+
+def test_a_number_as_text_is_one_or_gets_a_sentence():
+    assert read_number("rate", "0.5") == 0.5
+    with pytest.raises(InputError, match="rate is 'fast', but it must be a number"):
+        read_number("rate", "fast")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"no\.yaml' cannot be read \(No such file.*\): name a YAML"):
+        read_config(tmp_path / "no.yaml")
+
+
+def test_only_what_the_file_sets_is_set(tmp_path):
+    path = tmp_path / "good.yaml"
+    path.write_text("dsec_player: {ros__parameters: {rate: 3}}\ncaptioner:\n")
+    values = read_config(path)
+    assert values["dsec_player"]["rate"] == 3.0
+    assert values["captioner"] == {}

@@ -1,0 +1,356 @@
+"""Every window has one outcome, in order, however slow the models are; and the end never waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from fakes import FakeDecoder
+
+from crossspec_ros.captioning.worker import CaptionWorker
+from crossspec_ros.errors import InputError
+from crossspec_ros.windows.window import Window
+
+WAIT_S = 20.0
+PIXELS = np.zeros((2, 2, 3), np.uint8)
+
+
+def ignore(text):
+    pass
+
+
+def window(index, frames=1):
+    pixels = np.full((frames, 2, 2, 3), 100, np.uint8)
+    return Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels)
+
+
+class Outcomes:
+    def __init__(self):
+        self.all = []
+        self._changed = threading.Condition()
+
+    def __call__(self, outcome, index=None):
+        with self._changed:
+            self.all.append(outcome)
+            self._changed.notify()
+
+    def wait(self, number):
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.all) >= number, WAIT_S)
+        return self.all
+
+
+def test_the_newest_window_wins_and_the_skipped_ones_are_told_in_order():
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        released.wait(WAIT_S)
+
+    outcomes, words = Outcomes(), []
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, words.append, outcomes)
+    worker.submit(window(0), time.perf_counter_ns())
+    assert started.wait(WAIT_S)
+    for index in (1, 2, 3):
+        worker.submit(window(index), time.perf_counter_ns())
+    released.set()
+    outcomes.wait(4)
+    worker.stop()
+    assert [(o.window.index, o.skipped) for o in outcomes.all] == [
+        (0, False),
+        (1, True),
+        (2, True),
+        (3, False),
+    ]
+    assert outcomes.all[3].caption.text == "1 frames, 1 event images: what?"
+    assert words == ["1 frames, 1 event images: what?"] * 2
+    stages = outcomes.all[3].trace.stages
+    assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
+
+
+def test_a_failure_is_an_outcome_and_the_next_window_is_captioned():
+    decoder, outcomes = FakeDecoder(fail=True), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.submit(window(0), 0)
+    assert str(outcomes.wait(1)[0].error) == "out of memory"
+    decoder.fail = False
+    worker.submit(window(1), 0)
+    assert outcomes.wait(2)[1].caption is not None
+    worker.stop()
+
+
+def test_stopping_cancels_the_window_in_work_and_nothing_is_told_afterwards():
+    started = threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        assert cancel.wait(WAIT_S)
+
+    decoder, outcomes, told = FakeDecoder(gate), Outcomes(), []
+    worker = CaptionWorker(decoder, "", told.append, told.append, outcomes)
+    worker.submit(window(0), 0)
+    assert started.wait(WAIT_S)
+    worker.submit(window(1), 0)
+    worker.stop(WAIT_S)
+    for _ in range(4):
+        worker.stream_event_image(2, PIXELS)
+    assert decoder.cancelled == [True] and outcomes.all == [] and told == []
+
+
+def test_frames_of_open_windows_are_read_when_nothing_waits_and_between_passes():
+    read, started, released = threading.Event(), threading.Event(), threading.Event()
+
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame):
+            super().stream_frame(index, frame)
+            read.set()
+
+    def gate(window, cancel):
+        started.set()
+        released.wait(WAIT_S)
+
+    decoder, outcomes = Decoder(gate), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_frame(0, PIXELS)
+    assert read.wait(WAIT_S)
+    worker.submit(window(0), 0)
+    assert started.wait(WAIT_S)
+    # While window 0 is in work: one of its own that is too late, and two of the next, so that more will come.
+    for index in (0, 1, 1):
+        worker.stream_frame(index, PIXELS)
+    worker.submit(window(1), 0)
+    assert decoder.streamed == [(0, "frame")]
+    released.set()
+    outcomes.wait(2)
+    worker.stop()
+    # One was read between the passes; what window 1 brings along itself is not read ahead any more.
+    assert decoder.streamed == [(0, "frame"), (1, "frame")]
+
+
+def test_a_window_that_is_about_to_close_does_not_wait_for_the_next_ones_first_frame():
+    read, outcomes = threading.Event(), Outcomes()
+
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame):
+            super().stream_frame(index, frame)
+            read.set()
+
+    decoder = Decoder()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_frame(1004, PIXELS)
+    assert read.wait(WAIT_S)
+    read.clear()
+    worker.stream_frame(1005, PIXELS)
+    assert not read.wait(0.05)
+    worker.submit(window(1004), 0)
+    outcomes.wait(1)
+    # Nor did it wait between passes, for one frame is soon read; then there is time.
+    assert read.wait(WAIT_S)
+    assert decoder.streamed == [(1004, "frame"), (1005, "frame")]
+    assert "read_ahead" not in outcomes.all[0].trace.stages
+    # A window that is open still when a second frame has come after it is not about to close, and the clock
+    # may have gone back since: neither holds anything up.
+    worker.stream_frame(1006, PIXELS)
+    for index in (0, 0, 1):
+        read.clear()
+        worker.stream_frame(index, PIXELS)
+        assert read.wait(WAIT_S)
+    worker.stop()
+
+
+def test_a_frame_that_cannot_be_read_ahead_is_told_and_costs_nothing(caplog):
+    tried = threading.Event()
+
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame):
+            tried.set()
+            raise RuntimeError("out of memory")
+
+    outcomes = Outcomes()
+    worker = CaptionWorker(Decoder(), "", ignore, ignore, outcomes)
+    worker.stream_frame(0, PIXELS)
+    assert tried.wait(WAIT_S)
+    worker.submit(window(0), 0)
+    assert outcomes.wait(1)[0].caption is not None
+    worker.stop()
+    assert "could not be read ahead" in caplog.text and "out of memory" in caplog.text
+
+
+def test_an_outcome_that_cannot_be_told_does_not_end_the_captions(caplog):
+    outcomes = Outcomes()
+
+    def tell(outcome):
+        outcomes(outcome)
+        if outcome.window.index == 0:
+            raise RuntimeError("no publisher")
+
+    worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, tell)
+    for index in (0, 1):
+        worker.submit(window(index), 0)
+        outcomes.wait(index + 1)
+    worker.stop()
+    assert "outcome of window 0 could not be told" in caplog.text
+
+
+def test_a_caption_is_late_by_the_time_since_its_window_closed():
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, outcomes, deadline_s=0.5)
+    for index, closed_ago_s in enumerate((1, -1)):
+        worker.submit(window(index), time.perf_counter_ns() - closed_ago_s * 10**9)
+        outcomes.wait(index + 1)
+    worker.stop()
+    assert [outcome.caption.late for outcome in outcomes.all] == [True, False]
+
+
+def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_waits():
+    started, released = threading.Event(), threading.Event()
+
+    def gate(what, cancel):
+        started.set()
+        assert released.wait(WAIT_S)
+
+    outcomes, answers = Outcomes(), Outcomes()
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.ask("early?", answers)
+    worker.submit(window(0), 0)
+    assert started.wait(WAIT_S)
+    worker.ask("late?", answers)
+    worker.submit(window(1), 0)
+    assert answers.all == []
+    released.set()
+    answers.wait(2)
+    # Both windows came before the first answer.
+    assert len(outcomes.all) == 2
+    assert [answer.text for answer in answers.all] == ["answer to early?", "answer to late?"]
+    worker.stop()
+
+
+def test_a_question_that_fails_is_told_and_too_many_are_refused():
+    outcomes, answers = Outcomes(), Outcomes()
+    decoder = FakeDecoder()
+    worker = CaptionWorker(decoder, "what?", ignore, ignore, outcomes)
+    for i in range(16):
+        worker.ask(f"{i}?", answers)
+    with pytest.raises(InputError, match="16 questions wait"):
+        worker.ask("one more?", answers)
+    worker.submit(window(0), 0)
+    answers.wait(16)
+    decoder.fail = True
+    worker.ask("and now?", answers)
+    assert str(answers.wait(17)[16]) == "out of memory"
+    assert worker.stop() == []
+
+
+def test_what_is_left_at_the_end_is_told():
+    started, answers = threading.Event(), Outcomes()
+
+    def gate(what, cancel):
+        started.set()
+        cancel.wait(WAIT_S)
+
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, ignore)
+    worker.submit(window(3), 0)
+    assert started.wait(WAIT_S)
+    worker.submit(window(4), 0)
+    worker.ask("why?", answers)
+    assert [(left.index, len(left.frames)) for left in worker.stop()] == [(3, 0), (4, 0)]
+    assert "deactivated" in str(answers.all[0])
+
+
+def test_a_question_in_work_at_the_end_is_answered_too():
+    outcomes, answers, started = Outcomes(), Outcomes(), threading.Event()
+
+    def gate(what, cancel):
+        if what == "why?":
+            started.set()
+            cancel.wait(WAIT_S)
+
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.submit(window(3), 0)
+    outcomes.wait(1)
+    worker.ask("why?", answers)
+    assert started.wait(WAIT_S)
+    worker.stop()
+    assert "deactivated" in str(answers.wait(1)[0])
+
+
+def test_a_changed_question_and_deadline_hold_for_the_next_window():
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(), "what?", ignore, ignore, outcomes)
+    worker.submit(window(0), time.perf_counter_ns() - 10**9)
+    outcomes.wait(1)
+    worker.question, worker.deadline_s = "where?", 0.5
+    worker.submit(window(1), time.perf_counter_ns() - 10**9)
+    outcomes.wait(2)
+    worker.stop()
+    said = [(outcome.caption.text.split(": ")[1], outcome.caption.late) for outcome in outcomes.all]
+    assert said == [("what?", False), ("where?", True)]
+
+
+def test_when_captions_take_three_windows_each_begins_with_the_newest_and_none_is_forgotten():
+    """So the lag is one window and one inference at most, and what waits holds no pixels."""
+    submitted, begun, held = [], [], []
+
+    def gate(seen, cancel):
+        begun.append((seen.index, submitted[-1]))
+        time.sleep(0.03)
+        held.append(sum(item.window.frames.nbytes for item in worker._waiting[:-1]))
+
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    for index in range(60):
+        submitted.append(index)
+        worker.submit(window(index), time.perf_counter_ns())
+        time.sleep(0.01)
+    outcomes.wait(60)
+    worker.stop()
+    assert all(newest - index <= 1 for index, newest in begun) and len(begun) < 40
+    assert [outcome.window.index for outcome in outcomes.all] == list(range(60))
+    assert sum(outcome.skipped for outcome in outcomes.all) == 60 - len(begun)
+    assert max(held) == 0
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class Panicking(FakeDecoder):
+    """Panics at first, whatever it is asked."""
+
+    is_well = False
+
+    def panic(self):
+        if not self.is_well:
+            raise Panic("byte index 3 is not a char boundary")
+
+    def stream_frame(self, *args):
+        self.panic()
+
+    def stream_event_image(self, *args):
+        self.panic()
+
+    def ask(self, *args):
+        self.panic()
+        return super().ask(*args)
+
+    def caption(self, *args):
+        self.panic()
+        return super().caption(*args)
+
+
+def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
+    decoder, outcomes, answers = Panicking(), Outcomes(), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_event_image(0, PIXELS)
+    worker.stream_frame(0, PIXELS)
+    worker.submit(window(0), 0)
+    error = outcomes.wait(1)[0].error
+    assert isinstance(error, RuntimeError) and str(error).startswith("Panic: byte index 3")
+    worker.ask("who?", answers)
+    assert str(answers.wait(1)[0]).startswith("Panic: byte index 3")
+    decoder.is_well = True
+    worker.submit(window(1), 0)
+    assert outcomes.wait(2)[1].caption is not None and not worker.pulse.death
+    worker.stop()

@@ -1,0 +1,17 @@
+"""Draft trees of any shape, for hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from crossspec_ros.engine.tree import ROOT, DraftTree
+
+
+@st.composite
+def trees(draw: st.DrawFn, source: str = "a") -> DraftTree:
+    """Any tree of up to 12 nodes over 4 tokens, duplicate siblings included."""
+    n = draw(st.integers(0, 12))
+    parents = tuple(draw(st.integers(ROOT, i - 1)) for i in range(n))
+    tokens = tuple(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    probs = tuple(draw(st.lists(st.floats(0.01, 1.0), min_size=n, max_size=n)))
+    return DraftTree(tokens, parents, probs, ((source,),) * n)

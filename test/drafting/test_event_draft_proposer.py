@@ -1,0 +1,49 @@
+"""The event draft as a proposer: where it goes on, and where it ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.proposer import Context
+
+TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
+DRAFT = (1, 2, 3, 9, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("said", "follows"),
+    [
+        ((), DRAFT),
+        ((1, 2), (3, 9, 2, 3, 4)),
+        ((8, 3), (9, 2, 3, 4)),  # the 3 nearer to the second place
+        ((8, 8, 8, 8, 3), (4,)),
+        ((9, 9, 9, 9, 1, 2, 3), (9, 2, 3, 4)),  # the longer run, however far
+        ((1, 8), (3, 9, 2, 3, 4)),  # 8 stands where the draft has 2
+        ((1, 2, 3, 8, 8), (3, 4)),
+        ((8, 8, 8), ()),
+        ((*DRAFT, 5), ()),
+    ],
+)
+def test_it_goes_on_where_the_draft_is_nearest(said: tuple[int, ...], follows: tuple[int, ...]) -> None:
+    context = Context("?", said, draft_tokens=DRAFT, draft_probs=(0.9,) * len(DRAFT))
+    assert EventDraftProposer().propose(context, 64, 0.0).token_ids == follows
+
+
+def test_it_ends_where_a_node_is_not_worth_it() -> None:
+    context = Context("?", draft_tokens=(1, 2, 3, 4), draft_probs=(0.9, 0.5, 0.4, 1.0))
+    tree = EventDraftProposer().propose(context, 64, 0.2)
+    assert (tree.token_ids, tree.probs) == ((1, 2), (0.9, 0.5))
+
+
+@given(TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6))
+def test_it_is_a_chain_within_the_budget(
+    tokens: tuple[int, ...], draft: tuple[int, ...], probs: list[float], budget: int
+) -> None:
+    context = Context("?", tokens, (), draft, tuple(probs[: len(draft)]))
+    tree = EventDraftProposer().propose(context, budget, 0.0)
+    assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))
+    if len(tree):
+        assert tree.token_ids in [draft[i : i + len(tree)] for i in range(len(draft))]

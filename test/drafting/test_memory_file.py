@@ -1,0 +1,127 @@
+"""The caption memory's file outlives power cuts and a second captioner, and belongs to one target."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from crossspec_ros.drafting import memory_file
+from crossspec_ros.drafting.caption_memory import CaptionMemory
+from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.drafting.memory_place import memory_path
+from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import InputError
+
+CONTEXT = Context("?")
+CAPTION = (1, 2, 3)
+
+
+def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION) -> None:
+    memory.observe(Outcome(CONTEXT, DraftTree(), (), caption, True))
+
+
+def known(memory: CaptionMemory) -> tuple[int, ...]:
+    """The caption that it would propose."""
+    return memory.propose(CONTEXT, 3, 1e-4).token_ids
+
+
+def kept(path: Path, vocabulary: str = "words") -> tuple[CaptionMemory, MemoryFile]:
+    memory = CaptionMemory()
+    return memory, MemoryFile(memory, path, vocabulary, 9)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "\0" * 50, json.dumps({"caption_memory": 1, "questions": 7})]
+)
+def test_a_damaged_file_is_set_aside_with_a_warning_and_the_memory_starts_empty(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    path = tmp_path / "memory.json"
+    path.write_text(content)
+    memory, file = kept(path)
+    assert known(memory) == () and "memory.json.damaged" in caplog.text
+    assert (tmp_path / "memory.json.damaged").read_text() == content
+    learn(memory)
+    file.close()
+    again, file = kept(path)
+    file.close()
+    assert known(again) == CAPTION
+
+
+def test_it_is_saved_in_between_so_that_a_killed_captioner_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
+    path = tmp_path / "memory.json"
+    memory, file = kept(path)
+    learn(memory)
+    deadline_s, after = time.monotonic() + 20, CaptionMemory()
+    while known(after) != CAPTION:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+        after.load(path, "words", 9)
+    file.close()
+
+
+def test_of_two_with_the_same_file_the_second_reads_it_and_the_first_writes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.json"
+    memory, file = kept(path)
+    learn(memory)
+    file.close()
+    _, first = kept(path)
+    second_memory, second = kept(path)
+    assert known(second_memory) == CAPTION and "another captioner keeps" in caplog.text
+    learn(second_memory, (4, 5, 6))
+    second.close()
+    first.close()
+    third_memory, third = kept(path)
+    third.close()
+    assert known(third_memory) == CAPTION
+
+
+def test_a_memory_of_another_tokenizer_is_refused_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    memory, file = kept(path)
+    learn(memory)
+    file.close()
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="another tokenizer"):
+        kept(path, "syllables")
+    assert path.read_bytes() == before
+    # Nor does the refusal keep the file from its own.
+    again, file = kept(path)
+    file.close()
+    assert known(again) == CAPTION
+
+
+def test_by_itself_it_lies_in_the_state_folder_by_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, state = tmp_path / "target", tmp_path / "state"
+    target.mkdir()
+    weights = target / "model.safetensors"
+    weights.write_bytes(bytes(1 << 23))
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    first = memory_path("auto", target, "words")
+    assert first is not None and first.parent == state / "crossspec_ros" / "caption_memory"
+    # Moved or copied it is the same target; trained on, or with other words, another.
+    assert memory_path("auto", target.rename(tmp_path / "elsewhere"), "words") == first
+    target = tmp_path / "elsewhere"
+    assert memory_path("auto", target, "syllables") != first
+    (target / "model.safetensors").write_bytes(bytes(range(256)) * (1 << 15))
+    assert memory_path("auto", target, "words") != first
+    assert memory_path("none", target, "words") is memory_path("", target, "words") is None
+    assert memory_path("here.json", target, "words") == Path("here.json")
+    monkeypatch.setenv("ROS_HOME", str(tmp_path / "ros"))
+    other = memory_path("auto", target, "words")
+    assert other is not None and other.parent == tmp_path / "ros" / "crossspec_ros" / "caption_memory"
+    # A robot whose disk is read-only captions all the same.
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROS_HOME", str(tmp_path / "file"))
+    assert memory_path("auto", target, "words") is None and "memory is not kept" in caplog.text

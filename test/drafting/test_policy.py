@@ -1,0 +1,166 @@
+"""The policy takes the size that pays, asks only whom it pays to ask, and believes what it has seen."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from draft_trees import trees
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_target import Guess
+
+from crossspec_ros.drafting.calibration import Calibration
+from crossspec_ros.drafting.cost import VerifyCost
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.engine.tree import ROOT, DraftTree
+
+CONTEXT = Context("what?")
+FLAT = {1: 1.0, 128: 1.0}
+STEEP = {1: 1.0, 128: 128.0}
+
+
+def chain(probs: list[float]) -> DraftTree:
+    return DraftTree.chain(list(range(10, 10 + len(probs))), probs, "guess")
+
+
+def policy(tree: DraftTree, seconds: dict[int, float] | None, nodes: int = 64) -> Policy:
+    cost = VerifyCost(seconds) if seconds else None
+    return Policy((Guess(lambda context: tree),), cost, Limits(max_nodes=nodes))
+
+
+@given(trees("guess"), st.floats(0.0, 1.0), st.integers(1, 40))
+def test_the_size_is_the_one_with_most_expected_tokens_per_second(
+    tree: DraftTree, slope: float, unread: int
+) -> None:
+    seconds = {1: 1.0, 128: 1.0 + slope * 127}
+    tree = DraftTree.merged([tree])
+    any_prob = Policy((Guess(lambda context: tree),), VerifyCost(seconds), Limits(least_prob=0.0))
+    got = any_prob.propose(CONTEXT, unread, 100)
+    paths = sorted(tree.path_probs(), reverse=True)
+    rates = [(1 + sum(paths[:n])) / (1 + slope * (unread + n - 1)) for n in range(len(tree) + 1)]
+    assert rates[len(got)] == pytest.approx(max(rates))
+    assert sum(got.path_probs()) == pytest.approx(sum(paths[: len(got)]))
+
+
+def test_where_passes_cost_the_same_all_is_verified_and_where_tokens_cost_as_much_nothing_is() -> None:
+    tree = chain([0.5] * 8)
+    assert len(policy(tree, FLAT).propose(CONTEXT, 1, 100)) == 8
+    assert len(policy(tree, STEEP).propose(CONTEXT, 1, 100)) == 0
+    assert len(policy(tree, None).propose(CONTEXT, 1, 100)) == 8
+    assert len(policy(tree, None, nodes=3).propose(CONTEXT, 1, 100)) == 3
+    assert len(Policy((), None).propose(CONTEXT, 1, 100)) == 0
+
+
+@pytest.mark.parametrize("left", [1, 2, 5])
+def test_no_node_is_deeper_than_the_response_may_grow(left: int) -> None:
+    assert len(policy(chain([0.9] * 8), None).propose(CONTEXT, 1, left)) == left - 1
+
+
+def test_proposals_are_merged_and_everyone_hears_what_became_of_them() -> None:
+    guesses = [Guess(lambda context: chain([0.5, 0.5])), Guess(lambda context: chain([0.7]))]
+    guesses[1].name = "other"
+    both = Policy(guesses, None)
+    tree = both.propose(CONTEXT, 1, 100)
+    assert len(tree) == 2
+    outcome = Outcome(CONTEXT, tree, (0,), (10, 99), False)
+    both.observe(outcome)
+    assert guesses[0].outcomes == guesses[1].outcomes == [outcome]
+    assert set(both.calibrations()) == {"guess", "other"}
+
+
+def test_only_who_may_draft_is_asked_but_everyone_hears_and_limits_hold_from_the_next_pass_on() -> None:
+    guesses = [Guess(lambda context: chain([0.5, 0.5])), Guess(lambda context: chain([0.7] * 4))]
+    guesses[1].name = "other"
+    both = Policy(guesses, None, Limits(proposers=("other",)))
+    tree = both.propose(CONTEXT, 1, 100)
+    assert tree.probs == (0.7,) * 4
+    sizes = {Limits(3): 3, Limits(0): 0, Limits(proposers=()): 0, Limits(least_prob=0.4): 2, Limits(): 4}
+    for limits, nodes in sizes.items():
+        both.limits = limits
+        assert len(both.propose(CONTEXT, 1, 100)) == nodes
+    both.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    assert len(guesses[0].outcomes) == len(guesses[1].outcomes) == 1
+
+
+def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
+    boaster = policy(chain([0.9, 0.9]), {1: 1.0, 128: 10.0})
+    first = boaster.propose(CONTEXT, 1, 100)
+    assert len(first) == 2
+    for _ in range(100):
+        tree = boaster.propose(CONTEXT, 1, 100)
+        boaster.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    assert len(boaster.propose(CONTEXT, 1, 100)) == 0
+    (predicted, taken, seen) = boaster.calibrations()["guess"][0]
+    assert predicted == pytest.approx(0.9) and taken == 0 and seen >= 6
+
+
+def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotten() -> None:
+    asked = []
+
+    def slow(context: Context) -> DraftTree:
+        asked.append(1)
+        time.sleep(0.002)
+        return chain([0.9])
+
+    patient = Policy((Guess(slow),), VerifyCost({1: 1e-4, 128: 1e-3}))
+    for _ in range(200):
+        tree = patient.propose(CONTEXT, 1, 100)
+        patient.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    assert 10 < len(asked) < 150
+
+
+def test_the_same_rounds_give_the_same_trees() -> None:
+    def rounds() -> list[DraftTree]:
+        rng = np.random.default_rng(5)
+        guess = Guess(lambda context: chain(rng.uniform(0.3, 1.0, 6).tolist()))
+        seeded = Policy((guess,), VerifyCost({1: 1.0, 128: 12.0}))
+        drawn = []
+        for i in range(50):
+            drawn.append(seeded.propose(CONTEXT, 1, 100))
+            path = tuple(range(min(len(drawn[-1]), i % 3)))
+            seeded.observe(Outcome(CONTEXT, drawn[-1], path, (*(10 + n for n in path), 99), False))
+        return drawn
+
+    assert rounds() == rounds()
+
+
+def test_calibration_learns_the_observed_rate_at_the_nodes_that_were_reached() -> None:
+    calibration, rng = Calibration(), np.random.default_rng(0)
+    tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (0.6, 0.3, 0.9), (("a",),) * 3)
+    for _ in range(3000):
+        first = 1 if rng.random() < 0.3 else 7
+        calibration.observe(tree, (first, 3 if rng.random() < 0.45 else 8))
+    right = calibration.apply(tree).probs
+    assert right == pytest.approx((0.3, 0.0, 0.45), abs=0.05)
+    # The last node is judged only where its parent was taken.
+    assert [seen for _, _, seen in calibration.table()] == pytest.approx([3000, 3000, 900], rel=0.1)
+
+
+def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
+    cost = VerifyCost({1: 1.0, 3: 2.0, 5: 6.0})
+    assert cost.seconds(np.array([1, 2, 4, 5, 10])).tolist() == [1.0, 1.5, 4.0, 6.0, 12.0]
+    for _ in range(400):
+        cost.observe(3, 4.0)
+        cost.observe(5, 1e9 if _ == 7 else 6.0)
+    assert cost.seconds(3) == pytest.approx(4.0, rel=0.02)
+    assert cost.seconds(5) == pytest.approx(6.0, rel=0.05) and cost.seconds(1) == 1.0
+
+
+def test_passes_larger_than_any_measured_leave_the_costs_alone() -> None:
+    cost = VerifyCost({1: 1.0, 128: 1.0})
+    for _ in range(300):
+        cost.observe(300, 1.0)
+    assert cost.table() == {1: 1.0, 128: 1.0}
+
+
+def test_a_proposal_is_judged_once() -> None:
+    once = policy(chain([0.5]), {1: 1.0, 128: 1.0})
+    tree = once.propose(CONTEXT, 1, 100)
+    once.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    # With one token left nothing is proposed, and nothing learned of what was proposed before.
+    once.observe(Outcome(CONTEXT, once.propose(CONTEXT, 1, 1), (), (10,), True))
+    assert [seen for _, _, seen in once.calibrations()["guess"]] == [1]

@@ -1,0 +1,39 @@
+"""Prompt lookup: which chain it finds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossspec_ros.drafting.prompt_lookup import PromptLookup
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
+
+TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
+
+
+def test_the_longest_match_wins_and_of_equal_ones_the_latest() -> None:
+    lookup = PromptLookup()
+    # (1, 2) is followed by 5 in the question and by 6 in the response; (9, 1, 2) only by 5.
+    assert lookup.propose(Context("?", (1, 2, 6, 7, 1, 2), (9, 1, 2, 5)), 2, 0.0).token_ids == (6, 7)
+    assert lookup.propose(Context("?", (1, 2, 6, 9, 1, 2), (9, 1, 2, 5)), 2, 0.0).token_ids == (5, 1)
+
+
+def test_nothing_is_guessed_where_nothing_repeats() -> None:
+    assert PromptLookup().propose(Context("?", (1, 2, 3)), 8, 0.0) == DraftTree()
+    assert PromptLookup().propose(Context("?"), 8, 0.0) == DraftTree()
+
+
+def test_longer_matches_are_told_apart_by_their_probability() -> None:
+    lookup = PromptLookup()
+    short = lookup.propose(Context("?", (1, 2, 3, 1)), 1, 0.0).probs[0]
+    assert 0 < short < lookup.propose(Context("?", (1, 2, 3, 1, 2)), 1, 0.0).probs[0] < 1
+
+
+@given(TOKENS, TOKENS, st.integers(0, 6))
+def test_it_is_a_chain_within_the_budget(
+    prompt: tuple[int, ...], tokens: tuple[int, ...], budget: int
+) -> None:
+    tree = PromptLookup().propose(Context("?", tokens, prompt), budget, 0.0)
+    assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))
+    assert all(0 < prob <= 1 for prob in tree.probs)

@@ -1,0 +1,248 @@
+"""Our EventGPT against outputs of the published code, wholly from a checkpoint's folder and its events.
+
+Further folders of the same layout come from CROSSSPEC_EVENTGPT_FIXTURES, separated by colons.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_layouts import TINY, TOWER, copied, edit, weights, write
+from safetensors.torch import load_file
+from transformers import CLIPVisionModel
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import event_images
+from crossspec_ros.models.eventgpt import EVENT_TOKEN_ID, EventGPT, released_state
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs, load_eventgpt
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.recordings.arrays import read_arrays
+from crossspec_ros.windows.slices import CountSlices
+
+OTHERS = [Path(name) for name in os.environ.get("CROSSSPEC_EVENTGPT_FIXTURES", "").split(":") if name]
+
+
+@pytest.fixture(scope="module", params=[None, *OTHERS], ids=str)
+def reference(request: pytest.FixtureRequest) -> Path:
+    return request.param or request.getfixturevalue("shared") / "data" / "eventgpt_tiny"
+
+
+@pytest.fixture(scope="module")
+def expected(reference: Path) -> dict[str, np.ndarray]:
+    return dict(np.load(reference / "expected.npz"))
+
+
+@pytest.fixture(scope="module")
+def model(reference: Path) -> EventGPT:
+    return load_eventgpt(reference, Placement())
+
+
+@pytest.fixture(scope="module")
+def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
+    """What the synchronizer draws of the events, which come in packets."""
+    count, height, width = expected["event_images"].shape[:3]
+    events = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz")[0]
+    t = np.ascontiguousarray(events.t) * 1000
+    slices = CountSlices(int(t[0]), int(t[-1]) + 1, count)
+    for start in range(0, len(t), 7001):
+        part = slice(start, start + 7001)
+        fields = events.x[part], events.y[part], events.p[part]
+        slices.add(EventBatch(t[part], *fields, width, height), int(t[part].min()), int(t[part].max()))
+    return np.stack([image for _, image in slices.images(int(t[-1]) + 10**9)])
+
+
+def test_event_images(reference: Path, expected: dict[str, np.ndarray], drawn: np.ndarray) -> None:
+    assert np.array_equal(drawn, expected["event_images"])
+    events = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz")[0]
+    whole = [image for image, _ in event_images(events, len(drawn))]
+    height, width = min(whole[0].shape[0], drawn.shape[1]), min(whole[0].shape[1], drawn.shape[2])
+    assert np.array_equal(np.stack(whole)[:, :height, :width], drawn[:, :height, :width])
+
+
+@torch.inference_mode()
+def test_from_events_to_greedy_tokens(
+    model: EventGPT, expected: dict[str, np.ndarray], drawn: np.ndarray
+) -> None:
+    pixels = clip_pixels(drawn, model.vision_config.image_size)
+    assert np.array_equal(pixels.numpy(), expected["pixel_values"])
+    tokens = model.encode_events(pixels)
+    np.testing.assert_allclose(tokens.numpy(), expected["event_tokens"], atol=1e-4)
+    inputs = model.embed_prompt(torch.from_numpy(expected["input_ids"][0]), tokens)
+    np.testing.assert_allclose(model(inputs_embeds=inputs).logits[0].numpy(), expected["logits"], atol=1e-4)
+    length = len(expected["greedy"])
+    said = model.generate(inputs_embeds=inputs, do_sample=False, max_new_tokens=length, min_new_tokens=length)
+    assert said[0].tolist() == expected["greedy"].tolist()
+
+
+@torch.inference_mode()
+def test_a_batch_of_windows_is_the_windows_one_by_one(model: EventGPT) -> None:
+    side = model.vision_config.image_size
+    pixels = torch.randn(3, 5, 3, side, side, generator=torch.Generator().manual_seed(0))
+    alone = torch.stack([model.encode_events(one) for one in pixels])
+    torch.testing.assert_close(model.encode_events(pixels), alone)
+
+
+@torch.inference_mode()
+def test_one_event_image(model: EventGPT) -> None:
+    side = model.vision_config.image_size
+    pixels = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0))
+    seen = model.model.visual_tower.visual_tower(pixels).last_hidden_state
+    features = model.model.feature_adaptor(model.model.visual_projector(seen))[0]
+    torch.testing.assert_close(model.encode_events(pixels), torch.cat([features.mean(0)[None], features]))
+
+
+def test_the_event_token_marks_exactly_one_place(model: EventGPT) -> None:
+    tokens = torch.zeros(6, model.config.hidden_size)
+    out = model.embed_prompt(torch.tensor([1, EVENT_TOKEN_ID, 7]), tokens)
+    assert out.shape == (1, 8, model.config.hidden_size)
+    assert torch.equal(out[0, 1:7], tokens)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, torch.Tensor]:
+    return load_eventgpt(TINY / "draft", Placement()).state_dict()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return copied("draft", tmp_path / "draft")
+
+
+def assert_loads(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    loaded = load_eventgpt(folder, Placement()).state_dict()
+    assert loaded.keys() == plain.keys()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
+
+
+def test_what_is_released_comes_back(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    state = released_state(load_eventgpt(TINY / "draft", Placement()))
+    assert set(state) == set(load_file(TINY / "draft" / "model.safetensors"))
+    write(folder, state, "safetensors")
+    assert_loads(folder, plain)
+
+
+@pytest.mark.parametrize("layout", ["safetensors shards index", "bin", "bin shards index", "old bin"])
+def test_layouts_of_the_weights(folder: Path, plain: dict[str, torch.Tensor], layout: str) -> None:
+    write(folder, weights("draft"), layout)
+    assert_loads(folder, plain)
+
+
+def test_tensors_that_the_model_does_not_need(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    spare = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(16),
+        TOWER + "vision_model.embeddings.position_ids": torch.arange(17)[None],
+        "model.query_embeddings": torch.zeros(4, 128),
+        "model.attention_layers.0.self_attn.in_proj_weight": torch.zeros(384, 128),
+    }
+    # The published code makes and applies the adaptor whatever the flag says.
+    edit(folder / "config.json", event_feature_adaptor=False)
+    write(folder, weights("draft") | spare, "bin")
+    assert_loads(folder, plain)
+
+
+def test_a_head_that_is_the_embeddings(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    tensors = weights("draft")
+    del tensors["lm_head.weight"]
+    edit(folder / "config.json", tie_word_embeddings=True)
+    write(folder, tensors, "safetensors")
+    words = plain["model.embed_tokens.weight"]
+    assert_loads(folder, plain | {"lm_head.weight": words})
+
+
+def apart() -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The shipped draft's weights, and those of its tower apart."""
+    whole, inner = weights("draft"), TOWER + "vision_model."
+    tower = {name.removeprefix(inner): whole.pop(name) for name in list(whole) if name.startswith(inner)}
+    return whole, tower
+
+
+@pytest.mark.parametrize("place", ["clip", "inside", "beside", "absolute"])
+@pytest.mark.parametrize("kind", ["whole CLIP", "vision model", "bare"])
+def test_a_tower_beside_the_checkpoint(
+    folder: Path, plain: dict[str, torch.Tensor], tmp_path: Path, place: str, kind: str
+) -> None:
+    whole, tower = apart()
+    write(folder, whole, "safetensors shards index")
+    to = {
+        "clip": folder / "clip",
+        "inside": folder / "my-clip",
+        "beside": folder.parent / "my-clip",
+        "absolute": tmp_path / "far" / "away",
+    }[place]
+    to.parent.mkdir(exist_ok=True)
+    (folder / "clip").rename(to)
+    edit(folder / "config.json", mm_visual_tower=str(to) if place == "absolute" else "someone/my-clip")
+    if kind != "bare":
+        tower = {f"vision_model.{name}": tensor for name, tensor in tower.items()}
+    if kind == "whole CLIP":
+        tower |= {"text_model.final_layer_norm.weight": torch.zeros(7), "logit_scale": torch.zeros(())}
+        values = (to / "config.json").read_text()
+        (to / "config.json").write_text(
+            f'{{"model_type": "clip", "text_config": {{}}, "vision_config": {values}}}'
+        )
+    write(to, tower, "bin" if kind == "whole CLIP" else "safetensors")
+    assert_loads(folder, plain)
+
+
+def test_a_tower_written_by_transformers(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    whole, tower = apart()
+    write(folder, whole, "safetensors")
+    model = CLIPVisionModel(eventgpt_configs(folder)[1])
+    model.load_state_dict({name: tensor.float() for name, tensor in tower.items()})
+    model.save_pretrained(folder / "clip")
+    assert_loads(folder, plain)
+
+
+def test_the_tower_inside_wins_over_one_beside(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    write(folder, weights("draft"), "safetensors")
+    write(folder / "clip", {"vision_model.embeddings.class_embedding": torch.zeros(128)}, "safetensors")
+    assert_loads(folder, plain)
+
+
+def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
+    (folder / "clip" / "config.json").unlink()
+    edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
+    vision = eventgpt_configs(folder)[1]
+    assert (vision.hidden_size, vision.num_hidden_layers, vision.num_attention_heads) == (1024, 24, 16)
+    assert ((vision.image_size // vision.patch_size) ** 2 + 1, vision.intermediate_size) == (577, 4096)
+    assert vision.hidden_act == "quick_gelu"
+    write(folder, apart()[0], "safetensors")
+    with pytest.raises(
+        InputError, match=r"has no vision tower, and there is no folder 'clip-vit-large-patch14-336'"
+    ):
+        load_eventgpt(folder, Placement())
+
+
+def test_a_tower_that_is_nowhere(folder: Path) -> None:
+    write(folder, weights("draft"), "safetensors")
+    (folder / "clip" / "config.json").unlink()
+    edit(folder / "config.json", mm_visual_tower="someone/clip-of-theirs")
+    with pytest.raises(
+        InputError, match=rf"'someone/clip-of-theirs' of '{folder}' has no config.json in '{folder}/clip"
+    ):
+        load_eventgpt(folder, Placement())
+    (folder / "clip" / "config.json").write_text('{"hidden_size": 128}')
+    with pytest.raises(InputError, match=f"'{folder}/clip/config.json' lacks the value 'intermediate_size'"):
+        load_eventgpt(folder, Placement())
+
+
+@pytest.mark.parametrize("file", ["config.json", "clip/config.json"])
+@pytest.mark.parametrize("value", [{"num_attention_heads": 7}, {"hidden_act": "os.system"}])
+def test_a_config_of_no_model(folder: Path, file: str, value: dict[str, object]) -> None:
+    write(folder, weights("draft"), "safetensors")
+    edit(folder / file, **value)
+    with pytest.raises(InputError, match=rf"'{folder}[a-z./]*' (describes|is) no "):
+        load_eventgpt(folder, Placement())
+
+
+def test_code_that_a_config_names_is_not_looked_for(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+    write(folder, weights("draft"), "safetensors")
+    edit(folder / "config.json", auto_map={"AutoConfig": "evil.Config"}, trust_remote_code=True)
+    (folder / "evil.py").write_text("raise SystemExit")
+    assert_loads(folder, plain)

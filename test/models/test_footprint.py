@@ -1,0 +1,123 @@
+"""Estimates from configs alone are what loaded models take, and what is known of the 7B models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossspec_ros.captioning import open_windows
+from crossspec_ros.drafting import event_draft
+from crossspec_ros.engine import frame_features, target_model
+from crossspec_ros.models import footprint
+from crossspec_ros.models.checkpoint import skeleton
+from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
+from crossspec_ros.models.eventgpt import EventGPT
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+from crossspec_ros.models.footprint import (
+    CUDA_BYTES,
+    estimate,
+    estimates,
+    measured_bytes,
+    memory,
+    weight_bytes,
+)
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.placement import DTYPES, Placement, placement_of
+from crossspec_ros.models.video_llava import VideoTarget, target_config
+from crossspec_ros.paths import share_dir
+
+TINY = share_dir() / "models" / "tiny"
+
+LLAMA_7B = 6_738_415_616
+"""Parameters of LLaMA-7B with its vocabulary of 32000."""
+CLIP_L, CLIP_L_336 = 303_179_776, 303_507_456
+"""Of the vision towers of openai/clip-vit-large-patch14 and -336, without their projections."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_estimate_of_the_tiny_pair_is_what_it_takes_once_loaded(dtype: str) -> None:
+    placement = Placement(dtype)
+    pair = load_pair(TINY, 1, placement)
+    assert placement_of(pair.target, pair.draft) == placement
+    estimated = estimate(placement, target_config(TINY / "target"), *eventgpt_configs(TINY / "draft"))
+    for model, size in ((pair.target, estimated.target), (pair.draft, estimated.draft)):
+        assert size.weights == pytest.approx(measured_bytes(model), rel=0.005)
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.fixture(scope="module")
+def target() -> torch.nn.Module:
+    return skeleton(VideoTarget, video_llava_7b())
+
+
+@pytest.fixture(scope="module")
+def draft() -> torch.nn.Module:
+    return skeleton(EventGPT, *eventgpt_7b())
+
+
+def test_the_7b_models_have_the_parameters_that_are_known(
+    target: torch.nn.Module, draft: torch.nn.Module
+) -> None:
+    square = 4096 * 4096 + 4096
+    projector = 1024 * 4096 + 4096 + square
+    # Both embeddings of a token are 4096 numbers long.
+    assert count(target) == LLAMA_7B + 2 * 4096 * (32064 - 32000) + CLIP_L + projector
+    assert count(draft) == LLAMA_7B + 2 * 4096 * 3 + CLIP_L_336 + projector + square
+
+
+def test_each_dtype_of_the_7b_target_takes_what_its_name_says(target: torch.nn.Module) -> None:
+    sizes = {dtype: weight_bytes(target, Placement(dtype)) for dtype in DTYPES}
+    assert (sizes["float32"], sizes["bf16"]) == (4 * count(target), 2 * count(target))
+    # LLaMA's 32 layers have 7 matrices each; the rest, norms among it, stays in two bytes.
+    matrices = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+    rest, scales = 2 * (count(target) - matrices), 32 * 4 * (5 * 4096 + 2 * 11008)
+    assert sizes["int8"] == rest + matrices + scales
+    assert sizes["nf4"] == rest + matrices // 2 + matrices // 16 + 32 * 7 * 64
+
+
+def test_caches_and_devices_of_the_7b_pair() -> None:
+    configs = video_llava_7b(), *eventgpt_7b()
+    choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
+    apart, together, nf4 = estimates(choices, *configs)
+    window = 8 * 257 + 512
+    features = 16 * 257 * 4096
+    assert apart.target.caches == 2 * (3 * 2 * 32 * 4096 * window + features)
+    assert apart.draft.caches == 2 * 2 * 32 * 4096 * 1024
+    assert apart.by_device() == {
+        "cuda:0": apart.target.total + CUDA_BYTES,
+        "cuda:1": apart.draft.total + CUDA_BYTES,
+    }
+    assert together.by_device() == {"cuda:0": together.target.total + together.draft.total + CUDA_BYTES}
+    assert together.by_device("target") == {"cuda:0": together.target.total + CUDA_BYTES}
+    # Both in bfloat16 need a card of 40 GB, in nf4 one of 24 GB.
+    assert 32e9 < together.by_device()["cuda:0"] < 38e9
+    assert 14e9 < nf4.by_device()["cuda:0"] < 20e9
+
+
+def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
+    assert footprint.SESSIONS == open_windows.OPEN_WINDOWS + 1
+    assert footprint.TEXT_ROOM == target_model._TEXT_ROOM
+    assert footprint.DRAFT_TOKENS == event_draft._ROOM
+    assert footprint.KEPT_FRAMES == 8 * frame_features.KEPT_WINDOWS
+
+
+def test_this_machine_has_memory_and_a_container_no_more_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    free, total = memory("cpu")
+    assert 0 < free <= total
+    for name, text in {
+        "max": "1000000",
+        "current": "600000",
+        "stat": "active_file 30\ninactive_file 70\n",
+    }.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(footprint, "_CGROUP", tmp_path)
+    assert memory("cpu") == (400100, 1000000)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory("cpu")[1] == total

@@ -1,0 +1,168 @@
+"""The pair as a whole: in every precision, from one folder or from two, and what is missing is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_layouts import TINY, copied, edit, hub_weights, weights, write
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.placement import DTYPES, Only, Placement
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.models.prompts import draft_prompt_ids, target_prompt_ids
+from crossspec_ros.training.dataset import event_window, frame_window
+
+QUESTION = "What are the key elements in this scene?"
+DRIVE = 1_000_000
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TINY, tmp_path / "models"))
+
+
+def test_the_shipped_pair_fits_together() -> None:
+    pair = load_pair(TINY)
+    assert (pair.frames, pair.event_images, pair.frame_size, pair.event_image_size) == (8, 5, 64, 64)
+    assert (pair.shared_ids, pair.eos_id, pair.draft_eos_id) == (575, 2, 2)
+    size = sum(f.stat().st_size for f in TINY.rglob("*") if f.is_file())
+    assert size < 25_000_000
+
+
+def said(model: torch.nn.Module, tokenizer: object, inputs: list[torch.Tensor], end: int) -> str:
+    """Greedy, on the model's own logits, which must all be finite."""
+    embeds, tokens = torch.cat(inputs)[None], []
+    while len(tokens) < 64 and tokens[-1:] != [end]:
+        logits = model(inputs_embeds=embeds).logits[0, -1]
+        assert torch.isfinite(logits).all()
+        tokens.append(int(logits.argmax()))
+        embeds = torch.cat([embeds, model.get_input_embeddings()(torch.tensor([tokens[-1:]]))], 1)
+    return tokenizer.decode(tokens)
+
+
+@torch.inference_mode()
+def captions(pair: ModelPair) -> tuple[str, str]:
+    """What target and draft say of a held-out drive."""
+    words, event_words = pair.target.get_input_embeddings(), pair.draft.get_input_embeddings()
+    pixels = clip_pixels(frame_window(DRIVE), 64).to(words.weight.dtype)
+    features = pair.target.model.get_video_features(pixels[None]).pooler_output.flatten(0, 1)
+    before, after = (words(torch.tensor(ids)) for ids in target_prompt_ids(pair.target_tokenizer, QUESTION))
+    target = said(pair.target, pair.target_tokenizer, [before, features, after], pair.eos_id)
+    events = pair.draft.encode_events(clip_pixels(event_window(DRIVE), 64).to(event_words.weight.dtype))
+    before, after = (
+        event_words(torch.tensor(ids)) for ids in draft_prompt_ids(pair.draft_tokenizer, QUESTION)
+    )
+    return target, said(pair.draft, pair.draft_tokenizer, [before, events, after], pair.draft_eos_id)
+
+
+@pytest.fixture(scope="module")
+def exact() -> tuple[str, str]:
+    return captions(load_pair(TINY))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_precision_captions(dtype: str, exact: tuple[str, str]) -> None:
+    pair = load_pair(TINY, placement=Placement(dtype))
+    wanted = torch.float32 if dtype == "float32" else torch.bfloat16
+    for model in (pair.target, pair.draft):
+        assert model.dtype == model.lm_head.weight.dtype == wanted and model.device.type == "cpu"
+        layer = (model.model if model is pair.draft else model.model.language_model).layers[0].mlp.up_proj
+        stored = {"int8": torch.int8, "nf4": torch.uint8}.get(dtype, wanted)
+        assert layer.weight.dtype == stored
+    for text, reference in zip(captions(pair), exact, strict=True):
+        # All captions of this world are sentences about the same things; the tiny models keep to that.
+        words, others = text.split(), reference.split()
+        assert text.endswith(".") and len(words) >= 5
+        assert np.mean([word in others for word in words]) > (0.99 if dtype == "float32" else 0.8)
+
+
+def test_the_models_may_lie_apart(tmp_path: Path) -> None:
+    target, draft = copied("target", tmp_path / "a"), copied("draft", tmp_path / "b")
+    write(target, hub_weights(), "safetensors shards index")
+    write(draft, weights("draft"), "bin shards index")
+    pair = load_pair("/nowhere", target=str(target), draft=str(draft))
+    assert pair.frames == 8
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'"):
+        load_pair("/nowhere", target=str(target))
+
+
+def test_each_model_ends_in_its_own_way(models: Path) -> None:
+    edit(models / "draft" / "config.json", eos_token_id=5)
+    edit(models / "target" / "generation_config.json", eos_token_id=[9, 7])
+    pair = load_pair(models)
+    assert (pair.eos_id, pair.draft_eos_id) == (9, 5)
+    edit(models / "target" / "generation_config.json", eos_token_id="</s>")
+    with pytest.raises(InputError, match="lacks the value 'eos_token_id'"):
+        load_pair(models)
+
+
+def test_a_missing_folder() -> None:
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/target'"):
+        load_pair("/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [("target/model.safetensors", "'{0}' has neither 'model.safetensors' nor"),
+     ("draft/model.safetensors", "'{0}' has neither 'model.safetensors' nor"),
+     ("draft/tokenizer.json", "'{0}' lacks 'tokenizer.json' and 'tokenizer.model'"),
+     ("target/config.json", "'{0}' lacks 'config.json'"), ("draft/config.json", "'{0}' lacks 'config.json'"),
+     ("draft/clip/config.json", "of '{0}' has no config.json in")],
+)  # fmt: skip
+def test_a_missing_file(models: Path, file: str, sentence: str) -> None:
+    (models / file).unlink()
+    with pytest.raises(InputError, match=sentence.format(models / file.split("/")[0])):
+        load_pair(models)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["target/model.safetensors", "draft/model.safetensors", "target/config.json", "draft/config.json",
+     "draft/clip/config.json", "target/tokenizer.json", "target/generation_config.json"],
+)  # fmt: skip
+def test_a_truncated_file(models: Path, file: str) -> None:
+    data = (models / file).read_bytes()
+    (models / file).write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=f"^'{models / file}' is (cut off|no )"):
+        load_pair(models)
+
+
+@pytest.mark.parametrize("asked", ["flash_attention_2", "someone/kernel"])
+def test_a_config_does_not_choose_the_attention(models: Path, asked: str) -> None:
+    for name in ("target", "draft"):
+        edit(models / name / "config.json", attn_implementation=asked, _attn_implementation=asked)
+    for only in ("", "target", "draft"):
+        pair = load_pair(models, only=only)
+        language_models = pair.target.model.language_model, pair.draft.model
+        assert {model.config._attn_implementation for model in language_models} == {"sdpa"}
+
+
+@pytest.mark.parametrize(("name", "key"), [("target", "text_config"), ("draft", "")])
+def test_layers_that_are_not_stored_are_not_built(models: Path, name: str, key: str) -> None:
+    file = models / name / "config.json"
+    values = json.loads(file.read_text())
+    (values[key] if key else values)["num_hidden_layers"] = 10**7
+    file.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=rf"'{file}' says 10000000 layers, but \d are stored"):
+        load_pair(models)
+
+
+@pytest.mark.parametrize(("only", "other"), [("target", "draft"), ("draft", "target")])
+def test_of_a_model_that_is_not_wanted_there_are_only_the_dimensions(
+    models: Path, only: Only, other: str
+) -> None:
+    (models / other / "model.safetensors").unlink()
+    pair = load_pair(models, only=only)
+    assert (getattr(pair, only).device.type, getattr(pair, other).device.type) == ("cpu", "meta")
+    file = models / other / "config.json"
+    values = json.loads(file.read_text())
+    values.get("text_config", values)["hidden_act"] = "nope"
+    file.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=rf"the config in '{models / other}' describes no"):
+        load_pair(models, only=only)

@@ -1,0 +1,98 @@
+"""What may be asked for, what comes next where memory is scarce, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import DTYPES, Placement, available, ladder
+
+
+def test_the_ladder_of_a_gpu_ends_on_the_cpu_and_that_of_the_cpu_with_nf4() -> None:
+    on_gpu = [str(choice) for choice in ladder(Placement("float32", "cuda:0"))]
+    assert on_gpu == [
+        *(f"{dtype} on cuda:0" for dtype in DTYPES),
+        "nf4 on cuda:0, draft on cpu",
+        *(f"{dtype} on cpu" for dtype in DTYPES[1:]),
+    ]
+    assert list(ladder(Placement("int8"))) == [Placement("int8"), Placement("nf4")]
+    apart = list(ladder(Placement("nf4", "cuda:0", "cuda:1")))
+    assert apart[1:3] == [Placement("nf4", "cuda:0", "cpu"), Placement("bf16", "cpu")]
+    assert list(ladder(Placement("nf4", "cpu", "cuda:0"))) == [
+        Placement("nf4", "cpu", "cuda:0"),
+        Placement("nf4", "cpu", "cpu"),
+    ]
+
+
+def test_what_is_not_quantised_is_bfloat16_and_float32_is_float32() -> None:
+    assert [Placement(dtype).torch_dtype for dtype in DTYPES] == [torch.float32, *[torch.bfloat16] * 3]
+    assert Placement("float32").quantization() is None and Placement("bf16").quantization() is None
+    int8, nf4 = Placement("int8").quantization(), Placement("nf4").quantization()
+    assert int8 is not None and int8.load_in_8bit and "lm_head" in int8.llm_int8_skip_modules
+    assert nf4 is not None and nf4.load_in_4bit and nf4.bnb_4bit_quant_type == "nf4"
+    assert nf4.bnb_4bit_compute_dtype is torch.bfloat16
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("asked", "placement"),
+    [
+        (("bf16",), Placement("bf16", "cuda:0")),
+        (("bf16", "cuda"), Placement("bf16", "cuda:0")),
+        (("nf4", "cuda:1", "cuda:0"), Placement("nf4", "cuda:1", "cuda:0")),
+        (("nf4", "cuda:0", "cuda"), Placement("nf4", "cuda:0")),
+        (("bf16", "cuda", "cpu"), Placement("bf16", "cuda:0", "cpu")),
+        (("float32", "cpu"), Placement("float32", "cpu")),
+    ],
+)
+def test_names_become_devices(gpus: pytest.MonkeyPatch, asked: tuple[str, ...], placement: Placement) -> None:
+    assert available(*asked) == placement
+
+
+def test_a_device_that_is_not_there_is_refused(gpus: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        InputError, match=r"models\.device is cuda:3, but the last CUDA device is cuda:1: set"
+    ):
+        available("bf16", "cuda:3")
+    with pytest.raises(InputError, match=r"models\.draft_device is cuda:2, but the last"):
+        available("bf16", "cuda", "cuda:2")
+    gpus.setattr(torch.cuda, "is_available", lambda: False)
+    assert available("float32") == Placement("float32", "cpu")
+    with pytest.raises(
+        InputError, match=r"models\.device is cuda, but torch finds no CUDA device: set it to"
+    ):
+        available("float32", "cuda")
+
+
+def test_quantisation_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"models\.dtype is nf4, but bitsandbytes is missing: pip install"):
+        available("nf4", "cpu")
+    assert available("bf16", "cpu") == Placement("bf16")
+
+
+def test_parameters_are_checked_without_torch() -> None:
+    code = "import sys, crossspec_ros.captioning.graph; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
+
+
+def test_without_the_library_of_quantisation_the_ladder_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert [str(choice) for choice in ladder(Placement("float32", "cuda:0"))] == [
+        "float32 on cuda:0",
+        "bf16 on cuda:0",
+        "bf16 on cuda:0, draft on cpu",
+        "bf16 on cpu",
+    ]

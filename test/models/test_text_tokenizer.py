@@ -1,0 +1,167 @@
+"""Tokenizers of both kinds give the ids that sentencepiece and the published code give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from checkpoint_layouts import TINY, copied, edit
+from tokenizers import Tokenizer
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_tokenizer
+from crossspec_ros.models.prompts import (
+    draft_prompt,
+    draft_prompt_ids,
+    target_prompt,
+    target_prompt_ids,
+)
+from crossspec_ros.models.text_tokenizer import load_tokenizer
+
+QUESTION = "What are the key elements in this scene?"
+TEXTS = ["A car waits at the light.", "USER: What is it?\nASSISTANT:", "two  spaces", "naïve 赤 😀", "x"]
+EVENT_TOKENS = ("<ev_patch>", "<ev_start>", "<ev_end>")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a `tokenizer.model` of LLaMA's kind: BPE with bytes for what it does not know."""
+    folder = tmp_path_factory.mktemp("llama")
+    # Lines, so that the end of a line is a byte to it, as to LLaMA's.
+    corpus = " ".join([*draft_prompt(QUESTION), *target_prompt(QUESTION), *TEXTS]).splitlines() * 20
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus), model_prefix=str(folder / "tokenizer"), model_type="bpe",
+        vocab_size=400, byte_fallback=True,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, num_threads=1,
+        split_digits=True, minloglevel=2, hard_vocab_limit=False,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def folder(llama: Path, tmp_path: Path) -> Path:
+    (tmp_path / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
+    return tmp_path
+
+
+@pytest.fixture
+def pieces(llama: Path) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_file=str(llama / "tokenizer.model"))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_ids_are_those_of_sentencepiece(
+    folder: Path, pieces: sentencepiece.SentencePieceProcessor, text: str
+) -> None:
+    tokenizer = load_tokenizer(folder, 500, EVENT_TOKENS)
+    ids = tokenizer.encode(text).ids
+    assert ids == [pieces.bos_id(), *pieces.encode(text)]
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode(text, add_special_tokens=False).ids == ids[1:]
+
+
+@pytest.mark.parametrize("legacy", [None, True, False])
+def test_the_prompt_of_eventgpt(
+    folder: Path, pieces: sentencepiece.SentencePieceProcessor, legacy: bool | None
+) -> None:
+    if legacy is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy}))
+    tokenizer = load_tokenizer(folder, 500, EVENT_TOKENS)
+    _, start, end = (pieces.vocab_size() + i for i in range(3))
+    before, after = draft_prompt_ids(tokenizer, QUESTION)
+    text, rest = draft_prompt(QUESTION)[0].removesuffix("<ev_start>"), f"\n{QUESTION} ASSISTANT:"
+    assert before == [pieces.bos_id(), *pieces.encode(text), start]
+    said = pieces.encode(rest)
+    # The dummy space before a text: only newer tokenizers leave it out behind a special token.
+    assert pieces.id_to_piece(said[0]) == "▁"
+    assert after == [end, *(said[1:] if legacy is False else said)]
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_the_prompt_of_video_llava_is_that_of_the_whole_text(folder: Path, legacy: bool) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy}))
+    tokenizer = load_tokenizer(folder, 500, ["<image>", "<video>"])
+    before, after = target_prompt_ids(tokenizer, QUESTION)
+    whole = tokenizer.encode(f"USER: <video>\n{QUESTION} ASSISTANT:").ids
+    assert whole == [*before, tokenizer.token_to_id("<video>"), *after]
+    assert (tokenizer.id_to_token(after[0]) == "▁") is legacy
+
+
+def test_the_shipped_prompts_are_as_they_were_trained() -> None:
+    target, draft = (Tokenizer.from_file(str(TINY / n / "tokenizer.json")) for n in ("target", "draft"))
+    for ids, prompt, tokenizer in (
+        (target_prompt_ids(target, QUESTION), target_prompt(QUESTION), target),
+        (draft_prompt_ids(draft, QUESTION), draft_prompt(QUESTION), draft),
+    ):
+        before, after = prompt
+        assert ids == (tokenizer.encode(before).ids, tokenizer.encode(after, add_special_tokens=False).ids)
+
+
+def test_added_tokens_keep_their_ids(folder: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:
+    size = pieces.vocab_size()
+    recorded = {"<ev_end>": size + 2, "<pad>": size, "<ev_start>": size + 1}
+    (folder / "added_tokens.json").write_text(json.dumps(recorded))
+    (folder / "special_tokens_map.json").write_text('{"pad_token": "<pad>", "bos_token": "<s>"}')
+    tokenizer = load_tokenizer(folder, size + 3, EVENT_TOKENS[1:])
+    assert {token: tokenizer.token_to_id(token) for token in recorded} == recorded
+    assert tokenizer.encode("<ev_start><ev_end>").ids == [1, size + 1, size + 2]
+    assert tokenizer.decode([size + 1, *pieces.encode("A car")]) == "A car"
+
+
+@pytest.mark.parametrize(
+    ("flags", "added"),
+    [({}, EVENT_TOKENS[:1]), ({"mm_use_im_patch_token": False}, ()),
+     ({"mm_use_im_start_end": True}, EVENT_TOKENS),
+     ({"mm_use_im_start_end": True, "mm_use_im_patch_token": False}, EVENT_TOKENS[1:])],
+)  # fmt: skip
+def test_eventgpt_adds_the_tokens_its_config_asks_for(
+    folder: Path,
+    llama: Path,
+    pieces: sentencepiece.SentencePieceProcessor,
+    flags: dict[str, bool],
+    added: tuple[str, ...],
+) -> None:
+    draft = copied("draft", folder / "draft")
+    (draft / "tokenizer.json").unlink()
+    (draft / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
+    edit(draft / "config.json", **{"mm_use_im_start_end": None} | flags)
+    tokenizer, size = eventgpt_tokenizer(draft), pieces.vocab_size()
+    assert [tokenizer.token_to_id(token) for token in EVENT_TOKENS] == [
+        size + added.index(token) if token in added else None for token in EVENT_TOKENS
+    ]
+    assert tokenizer.get_vocab_size() == size + len(added)
+
+
+def test_a_tokenizer_that_has_its_tokens_gains_none() -> None:
+    known = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
+    assert eventgpt_tokenizer(TINY / "draft").get_vocab() == known.get_vocab()
+
+
+def test_more_ids_than_embeddings(folder: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:
+    size = pieces.vocab_size()
+    assert load_tokenizer(folder, size + 3, EVENT_TOKENS).get_vocab_size() == size + 3
+    with pytest.raises(
+        InputError, match=rf"tokenizer.model' has {size + 3} ids .* embeddings for {size + 2}"
+    ):
+        load_tokenizer(folder, size + 2, EVENT_TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [("tokenizer.json", b'{"model"', "tokenizer.json' is no tokenizer"),
+     ("tokenizer.model", b"no model", "tokenizer.model' is no tokenizer"),
+     ("tokenizer_config.json", b"{", "tokenizer_config.json' is no readable JSON"),
+     ("added_tokens.json", b'{"<pad>": 7}', "added_tokens.json' gives '<pad>' the id 7, but"),
+     ("added_tokens.json", b'{"<pad>": "x"}', "added_tokens.json' does not give each token its id")],
+)  # fmt: skip
+def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, sentence: str) -> None:
+    (folder / file).write_bytes(content)
+    with pytest.raises(InputError, match=sentence):
+        load_tokenizer(folder, 500)
+
+
+def test_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"'{tmp_path}' lacks 'tokenizer.json' and 'tokenizer.model'"):
+        load_tokenizer(tmp_path, 500)

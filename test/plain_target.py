@@ -1,0 +1,97 @@
+"""What transformers says, from token ids and pixels, through none of our code; stand-in proposers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.training.world.grammar import QUESTION
+from crossspec_ros.windows.window import Window
+
+
+def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
+    before, after = target_prompt_ids(pair.target_tokenizer, question)
+    video = [pair.target.config.video_token_index] * (
+        pair.target.config.video_seq_length // pair.frames * frames
+    )
+    return [*before, *video, *after]
+
+
+@torch.inference_mode()
+def generated(pair: ModelPair, window: Window, limit: int = 64, question: str = QUESTION) -> tuple[int, ...]:
+    """transformers' own greedy tokens."""
+    ids = prompt(pair, len(window.frames), question)
+    out = pair.target.generate(
+        input_ids=torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
+        do_sample=False,
+        max_new_tokens=limit,
+    )
+    return tuple(out[0, len(ids) :].tolist())
+
+
+@torch.inference_mode()
+def logits(pair: ModelPair, window: Window, tokens: Sequence[int], question: str = QUESTION) -> torch.Tensor:
+    """(1 + tokens, vocabulary) logits after the prompt and after each of `tokens`, in one pass."""
+    ids = [*prompt(pair, len(window.frames), question), *tokens]
+    out = pair.target(
+        input_ids=torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
+    ).logits
+    return out[0, len(ids) - len(tokens) - 1 :]
+
+
+class Guess:
+    """Proposes whatever a function makes of the context, and remembers what became of it."""
+
+    name = "guess"
+
+    def __init__(self, guess: Callable[[Context], DraftTree]) -> None:
+        self._guess = guess
+        self.outcomes: list[Outcome] = []
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        return self._guess(context)
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+def chain(tokens: Sequence[int]) -> DraftTree:
+    return DraftTree.chain(tokens, [0.9] * len(tokens), Guess.name)
+
+
+def script(tokens: Sequence[int]) -> Guess:
+    """Proposes that the response will be `tokens`, whatever it has been so far."""
+    return Guess(lambda context: chain(tokens[len(context.tokens) :]))
+
+
+def caption(
+    pair: ModelPair,
+    window: Window,
+    *proposers: Guess,
+    limit: int = 64,
+    streamed: bool = False,
+    question: str = QUESTION,
+) -> Caption:
+    """The decoder's caption; every node that is proposed is verified."""
+    decoder = PrefillHiddenDecoder(pair, Policy(proposers, None), limit)
+    try:
+        if streamed:
+            for frame in window.frames:
+                decoder.stream_frame(window.index, frame)
+        return decoder.caption(window, question, Trace())
+    finally:
+        decoder.close()

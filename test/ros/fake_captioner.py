@@ -1,0 +1,22 @@
+"""The captioner node with a decoder that needs no models; run as a program in place of the real one."""
+
+from __future__ import annotations
+
+import time
+
+from fakes import FakeDecoder
+
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.run import run
+
+# About what real models take; meanwhile every node discovers every other.
+LOAD_S = 4.0
+
+
+def load(params):
+    time.sleep(LOAD_S)
+    return FakeDecoder()
+
+
+if __name__ == "__main__":
+    run(lambda: CaptionerNode(load=load))

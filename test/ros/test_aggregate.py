@@ -1,0 +1,186 @@
+"""`/diagnostics_agg` is one tree of all our nodes; one of them speaks, and none beside an aggregator."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from fakes import FakeDecoder
+from outsider import outsider, spinning
+
+from crossspec_ros.ros.aggregate import HARDWARE_ID, MOST_STATUSES, MOST_TEXT, Aggregate, tree
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.topic_watch import TopicWatch
+
+OK, WARN, ERROR, STALE = (
+    DiagnosticStatus.OK,
+    DiagnosticStatus.WARN,
+    DiagnosticStatus.ERROR,
+    DiagnosticStatus.STALE,
+)
+
+
+def status(name, level=OK, message="OK"):
+    return DiagnosticStatus(name=name, level=level, message=message)
+
+
+def rows(statuses):
+    return {row.name: (row.level, row.message) for row in tree(statuses)}
+
+
+def test_rows_above_have_the_worst_level_below_and_exactly_its_word():
+    slow, deaf = "slow: use a faster machine", "in vain: publish it reliable"
+    assert rows(
+        [
+            status("a/captioner: latency", WARN, slow),
+            status("a/captioner: topics"),
+            status("a/synchronizer: events"),
+            status("b/captioner: topics", ERROR, deaf),
+        ]
+    ) == {
+        "/crossspec": (ERROR, "Error"),
+        "/crossspec/a": (WARN, "Warning"),
+        "/crossspec/a/captioner": (WARN, "Warning"),
+        "/crossspec/a/captioner/latency": (WARN, slow),
+        "/crossspec/a/captioner/topics": (OK, "OK"),
+        "/crossspec/a/synchronizer": (OK, "OK"),
+        "/crossspec/a/synchronizer/events": (OK, "OK"),
+        "/crossspec/b": (ERROR, "Error"),
+        "/crossspec/b/captioner": (ERROR, "Error"),
+        "/crossspec/b/captioner/topics": (ERROR, deaf),
+    }
+
+
+def test_a_node_that_has_gone_silent_is_an_error_above():
+    told = rows([status("synchronizer: events", STALE, "nothing heard")])
+    assert told["/crossspec"] == told["/crossspec/synchronizer"] == (ERROR, "Error")
+    assert told["/crossspec/synchronizer/events"][0] == STALE
+
+
+@pytest.fixture
+def listen():
+    """Starts nodes, each made by a function; returns the observer and the list of aggregated messages."""
+    with ExitStack() as stack:
+
+        def start(*nodes):
+            observer = stack.enter_context(outsider())
+            heard = []
+            observer.node.create_subscription(DiagnosticArray, "/diagnostics_agg", heard.append, 10)
+            return observer, heard, [stack.enter_context(spinning(make)) for make in nodes]
+
+        yield start
+
+
+def names(message):
+    return {row.name for row in message.status}
+
+
+def in_namespace(namespace):
+    arguments = ["--ros-args", "-r", f"__ns:={namespace}"]
+    arguments += [
+        word
+        for topic in ("frame", "event_image", "window_closed")
+        for word in ("-r", f"{topic}:=synchronizer/{topic}")
+    ]
+    return (
+        lambda: SynchronizerNode(cli_args=arguments),
+        lambda: CaptionerNode(load=lambda params: FakeDecoder(), cli_args=arguments),
+    )
+
+
+def test_two_instances_are_one_tree_in_every_message(listen):
+    observer, heard, _ = listen(*in_namespace("/front"), *in_namespace("/rear"))
+    parts = {
+        f"/crossspec/{robot}/{node}/topics"
+        for robot in ("front", "rear")
+        for node in ("captioner", "synchronizer")
+    }
+    observer.wait(lambda: heard and parts <= names(heard[-1]))
+    whole = len(heard)
+    observer.wait(lambda: len(heard) >= whole + 3)
+    # The monitor would drop what one of them lacks.
+    assert all(parts <= names(message) for message in heard[whole - 1 :])
+    assert len({tuple(sorted(names(message))) for message in heard[-2:]}) == 1
+    (root,) = [row for row in heard[-1].status if row.name == "/crossspec"]
+    assert root.message in ("OK", "Warning", "Error")
+    flat = {told.name for array in observer["/diagnostics"] for told in array.status}
+    assert {"front/captioner: memory", "rear/synchronizer: windows"} <= flat
+
+
+def bare(name):
+    """A node that has nothing but diagnostics."""
+
+    def make():
+        node = GuardedNode(name)
+        node.diagnostics = Diagnostics(node, lambda: {"part": Reading({"things": 1})}, TopicWatch(node, ()))
+        return node
+
+    return make
+
+
+def test_another_speaks_when_the_first_is_gone_and_says_so(listen, monkeypatch):
+    monkeypatch.setattr("crossspec_ros.ros.aggregate.STALE_S", 2.5)
+    observer, heard, (first, _) = listen(bare("alpha"), bare("beta"))
+    observer.wait(lambda: heard and "/crossspec/beta/part" in names(heard[-1]))
+    first.diagnostics._timer.cancel()
+
+    def is_told():
+        gone = [row for row in heard[-1].status if row.name == "/crossspec/alpha/part"]
+        return any(row.level == STALE and "check that the node still runs" in row.message for row in gone)
+
+    observer.wait(is_told)
+
+
+def test_nobody_speaks_where_somebody_else_does(listen):
+    observer, heard, (node,) = listen(bare("alpha"))
+    observer.wait(lambda: heard)
+    aggregator = observer.node.create_publisher(DiagnosticArray, "/diagnostics_agg", 1)
+    observer.wait(lambda: node.count_publishers("/diagnostics_agg") == 2)
+    told = len(observer["/diagnostics"])
+    observer.wait(lambda: len(observer["/diagnostics"]) >= told + 2)
+    heard.clear()
+    told = len(observer["/diagnostics"])
+    observer.wait(lambda: len(observer["/diagnostics"]) >= told + 2)
+    assert heard == []
+    observer.node.destroy_publisher(aggregator)
+    observer.wait(lambda: heard)
+
+
+def test_a_node_that_is_still_loading_silences_nobody(listen):
+    observer, heard, (_, loading) = listen(bare("alpha"), bare("beta"))
+    loading.diagnostics._timer.cancel()
+    observer.wait(lambda: len(heard) > 2)
+
+
+def test_statuses_of_other_nodes_are_left_to_them(listen):
+    observer, heard, (node,) = listen(bare("alpha"))
+    stranger = DiagnosticArray(status=[status("battery: voltage")])
+    publisher = observer.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+    observer.wait(publisher.get_subscription_count)
+    publisher.publish(stranger)
+    observer.wait(lambda: len(heard) > 2)
+    assert isinstance(node.diagnostics._aggregate, Aggregate)
+    assert {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"}
+
+
+def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen):
+    observer, heard, (node,) = listen(bare("alpha"))
+
+    def ours(name):
+        return DiagnosticStatus(name=name, hardware_id=HARDWARE_ID)
+
+    publisher = observer.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+    observer.wait(publisher.get_subscription_count)
+    long = ours("talker: part")
+    long.message = MOST_TEXT * "x"
+    hostile = [ours(20_000 * "a/" + ": part"), ours(300 * "n" + ": part"), long]
+    publisher.publish(DiagnosticArray(status=hostile))
+    publisher.publish(DiagnosticArray(status=[ours(f"robot{i}: part") for i in range(MOST_STATUSES + 9)]))
+    observer.wait(lambda: heard and len(heard[-1].status) > MOST_STATUSES)
+    shown = {name.split("/")[2] for name in names(heard[-1]) if name != "/crossspec"}
+    assert f"robot{MOST_STATUSES + 8}" in shown and not shown & {"a", 300 * "n", "talker", "robot0"}
+    assert len(node.diagnostics._aggregate._heard) <= MOST_STATUSES

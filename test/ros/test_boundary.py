@@ -1,0 +1,188 @@
+"""No message ends a node, whatever it holds and whatever a callback makes of it."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from crossspec_msgs.msg import WindowClosed
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from dvs_msgs.msg import EventArray
+from event_camera_msgs.msg import EventPacket
+from fakes import FakeDecoder
+from outsider import RELIABLE, outsider, spinning
+from rcl_interfaces.srv import ListParameters
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import String
+
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.run import NodeError
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+
+BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
+MEGABYTES = 3_000_000 * "x"
+NOISE = random.Random(0)
+FAR = [-(2**31), -1, 0, 2**31 - 1]
+TORN = struct.pack("<iII", 1, 2, 2**32 - 9)
+NO_CDR = [b"", b"\0\1\0\0\xff", b"\0\1\0\0" + b"\xff" * 64, b"\0\1\0\0" + TORN]
+
+
+def stamped(message, sec, frame_id=""):
+    message.header.stamp.sec, message.header.stamp.nanosec = sec, 999_999_999
+    message.header.frame_id = frame_id
+    return message
+
+
+def images():
+    for sec in FAR:
+        yield stamped(Image(encoding="rgb8", width=2, height=2, step=6, data=bytes(12)), sec, MEGABYTES)
+    yield Image(encoding=MEGABYTES, width=2, height=2, step=6, data=bytes(12))
+    yield Image(encoding="rgb8", width=2**32 - 1, height=2**32 - 1, step=2**32 - 1, data=bytes(12))
+    yield Image(encoding="rgb8", width=1, height=20_000, step=3, data=bytes(60_000))
+    yield Image(encoding="rgb8")
+
+
+def packets():
+    for encoding in ("evt3", "mono", "libcaer", "libcaer_cmp", MEGABYTES, ""):
+        for sec in FAR:
+            packet = EventPacket(encoding=encoding, width=64, height=48, seq=2**64 - 1, time_base=2**64 - 1)
+            packet.events = NOISE.randbytes(999)
+            yield stamped(packet, sec)
+    yield EventPacket(encoding="evt3", width=2**32 - 1, height=2**32 - 1, events=NOISE.randbytes(100))
+
+
+def diagnostics():
+    def status(name, value="", node="crossspec"):
+        values = [KeyValue(key=value, value=value)]
+        return DiagnosticStatus(name=name, hardware_id=node, message=value, values=values)
+
+    yield DiagnosticArray(status=[status(20_000 * "a/" + ": b")])
+    yield DiagnosticArray(status=[status(MEGABYTES), status("a: b", MEGABYTES), status("")])
+    yield DiagnosticArray(status=[status(f"robot{i}/node: part") for i in range(3000)])
+
+
+def closed_windows():
+    for sec in FAR:
+        yield stamped(WindowClosed(frames=1, event_images=1), sec, MEGABYTES)
+    yield WindowClosed(frames=2**32 - 1, event_images=2**32 - 1, events=2**64 - 1, lost_packets=2**64 - 1)
+
+
+def storm(observer, messages):
+    """Publish all of these, and bytes that are no message at all, on each topic."""
+    for topic, kind, qos, hostile in messages:
+        publisher = observer.node.create_publisher(kind, topic, qos)
+        observer.wait(publisher.get_subscription_count)
+        for message in (*NO_CDR, *hostile):
+            publisher.publish(message)
+        observer.node.destroy_publisher(publisher)
+
+
+def value(observer, part, key):
+    return observer.status(part)[2].get(key)
+
+
+def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_taken(capfd):
+    class Panic(BaseException):
+        """As libraries in Rust raise it."""
+
+    taken = []
+
+    def take(message):
+        taken.append(message.data)
+        if message.data == "exception":
+            raise RuntimeError("broken")
+        if message.data == "panic":
+            raise Panic("index out of bounds")
+        if message.data == "end":
+            raise NodeError("nothing goes any more")
+
+    def make():
+        node = GuardedNode("fragile")
+        node.create_subscription(String, "words", take, RELIABLE)
+        node.create_service(ListParameters, "serve", lambda request, response: 1 / 0)
+        return node
+
+    with outsider() as observer, spinning(make) as node:
+        words = observer.node.create_publisher(String, "words", RELIABLE)
+        client = observer.node.create_client(ListParameters, "serve")
+        observer.wait(lambda: words.get_subscription_count() and client.service_is_ready())
+        for word in ("exception", "panic", "well"):
+            words.publish(String(data=word))
+        observer.wait(lambda: taken == ["exception", "panic", "well"])
+        answer = client.call_async(ListParameters.Request())
+        observer.wait(answer.done)
+        assert answer.result() == ListParameters.Response()
+        assert node.failed_callbacks == 3
+        node.create_timer(0.05, lambda: 1 / 0)
+        observer.wait(lambda: node.failed_callbacks >= 6)
+        assert node.last_failure == "a timer: division by zero"
+    logged = capfd.readouterr().err
+    assert "RuntimeError: broken" in logged and logged.count("a timer could not be handled") == 1
+    with spinning(make) as node, pytest.raises(NodeError):
+        next(iter(node.subscriptions)).callback(String(data="end"))
+
+
+def test_a_captioner_goes_on_captioning_after_every_hostile_message():
+    with outsider() as observer, spinning(lambda: CaptionerNode(load=lambda params: FakeDecoder())):
+        observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
+        storm(
+            observer,
+            [
+                ("frame", Image, RELIABLE, images()),
+                ("event_image", Image, RELIABLE, images()),
+                ("window_closed", WindowClosed, RELIABLE, closed_windows()),
+                ("captioner/question", String, RELIABLE, [String(data=MEGABYTES), String()]),
+                ("/diagnostics", DiagnosticArray, RELIABLE, diagnostics()),
+            ],
+        )
+        answers = observer["/captioner/answer"]
+        observer.wait(lambda: len(answers) >= 2)
+        closed = observer.node.create_publisher(WindowClosed, "window_closed", RELIABLE)
+        observer.wait(closed.get_subscription_count)
+        closed.publish(stamped(WindowClosed(), 99))
+        observer.wait(lambda: any(end == 100 * 10**9 for end, *_ in observer.reports()))
+        # The diagnostics live too, and say what was wrong.
+        observer.wait(lambda: int(value(observer, "captioner: captions", "unusable_messages") or 0) >= 4)
+        assert observer.status("captioner: threads")[:2] == (DiagnosticStatus.OK, "OK")
+
+
+@pytest.mark.parametrize("kinds", [(EventPacket, Image), (EventArray, CompressedImage)])
+def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kinds):
+    events, image = kinds
+    parameters = [
+        Parameter("frame_size", value=224),
+        Parameter("event_type", value=f"{events.__module__.split('.')[0]}/{events.__name__}"),
+        Parameter("image_transport", value="raw" if image is Image else "compressed"),
+    ]
+    compressed = [CompressedImage(format=MEGABYTES, data=NOISE.randbytes(999)), CompressedImage()]
+    arrays = [stamped(EventArray(width=2**32 - 1, height=2**32 - 1), sec) for sec in FAR]
+    with outsider() as observer, spinning(lambda: SynchronizerNode(parameter_overrides=parameters)):
+        storm(
+            observer,
+            [
+                ("events", events, BEST_EFFORT, packets() if events is EventPacket else arrays),
+                ("image", image, BEST_EFFORT, images() if image is Image else compressed),
+                ("/diagnostics", DiagnosticArray, RELIABLE, diagnostics()),
+            ],
+        )
+        observer.wait(lambda: int(value(observer, "synchronizer: queue", "unusable_messages") or 0) >= 2)
+        publishers = [
+            observer.node.create_publisher(kind, topic, BEST_EFFORT)
+            for kind, topic in ((events, "events"), (image, "image"))
+        ]
+        observer.wait(lambda: all(publisher.get_subscription_count() for publisher in publishers))
+        closed = observer["/synchronizer/window_closed"]
+
+        def goes_on():
+            # Again and again, for best effort may lose what is sent before both sides know each other.
+            for sec in (5, 8):
+                for publisher in publishers:
+                    publisher.publish(stamped(publisher.msg_type(), sec))
+            return {message.header.stamp.sec for message in closed} >= {7, 8}
+
+        observer.wait(goes_on)
+        assert observer.status("synchronizer: threads")[:2] == (DiagnosticStatus.OK, "OK")

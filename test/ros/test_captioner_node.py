@@ -1,0 +1,412 @@
+"""The captioner on its topics: one report per closed window, whatever the window lacks."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from crossspec_msgs.msg import WindowClosed, WindowReport
+from crossspec_msgs.srv import Ask
+from diagnostic_msgs.msg import DiagnosticStatus
+from fakes import FakeDecoder
+from outsider import RELIABLE, STAGES, outsider, spinning
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.errors import InputError
+from crossspec_ros.ros.captioner import FAILURE, SUCCESS, CaptionerNode
+from crossspec_ros.ros.messages import closed_message, image_message, rgb8_array
+from crossspec_ros.ros.run import run
+from crossspec_ros.windows.window import Counts
+
+SECOND = 10**9
+PIXELS = np.full((4, 4, 3), 100, np.uint8)
+REACHED = np.full((4, 4, 3), 255, np.uint8)
+REACHED[0, 0] = 255, 0, 0
+
+
+@pytest.fixture
+def stage():
+    """An outsider that also plays the synchronizer, and a running captioner."""
+    with outsider() as observer:
+        topics = {
+            "frame": observer.node.create_publisher(Image, "frame", RELIABLE),
+            "event_image": observer.node.create_publisher(Image, "event_image", RELIABLE),
+            "window_closed": observer.node.create_publisher(WindowClosed, "window_closed", RELIABLE),
+        }
+        decoder = FakeDecoder()
+        with spinning(lambda: CaptionerNode(load=lambda params: decoder)) as node:
+            observer.wait(lambda: all(topic.get_subscription_count() for topic in topics.values()))
+            report = "/captioner/report"
+            observer.wait(lambda: node.count_subscribers(report) and observer.node.count_publishers(report))
+
+            def send(index, frames, images, seen=True):
+                for i in range(frames):
+                    stamp = index * SECOND + i * SECOND // 8
+                    topics["frame"].publish(image_message(PIXELS + i if seen else 0 * PIXELS, stamp, ""))
+                for i in range(images):
+                    stamp = index * SECOND + (i + 1) * SECOND // 5
+                    topics["event_image"].publish(image_message(REACHED, stamp, ""))
+                counts = Counts(frames, images, 1000 * index, index, 10 * index, 1)
+                topics["window_closed"].publish(closed_message((index + 1) * SECOND, counts))
+                return topics
+
+            yield observer, send, decoder, node
+
+
+def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
+    observer, send, _, _ = stage
+    for index in (3, 4, 5):
+        send(index, 8, 5)
+        observer.wait(lambda index=index: len(observer["/captioner/report"]) == index - 2)
+    text = "8 frames, 5 event images: What are the key elements in this scene?"
+    reports = observer.reports()
+    assert [end for end, *_ in reports] == [4 * SECOND, 5 * SECOND, 6 * SECOND]
+    for end, level, message, report in reports:
+        assert (level, message, report.outcome) == (WindowReport.OK, text, "captioned")
+        caption = report.caption
+        assert (caption.text, caption.source, caption.verified) == (text, "target", True)
+        assert (caption.tokens, caption.target_passes, report.dropped_windows) == (10, 4, 0)
+        drafted = {(count.name, count.drafted, count.accepted) for count in report.proposers}
+        assert drafted == {("memory", 20, 6), ("event_draft", 5, 0)}
+        assert report.acceptance_length == 2.5 and not report.cut_by_deadline
+        index = end // SECOND - 1
+        assert (report.events, report.lost_packets) == (1000 * index, index)
+        assert (report.late_events, report.late_frames) == (10 * index, 1)
+        stages = {stage.name: stage.ms for stage in report.stages}
+        assert stages["total"] >= stages["event_encode"] >= 0
+        spans = {span.name: (span.start_ms, span.end_ms) for span in report.spans}
+        assert spans["total"] == (0.0, stages["total"]) and "verify[0]" in spans
+        assert report.window_start.sec == index
+    stamped = observer["/captioner/caption_stamped"]
+    observer.wait(lambda: stamped == [report.caption for *_, report in reports])
+    observer.wait(
+        lambda: len(observer["/captioner/caption"]) == len(observer["/captioner/caption_draft"]) == 3
+    )
+    assert (
+        observer["/captioner/caption"][0].data == text
+        and observer["/captioner/caption_draft"][0].data == "draft"
+    )
+    observer.wait(lambda: [m.data for m in observer["/captioner/caption_partial"]] == [text] * 3)
+    for name in STAGES:
+        expected = 0 if name == "draft_prefill" else 3  # the fake has no such stage
+        observer.wait(lambda name=name, n=expected: len(observer[f"/captioner/latency/{name}"]) == n)
+
+
+def test_windows_without_frames_or_without_anything_say_so(stage):
+    observer, send, _, _ = stage
+    send(0, 0, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    send(1, 0, 0)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    draft, nothing = observer.reports()
+    assert draft[1] == nothing[1] == WindowReport.WARN
+    assert draft[3].caption.source == "event_draft" and draft[2].startswith("0 frames, 5 event images")
+    assert (
+        nothing[3].caption.source == "none"
+        and nothing[2] == "nothing to be seen: events missing, rgb missing"
+    )
+    assert observer["/captioner/caption"] == []
+    # The draft of all event images takes the place of the one that was told before the window closed.
+    drafts = [message.data for message in observer["/captioner/caption_draft"]]
+    assert drafts[-1].startswith("0 frames, 5 event images")
+
+
+def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
+    observer, send, decoder, node = stage
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        assert released.wait(20.0)
+
+    decoder.gate = gate
+    send(0, 1, 1)
+    assert started.wait(20.0)
+    for index in range(1, 5):
+        send(index, 1, 1)
+    observer.wait(lambda: len(node._worker._waiting) == 4)
+    released.set()
+    observer.wait(lambda: len(observer["/captioner/report"]) == 5)
+    messages = [message.split(":")[0] for _, _, message, _ in observer.reports()]
+    assert messages[1:4] == ["skipped"] * 3 and "skipped" not in (messages[0], messages[4])
+    assert observer.reports()[4][3].dropped_windows == 3
+    counts = [(report.events, report.lost_packets, report.outcome) for *_, report in observer.reports()]
+    skipped = [(1000 * index, index, "skipped") for index in (1, 2, 3)]
+    assert counts == [(0, 0, "captioned"), *skipped, (4000, 4, "captioned")]
+
+
+def test_a_caption_never_rests_on_blind_frames(stage):
+    observer, send, _, _ = stage
+    send(0, 8, 5, seen=False)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    send(1, 8, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    send(2, 8, 0, seen=False)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 3)
+    blind, seeing, nothing = observer.reports()
+    assert blind[1] == WindowReport.WARN and blind[2].startswith("0 frames, 5 event images")
+    assert (blind[3].rests_on, blind[3].degraded) == ("events", ["rgb_frozen", "rgb_dark"])
+    assert seeing[1] == WindowReport.OK and seeing[2].startswith("8 frames, 5 event images")
+    assert (seeing[3].rests_on, seeing[3].degraded) == ("frames", [])
+    assert nothing[1:3] == (
+        WindowReport.WARN,
+        "nothing to be seen: events missing, rgb dark",
+    )
+    assert nothing[3].rests_on == "nothing"
+
+
+def test_a_picture_of_the_window_is_drawn_while_somebody_looks(stage):
+    observer, send, *_ = stage
+    seen = []
+    send(0, 8, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    topic = "/captioner/annotated_image"
+    looking = observer.node.create_subscription(Image, topic, seen.append, RELIABLE)
+    observer.wait(lambda: observer.node.count_publishers(topic))
+    time.sleep(0.3)  # until the captioner has seen who looks
+    send(1, 8, 5)
+    observer.wait(lambda: len(seen) == 1)
+    assert rgb8_array(seen[0]).shape[1] == 2 * 240 + 18 and seen[0].header.stamp.sec == 2
+    observer.node.destroy_subscription(looking)
+
+
+def test_a_failed_window_is_an_error_with_its_counts(stage):
+    observer, send, decoder, _ = stage
+    decoder.fail = True
+    send(2, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    ((_, level, message, report),) = observer.reports()
+    assert (level, message, report.outcome) == (WindowReport.ERROR, "failed: out of memory", "failed")
+    assert (report.events, report.lost_packets) == (2000, 2)
+
+
+def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes(stage):
+    observer, *_ = stage
+
+    def topics():
+        return observer.status("captioner: topics")[:2]
+
+    observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
+    best_effort = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+    wrong = observer.node.create_publisher(Image, "frame", best_effort)
+    reason = "best effort publisher and reliable subscription"
+    told = f"/outsider publishes /frame in vain ({reason}): publish it reliable"
+    observer.wait(lambda: topics() == (DiagnosticStatus.ERROR, told))
+    observer.node.destroy_publisher(wrong)
+    observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
+
+
+def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):
+    observer, send, _, _ = stage
+    topics = send(0, 0, 0)
+    topics["frame"].publish(Image(encoding="mono8", width=2, height=2, step=2, data=b"1234"))
+    send(1, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    observer.wait(
+        lambda: any(
+            value.key == "unusable_messages" and value.value == "1"
+            for array in observer["/diagnostics"]
+            for status in array.status
+            for value in status.values
+        )
+    )
+
+
+def test_questions_are_answered_one_by_one_if_only_with_why_not(stage):
+    observer, send, decoder, _ = stage
+    questions = observer.node.create_publisher(String, "/captioner/question", RELIABLE)
+    observer.wait(questions.get_subscription_count)
+    send(0, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+
+    def ask(text):
+        questions.publish(String(data=text))
+        asked = len(observer["/captioner/answer"]) + 1
+        observer.wait(lambda: len(observer["/captioner/answer"]) == asked)
+        return observer["/captioner/answer"][-1].data
+
+    assert ask("who?") == "answer to who?"
+    assert ask(" ") == "(no answer: the question is empty: publish a sentence)"
+    decoder.fail = True
+    assert ask("why?") == "(no answer: failed: out of memory)"
+
+
+def test_live_parameters_are_followed_and_bad_values_refused(stage):
+    observer, send, decoder, node = stage
+
+    def change(name, value):
+        return node.set_parameters([Parameter(name, value=value)])[0]
+
+    assert change("question", "where?").successful and change("max_new_tokens", 7).successful
+    send(0, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    assert observer.reports()[0][2] == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
+    assert decoder.policy.limits == Limits(128, 1e-4, ("memory", "event_draft"))
+    assert change("proposers", "memory").successful and change("max_nodes", 0).successful
+    assert change("least_prob", 0.5).successful
+    assert decoder.policy.limits == Limits(0, 0.5, ("memory",))
+    assert change("mode", "autoregressive").successful and not decoder.policy.limits.proposers
+    assert change("mode", "prefill_hidden").successful and decoder.policy.limits.proposers == ("memory",)
+    assert change("temperature", 0.7).successful and change("top_p", 0.9).successful
+    assert decoder.sampling == Sampling(0.7, 0.9, 0)
+    assert "1e-06 or more" in change("temperature", 1e-9).reason and decoder.sampling.temperature == 0.7
+    assert change("temperature", 0.0).successful and decoder.sampling is None
+    bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": "memory,luck"}
+    for name, value in bad.items():
+        result = change(name, value)
+        assert (not result.successful and name in result.reason) or "read-only" in result.reason
+    assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == ("memory",)
+    assert "shorten it" in change("question", 101 * "x").reason
+    assert node._params.question == "where?"
+
+
+def trigger(observer, node, transition):
+    # Where ROS does it too: the executor may not be looking at what goes.
+    task = node.executor.create_task(transition)
+    observer.wait(task.done)
+    return task.result()
+
+
+def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, capfd):
+    observer, send, decoder, node = stage
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        assert released.wait(20.0) or cancel.is_set()
+
+    decoder.gate = gate
+    send(4, 1, 1)
+    assert started.wait(20.0)
+    threading.Timer(0.5, released.set).start()
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
+    decoder.gate = None
+    send(5, 1, 1)
+    send(6, 1, 1)
+    observer.wait(lambda: len(node._untold) == 3)
+    parts = node._read_counters()
+    assert (
+        parts["captions"].flow["windows"] == 3 and "activate the node" in parts["model"].warnings["inactive"]
+    )
+    assert trigger(observer, node, node.trigger_activate) == SUCCESS
+    observer.wait(lambda: len(observer["/captioner/report"]) == 3)
+    send(7, 1, 1)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 4)
+    outcomes = [(end // SECOND, report.level, report.outcome) for end, *_, report in observer.reports()]
+    missed = [(second, WindowReport.WARN, "inactive") for second in (5, 6, 7)]
+    assert outcomes == [*missed, (8, WindowReport.OK, "captioned")]
+    said = capfd.readouterr().err
+    assert "inactive: windows" in said and said.count("captioner: active: every window") == 1
+
+
+def test_the_service_answers_the_question_that_it_was_asked(stage):
+    observer, send, decoder, _ = stage
+    ask = observer.node.create_client(Ask, "/captioner/ask")
+    observer.wait(ask.service_is_ready)
+    early = ask.call_async(Ask.Request(question="who?"))
+    send(2, 1, 1)
+    observer.wait(early.done)
+    answer = early.result()
+    assert (answer.success, answer.answer.text, answer.reason) == (True, "answer to who?", "")
+    assert answer.answer.verified and answer.answer.header.stamp.sec == 3
+    several = [ask.call_async(Ask.Request(question=f"{i}?")) for i in range(3)]
+    observer.wait(lambda: all(future.done() for future in several))
+    assert [future.result().answer.text for future in several] == [f"answer to {i}?" for i in range(3)]
+    empty = ask.call_async(Ask.Request(question=" "))
+    observer.wait(empty.done)
+    assert not empty.result().success and "the question is empty" in empty.result().reason
+    decoder.fail = True
+    failed = ask.call_async(Ask.Request(question="why?"))
+    observer.wait(failed.done)
+    assert failed.result().reason == "failed: out of memory"
+
+
+def test_a_question_that_waits_is_answered_when_the_node_is_deactivated(stage):
+    observer, _, _, node = stage
+    ask = observer.node.create_client(Ask, "/captioner/ask")
+    observer.wait(ask.service_is_ready)
+    waiting = ask.call_async(Ask.Request(question="who?"))
+    observer.wait(lambda: node._worker._questions)
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    observer.wait(waiting.done)
+    assert not waiting.result().success and "deactivated" in waiting.result().reason
+
+
+def test_no_parameter_is_the_prefix_of_another(stage):
+    # ros2 param dump writes a tree, in which a name is a value or a branch.
+    names = [name for name, *_ in stage[3]._parameters.items()]
+    assert not [(a, b) for a in names for b in names if b.startswith(f"{a}.")]
+
+
+def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics(stage):
+    observer, _, decoder, node = stage
+    assert trigger(observer, node, node.trigger_shutdown) == SUCCESS and decoder.closed
+    gone = ("/captioner/report", "/captioner/caption")
+    observer.wait(lambda: not any(map(observer.node.count_publishers, gone)))
+    observer.wait(lambda: not observer.node.count_subscribers("/captioner/question"))
+    assert not observer.node.count_subscribers("/frame")
+
+
+def refuse(error):
+    def load(params):
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (InputError("no models"), 2, "crossspec: error: no models\n"),
+        (MemoryError("of\n4 GB"), 1, "cannot load its models and warm up: MemoryError: of 4 GB\n"),
+    ],
+)
+def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, sentence):
+    with pytest.raises(SystemExit) as end:
+        run(lambda: CaptionerNode(load=refuse(error)), [])
+    assert end.value.code == code
+    assert capfd.readouterr().err.endswith(sentence)
+
+
+def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkeypatch):
+    monkeypatch.setattr(CaptionerNode, "_await_synchronizer", refuse(RuntimeError("broken")))
+    with pytest.raises(SystemExit) as end:
+        run(lambda: CaptionerNode(load=lambda params: FakeDecoder()), [])
+    assert end.value.code == 1
+    assert capfd.readouterr().err.endswith("cannot start to caption: RuntimeError: broken\n")
+
+
+def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
+    observer, _, _, node = stage
+    node._load = refuse(InputError("the models are gone"))
+    for transition, result in (
+        (node.trigger_deactivate, SUCCESS),
+        (node.trigger_cleanup, SUCCESS),
+        (node.trigger_configure, FAILURE),
+    ):
+        assert trigger(observer, node, transition) == result
+    assert "the models are gone" in capfd.readouterr().err
+
+
+def test_configuring_again_after_a_failure_subscribes_once():
+    errors = [InputError("not yet"), RuntimeError("not yet")]
+
+    def load(params):
+        if errors:
+            raise errors.pop()
+        return FakeDecoder()
+
+    manual = [Parameter("autostart", value=False)]
+    with spinning(lambda: CaptionerNode(load, parameter_overrides=manual)) as node:
+        for result in (FAILURE, FAILURE, SUCCESS):
+            assert node.trigger_configure() == result
+        inputs = [topic for topic in node.subscriptions if topic.topic_name != "/diagnostics"]
+        assert len(inputs) == 3

@@ -1,0 +1,155 @@
+"""The rqt perspective and the Foxglove layout name only topics that the nodes publish."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import struct
+from contextlib import ExitStack
+from importlib import import_module
+
+import pytest
+from fakes import FakeDecoder
+from outsider import spinning
+
+from crossspec_ros.captioning.caption_health import CaptionHealth
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.aggregate import HARDWARE_ID
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.rqt.discovery import REPORT
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+
+PERSPECTIVE = share_dir() / "config" / "rqt" / "latency.perspective"
+FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
+APART = "/layouts"
+"""A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
+TOP, BOTTOM = 2, 3
+"""Numbers of the dock areas in a state that Qt saved."""
+PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
+
+
+@pytest.fixture(scope="module")
+def published():
+    """The types of all topics of a running synchronizer and captioner."""
+    inputs = ("frame", "event_image", "window_closed")
+    remaps = [word for topic in inputs for word in ("-r", f"{topic}:=synchronizer/{topic}")]
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(spinning(lambda: SynchronizerNode(namespace=APART))),
+            stack.enter_context(
+                spinning(
+                    lambda: CaptionerNode(
+                        lambda params: FakeDecoder(), cli_args=["--ros-args", *remaps], namespace=APART
+                    )
+                )
+            ),
+        ]
+        named = [
+            node.get_publisher_names_and_types_by_node(node.get_name(), node.get_namespace())
+            for node in nodes
+        ]
+    return {topic.removeprefix(APART): kinds[0] for topics in named for topic, kinds in topics}
+
+
+@pytest.fixture(scope="module")
+def plugins():
+    """The perspective's plugins by `package/name#number` with their settings."""
+    manager = json.loads(PERSPECTIVE.read_text())["groups"]["pluginmanager"]
+    running = ast.literal_eval(manager["keys"]["running-plugins"]["repr"])
+    settings = {}
+    for plugin, numbers in running.items():
+        for number in numbers:
+            group = manager["groups"].pop(f"plugin__{plugin.replace('/', '__')}__{number}")
+            keys = group["groups"]["plugin"]["keys"]
+            assert all(value["type"] == "repr" for value in keys.values())
+            settings[f"{plugin}#{number}"] = {
+                key: ast.literal_eval(value["repr"]) for key, value in keys.items()
+            }
+    assert manager["groups"] == {}
+    return settings
+
+
+def test_the_perspective_plots_every_latency_and_acceptance(plugins, published):
+    plotted = []
+    for plugin, settings in plugins.items():
+        if plugin.startswith("rqt_plot/Plot#"):
+            topics = settings["topics"]
+            plotted += [topics] if isinstance(topics, str) else topics
+    topics = [field.removesuffix("/data") for field in plotted]
+    assert all(
+        field.endswith("/data") and "Float64" in published[topic]
+        for field, topic in zip(plotted, topics, strict=True)
+    )
+    assert set(topics) == {topic for topic, kind in published.items() if "Float64" in kind}
+    # rqt_plot cannot tell a topic from one below it.
+    assert not any(other.startswith(f"{topic}/") for topic in topics for other in published)
+
+
+def qt_bytes(key):
+    """A value of the main window in the perspective, as Qt wrote it."""
+    stored = json.loads(PERSPECTIVE.read_text())["groups"]["mainwindow"]["keys"][key]
+    (digits,) = re.fullmatch(r"QtCore\.QByteArray\(b'([0-9a-f]+)'\)", stored["repr(QByteArray.hex)"]).groups()
+    return bytes.fromhex(digits)
+
+
+def test_the_perspective_fits_a_small_screen():
+    magic, _, _, *frame = struct.unpack_from(">IHH4i", qt_bytes("geometry"))
+    assert magic == 0x1D9D0CB
+    left, top, right, bottom = frame
+    # A bar of the desktop takes 27 pixels, at the top or at the left.
+    assert 27 <= left < right < 1366 and 27 <= top < bottom < 768
+
+
+def test_the_perspective_has_captions_above_and_plots_below(plugins):
+    state = qt_bytes("state")
+    docks = [re.sub("[/#]", "__", plugin) for plugin in plugins]
+    at = {dock: state.index(dock.encode("utf-16-be")) for dock in docks}
+    areas = [match.start() for match in re.finditer(rb"\0\0\0[\2\3]\0\0..\0\0..\xfc", state, re.DOTALL)]
+    assert [state[area + 3] for area in areas] == [TOP, BOTTOM]
+    assert {dock for dock in docks if at[dock] < areas[1]} == {"crossspec_ros__Crossspec__1"}
+
+
+def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
+    assert published[plugins["crossspec_ros/Crossspec#1"]["topic"]] == REPORT
+    # What is restored after it, in this order, finds the topics that it has waited for.
+    assert next(iter(plugins)) == "crossspec_ros/Crossspec#1"
+    # It must run in a process of its own.
+    assert not any("monitor" in plugin for plugin in plugins)
+
+
+def message_class(kind):
+    package, _, name = kind.split("/")
+    return getattr(import_module(f"{package}.msg"), name)
+
+
+def panels(layout):
+    if isinstance(layout, str):
+        return [layout]
+    assert layout["direction"] in ("row", "column") and 0 < layout["splitPercentage"] < 100
+    return panels(layout["first"]) + panels(layout["second"])
+
+
+def test_the_foxglove_layout_shows_each_panel_once_and_only_topics_that_there_are(published):
+    data = json.loads(FOXGLOVE.read_text())
+    shown = panels(data["layout"])
+    assert sorted(shown) == sorted(data["configById"])
+    assert {panel.split("!")[0] for panel in shown} == PANELS
+    kinds = {"Plot": "Float64", "Image": "sensor_msgs/msg/Image", "Diagnostic": "DiagnosticArray"}
+    for panel, config in data["configById"].items():
+        paths = [path["value"] for path in config.get("paths", [])]
+        paths += [config[key] for key in ("topicPath", "topicToRender") if key in config]
+        paths += [config["imageMode"]["imageTopic"]] if "imageMode" in config else []
+        assert paths
+        for path in paths:
+            topic, *fields = path.split(".")
+            kind = published[topic]
+            assert all(kind.endswith(end) for start, end in kinds.items() if panel.startswith(start)), path
+            assert set(fields) <= set(message_class(kind).get_fields_and_field_types()), path
+
+
+def test_the_foxglove_status_panel_watches_a_part_that_there_is():
+    config = json.loads(FOXGLOVE.read_text())["configById"]["DiagnosticStatusPanel!latency"]
+    assert config["selectedHardwareId"] == HARDWARE_ID
+    node, part = config["selectedName"].split(": ")
+    assert node == "captioner" and part in CaptionHealth().readings(0.0, 0)

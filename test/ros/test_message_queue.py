@@ -1,0 +1,36 @@
+"""What waits in the synchronizer is bounded in messages and in bytes."""
+
+from __future__ import annotations
+
+import queue
+from types import SimpleNamespace
+
+import pytest
+
+from crossspec_ros.ros.message_queue import MessageQueue
+
+
+def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():
+    waiting = MessageQueue(3, 100)
+    items = [
+        ("frames", SimpleNamespace(data=bytes(60))),
+        ("events", SimpleNamespace(events=bytes(30))),
+        ("events", bytes(10)),
+    ]
+    for item in items[:2]:
+        waiting.put_nowait(item)
+    with pytest.raises(queue.Full):
+        waiting.put_nowait(items[0])
+    waiting.put_nowait(items[2])
+    with pytest.raises(queue.Full):
+        waiting.put_nowait(("events", b""))
+    assert [waiting.get() for _ in items] == items and waiting.bytes == 0
+    # One that is larger than all together may wait alone, or it would never be told of.
+    waiting.put_nowait(("frames", SimpleNamespace(data=bytes(500))))
+    with pytest.raises(queue.Full):
+        waiting.put_nowait(items[2])
+    # The end may come at any time.
+    waiting.get()
+    waiting.put_nowait(items[0])
+    waiting.put_nowait(None)
+    assert waiting.get() == items[0] and waiting.get() is None

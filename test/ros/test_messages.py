@@ -1,0 +1,48 @@
+"""Images and counts survive the way into a message and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.ros.messages import (
+    closed_counts,
+    closed_message,
+    image_message,
+    rgb8_array,
+    to_ns,
+)
+from crossspec_ros.windows.window import Counts
+
+RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+
+
+def test_an_image_comes_back_as_it_went():
+    message = image_message(RGB, 1_700_000_000_123_456_789, "camera")
+    assert (message.encoding, message.header.frame_id) == ("rgb8", "camera")
+    assert to_ns(message.header.stamp) == 1_700_000_000_123_456_789
+    np.testing.assert_array_equal(rgb8_array(message), RGB)
+
+
+def test_rows_may_be_padded():
+    message = image_message(RGB, 0, "camera")
+    message.step, message.data = 32, np.pad(RGB.reshape(6, 24), ((0, 0), (0, 8))).tobytes()
+    np.testing.assert_array_equal(rgb8_array(message), RGB)
+
+
+@pytest.mark.parametrize("damage", [dict(encoding="nonsense"), dict(data=b"\0" * 7), dict(height=900)])
+def test_a_broken_image_is_a_sentence(damage):
+    message = image_message(RGB, 0, "camera")
+    for field, value in damage.items():
+        setattr(message, field, value)
+    with pytest.raises(InputError, match="an image "):
+        rgb8_array(message)
+
+
+def test_a_closed_window_says_how_much_to_wait_for():
+    counts = Counts(8, 5, events=1_234_567, lost_packets=3, late_events=2, late_frames=1)
+    message = closed_message(5_000_000_000, counts)
+    assert to_ns(message.header.stamp) == 5_000_000_000
+    assert (message.frames, message.event_images, message.events) == (8, 5, 1_234_567)
+    assert closed_counts(message) == counts

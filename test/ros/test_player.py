@@ -1,0 +1,188 @@
+"""The player and what it waits for, with the real synchronizer and a captioner that needs no models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import numpy as np
+import pytest
+from fakes import FakeDecoder
+from outsider import outsider, spinning, to_ns
+from rclpy.parameter import Parameter
+
+from crossspec_ros.captioning.graph import CAPTIONER_REMAPS
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.ros import dsec_player
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.dsec_player import PlayerNode
+from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.ros.run import NodeError
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+
+SECOND, MS = 10**9, 10**6
+
+
+def record(path, stamps_ms):
+    """A bag with a packet of ten events at each of these times."""
+    with write_bag(path) as write:
+        for seq, ms in enumerate(stamps_ms):
+            t = ms * 1000 + np.arange(10)
+            batch = EventBatch(t, *np.ones((2, 10), np.uint16), np.ones(10, np.uint8), 32, 24)
+            packet = event_packet(ms * MS, encode_evt3(batch), "evt3", (32, 24), seq)
+            write("/events", RecordedMessage(ms * MS, "events", EVENT_PACKET, packet))
+    return path
+
+
+def remapped(**topics):
+    rules = [word for topic, name in topics.items() for word in ("-r", f"{topic}:={name}")]
+    return {"cli_args": ["--ros-args", *rules]}
+
+
+def synchronizer():
+    return SynchronizerNode(**remapped(events="event_camera/events"))
+
+
+@pytest.fixture
+def stage():
+    """What an outsider saw, and a player among the other nodes for given parameters."""
+    with ExitStack() as stack:
+        observer = stack.enter_context(outsider())
+        decoder = FakeDecoder()
+
+        def player(path, synchronizer=synchronizer, **parameters):
+            values = {"path": str(path), "startup_timeout_s": 20.0, "caption_timeout_s": 5.0} | parameters
+            overrides = [Parameter(name, value=value) for name, value in values.items()]
+            for make in (
+                lambda: SynchronizerNode(**remapped(events="event_camera/events")),
+                lambda: CaptionerNode(
+                    lambda params: decoder,
+                    **remapped(**CAPTIONER_REMAPS),
+                ),
+            ):
+                # The captioner is the last.
+                player.captioner = stack.enter_context(spinning(make))
+            return stack.enter_context(
+                spinning(
+                    lambda: PlayerNode(
+                        parameter_overrides=overrides,
+                        **remapped(report="captioner/report", **CAPTIONER_REMAPS),
+                    )
+                )
+            )
+
+        yield observer, player, decoder
+
+
+def closed(observer):
+    return [to_ns(message.header.stamp) // SECOND for message in observer["/synchronizer/window_closed"]]
+
+
+def test_no_window_is_waited_for_that_a_gap_jumps_over(stage, tmp_path):
+    observer, player, _ = stage
+    times = [*range(2500, 4500, 100), *range(20_200, 22_300, 100)]
+    player(record(tmp_path / "bag", times), rate=100.0, every_window=True).play()
+    observer.wait(lambda: closed(observer) == [3, 4, 5, 21, 22, 23])
+
+
+def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
+    observer, player, _ = stage
+    node = player(record(tmp_path / "bag", range(5600, 5900, 20)), rate=1.0, loop=True)
+
+    def play():
+        with suppress(Exception):  # its node goes while it plays
+            node.play()
+
+    threading.Thread(target=play, daemon=True).start()
+    observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
+    assert set(closed(observer)) == {6}
+    told = {closed_counts(message)[:4] for message in observer["/synchronizer/window_closed"]}
+    assert told == {(0, 5, 150, 0)}
+
+
+def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(stage, tmp_path):
+    observer, player, decoder = stage
+    decoder.fail = True
+    node = player(record(tmp_path / "bag", range(5000, 6900, 100)), rate=10.0, every_window=True)
+    with pytest.raises(NodeError, match="failed on 2 of the windows"):
+        node.play()
+    # The player has both; they may still be on their way to others.
+    observer.wait(lambda: len(observer.reports()) >= 2)
+    assert len(observer.reports()) == 2
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(
+    stage, tmp_path, monkeypatch, loop, capfd
+):
+    for name in ("RETURN_S", "TELL_S"):
+        monkeypatch.setattr(dsec_player, name, 0.3)
+    observer, player, _ = stage
+    # Whatever it takes to come back must not count as a report that does not come.
+    node = player(
+        record(tmp_path / "bag", range(5000, 9900, 100)),
+        rate=4.0,
+        every_window=True,
+        caption_timeout_s=1.0,
+        loop=loop,
+    )
+    errors = []
+
+    def play():
+        try:
+            node.play()
+        except Exception as error:  # looping, it only ends with its node
+            errors.append(error)
+
+    playing = threading.Thread(target=play, daemon=True)
+    playing.start()
+    observer.wait(lambda: len(observer.reports()) >= 2)
+    captioner = player.captioner
+    captioner.executor.create_task(captioner.trigger_deactivate)
+    observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
+    reports = len(observer.reports())
+    time.sleep(2.0)
+    assert playing.is_alive() and not errors
+    assert "waiting for the captioner: nobody publishes /captioner/report" in capfd.readouterr().err
+    captioner.executor.create_task(captioner.trigger_activate)
+    # More than the recording has left, where it is looped.
+    observer.wait(lambda: len(observer.reports()) >= reports + (6 if loop else 1))
+    if not loop:
+        playing.join(10.0)
+        assert not playing.is_alive()
+        assert closed(observer) == [6, 7, 8, 9, 10]
+    assert not errors
+
+
+@contextmanager
+def synchronizer_process():
+    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer", "--ros-args"]
+    with subprocess.Popen([*command, "-r", "events:=event_camera/events"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_windows_that_were_lost_with_a_killed_node_are_not_waited_for(stage, tmp_path):
+    observer, player, _ = stage
+    path = record(tmp_path / "bag", range(5000, 12_900, 50))
+    ended = threading.Event()
+
+    def play():
+        node.play()
+        ended.set()
+
+    with synchronizer_process():
+        node = player(path, None, rate=4.0, every_window=True, caption_timeout_s=30.0)
+        threading.Thread(target=play, daemon=True).start()
+        observer.wait(observer.reports)
+    with synchronizer_process():
+        observer.wait(ended.is_set)
+    assert closed(observer)[0] == 6 and closed(observer)[-1] == 13

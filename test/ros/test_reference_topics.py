@@ -1,0 +1,162 @@
+"""The tables of docs/reference/topics.md are those of the running nodes, both ways."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import FakeDecoder
+from outsider import spinning
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy
+
+from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.messages import DVS_EVENTS, IMAGE, RecordedMessage, image
+from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.ros import captioner
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.dsec_player import PlayerNode
+from crossspec_ros.ros.dv_camera import DvCameraNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.telemetry.trace import LATENCIES
+
+APART = "/reference"
+"""A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "topics.md").read_text()
+OF_EVERY_NODE = ("/rosout", "/parameter_events")
+SERVICES_OF_EVERY_NODE = ("rcl_interfaces/", "type_description_interfaces/")
+
+
+def rows(title):
+    """(nodes named in bold above the table, cells) of each row of the tables in a section."""
+    nodes = []
+    for line in PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines():
+        if line.startswith("**`"):
+            nodes = re.findall(r"\*\*`(\w+)`\*\*", line)
+        elif line.startswith("| `"):
+            yield nodes, line.strip("| ").split(" | ")
+
+
+def quoted(cell):
+    return re.findall("`(.+?)`", cell)
+
+
+def documented_topics(node):
+    """(topic, direction, type, QoS); a topic of either of two types is there twice."""
+    found = []
+    for nodes, (topic, direction, types, qos, _) in rows("Topics"):
+        stages = LATENCIES if "STAGE" in topic else [""]
+        names = [name.replace("STAGE", stage) for name in quoted(topic) for stage in stages]
+        found += product(names, [direction], quoted(types), [qos]) if node in nodes else []
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def documented_services():
+    """(service, type)."""
+    return {
+        (service.replace("NODE", node), kind)
+        for _, (services, types, _) in rows("Services")
+        for service, kind in zip(quoted(services), quoted(types), strict=True)
+        for node in PARAMS
+    }
+
+
+def topics_of(node):
+    """(topic, direction, type, QoS); of what rclpy makes by itself the length of the queue is not known."""
+    name = node.get_name(), node.get_namespace()
+    published = node.get_publisher_names_and_types_by_node(*name)
+    subscribed = node.get_subscriber_names_and_types_by_node(*name)
+    for direction, kinds_of, endpoints, infos in (
+        ("out", published, node.publishers, node.get_publishers_info_by_topic),
+        ("in", subscribed, node.subscriptions, node.get_subscriptions_info_by_topic),
+    ):
+        depths = {endpoint.topic_name: f", {endpoint.qos_profile.depth}" for endpoint in endpoints}
+        for topic, kinds in kinds_of:
+            if topic not in OF_EVERY_NODE:
+                qos = next(info for info in infos(topic) if info.node_name == node.get_name()).qos_profile
+                assert qos.durability == DurabilityPolicy.VOLATILE
+                reliability = qos.reliability.name.lower().replace("_", " ")
+                for kind in kinds:
+                    yield (
+                        topic.removeprefix(APART),
+                        direction,
+                        short(kind),
+                        reliability + depths.get(topic, ""),
+                    )
+
+
+def services_of(node):
+    """Those of the node, and of hidden nodes that serve under its name."""
+    for service, (kind,) in node.get_service_names_and_types():
+        if service.startswith(f"{APART}/{node.get_name()}/"):
+            yield service.removeprefix(APART), short(kind)
+
+
+def short(kind):
+    return kind.replace("/msg/", "/").replace("/srv/", "/")
+
+
+def raw_recording(path):
+    """A bag of the types that the sample drive has not."""
+    with write_bag(path) as write:
+        events = encode_dvs(EventBatch(*np.ones((4, 1), np.int64), 4, 3), 10**9)
+        write("/events", RecordedMessage(10**9, "events", DVS_EVENTS, events))
+        pixels = image(10**9, np.zeros((3, 4, 3), np.uint8), "rgb8")
+        write("/image", RecordedMessage(10**9, "image", IMAGE, pixels))
+    return path
+
+
+@pytest.fixture(scope="module")
+def created(tmp_path_factory):
+    """What the nodes have created, by node: with every type of message, and without remaps."""
+    compressed = {"event_type": "dvs_msgs/EventArray", "image_transport": "compressed"}
+    raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
+    topics, services = {node: set() for node in PARAMS}, set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(captioner, "DISCOVERY_S", 0.0)
+        for make, parameters in (
+            (SynchronizerNode, {}),
+            (SynchronizerNode, compressed),
+            (lambda **options: CaptionerNode(lambda params: FakeDecoder(), **options), {}),
+            (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),
+            (PlayerNode, {"path": str(raw)}),
+            (DvCameraNode, {"source": "tcp://127.0.0.1:7"}),
+        ):
+            overrides = [Parameter(name, value=value) for name, value in parameters.items()]
+            with spinning(
+                lambda make=make, values=overrides: make(parameter_overrides=values, namespace=APART)
+            ) as node:
+                # The tree of all diagnostics has its publisher once there is something to say.
+                deadline_s = time.monotonic() + 10.0
+                while hasattr(node, "_diagnostics") and time.monotonic() < deadline_s:
+                    if any(publisher.topic_name == "/diagnostics_agg" for publisher in node.publishers):
+                        break
+                    time.sleep(0.05)
+                topics[node.get_name()] |= set(topics_of(node))
+                services |= set(services_of(node))
+    return topics, services
+
+
+@pytest.mark.parametrize("node", list(PARAMS))
+def test_the_topics_are_those_of_the_node(created, node):
+    assert documented_topics(node) == created[0][node]
+
+
+def test_every_table_of_topics_is_of_a_node():
+    assert {node for nodes, _ in rows("Topics") for node in nodes} == set(PARAMS)
+
+
+def test_the_services_are_those_of_the_nodes(created):
+    documented, services = documented_services(), created[1]
+    assert documented - services == set()
+    assert {
+        (name, kind) for name, kind in services - documented if not kind.startswith(SERVICES_OF_EVERY_NODE)
+    } == set()

@@ -1,0 +1,158 @@
+"""The sample drive from its bag to captions, through `crossspec replay`, as somebody else's node sees it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+from crossspec_msgs.msg import WindowReport
+from outsider import STAGES, TOPICS, outsider, to_ns
+
+from crossspec_ros.captioning.comparison import NEXT
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.training.world.grammar import claimed
+
+SECOND = 10**9
+BAG = share_dir() / "rosbags" / "synthetic_drive"
+MODES = ("prefill_hidden", "autoregressive")
+
+
+@dataclass
+class Replay:
+    """What a whole replay put on its topics and on the terminal."""
+
+    messages: dict
+    reports: list
+    types: dict
+    output: str
+
+    def stamps(self, topic):
+        return [to_ns(message.header.stamp) for message in self.messages[topic]]
+
+
+@pytest.fixture(scope="module")
+def replays():
+    """One replay in each mode, four times as fast as the drive was, waiting for each caption."""
+    return {mode: replay(mode) for mode in MODES}
+
+
+def replay(mode):
+    command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(BAG), "--mode", mode, "--rate", "4"]
+    command += ["--stages"] if mode == "autoregressive" else ["--stages", "--compare"]
+    with outsider() as observer:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            observer.wait(lambda: observer["/captioner/report"] or process.poll() is not None, 60.0)
+            types = dict(observer.node.get_topic_names_and_types())
+            output, _ = process.communicate(timeout=90.0)
+        finally:
+            process.kill()
+        assert process.returncode == 0, output
+        return Replay(observer.messages, observer.reports(), types, output)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return json.loads((BAG / "ground_truth.json").read_text())["windows"]
+
+
+@pytest.fixture(scope="module")
+def ends(truth):
+    return [window["start_ns"] + SECOND for window in truth]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_window_is_closed_and_reported_once_and_in_order(replays, ends, mode):
+    run = replays[mode]
+    closed = run.messages["/synchronizer/window_closed"]
+    assert [to_ns(message.header.stamp) for message in closed] == ends
+    counts = [closed_counts(message) for message in closed]
+    assert {(c.frames, c.event_images, c.lost_packets) for c in counts} == {(8, 5, 0)}
+    assert [report.events for *_, report in run.reports] == [c.events for c in counts]
+    assert [end for end, *_ in run.reports] == ends
+    for end, level, message, report in run.reports:
+        assert level == WindowReport.OK, message
+        assert to_ns(report.window_start) == end - SECOND
+        assert (report.caption.source, report.dropped_windows, report.missing_images) == ("target", 0, 0)
+    captions = [message.data for message in run.messages["/captioner/caption"]]
+    assert captions == [message for _, _, message, _ in run.reports]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_window_has_its_images_with_their_own_stamps(replays, ends, mode):
+    frames, images = (replays[mode].stamps(f"/synchronizer/{kind}") for kind in ("frame", "event_image"))
+    assert frames == sorted(frames) and images == sorted(images)
+    slots = [(end - SECOND) * 8 // SECOND + slot for end in ends for slot in range(8)]
+    assert [stamp * 8 // SECOND for stamp in frames] == slots
+    assert [-(-stamp // SECOND) * SECOND for stamp in images] == [end for end in ends for _ in range(5)]
+    for kind in ("frame", "event_image"):
+        messages = replays[mode].messages[f"/synchronizer/{kind}"]
+        assert {(m.encoding, m.step == 3 * m.width, len(m.data) == m.step * m.height) for m in messages} == {
+            ("rgb8", True, True)
+        }
+
+
+def test_the_topics_have_the_names_and_types_of_the_design(replays):
+    types = replays["prefill_hidden"].types
+    for topic, kind in TOPICS.items():
+        package = kind.__module__.split(".")[0]
+        assert types[topic] == [f"{package}/msg/{kind.__name__}"]
+    assert types["/event_camera/events"] == ["event_camera_msgs/msg/EventPacket"]
+    assert types["/camera/image_raw/compressed"] == ["sensor_msgs/msg/CompressedImage"]
+
+
+def test_latencies_are_those_of_the_report_and_of_the_mode(replays, ends):
+    for mode, absent in (
+        ("prefill_hidden", set()),
+        ("autoregressive", {"event_encode", "draft_prefill", "draft_decode", "hidden"}),
+    ):
+        run = replays[mode]
+        # Where the draft's first word is wrong there is nothing to verify.
+        for stage in set(STAGES) - absent - {"verify"}:
+            values = [message.data for message in run.messages[f"/captioner/latency/{stage}"]]
+            told = [{stage.name: stage.ms for stage in report.stages} for *_, report in run.reports]
+            assert values == [stages[stage] for stages in told]
+        for stage in absent:
+            assert run.messages[f"/captioner/latency/{stage}"] == []
+        assert len(run.messages["/captioner/acceptance_length"]) == len(ends)
+    # A draft that the target overtakes is not told.
+    assert 1 <= len(replays["prefill_hidden"].messages["/captioner/caption_draft"]) <= len(ends)
+
+
+def test_the_clock_only_moves_forward_through_the_drive(replays, ends):
+    clock = [to_ns(message.clock) for message in replays["prefill_hidden"].messages["/clock"]]
+    assert clock == sorted(clock) and len(clock) > 10 * len(ends)
+    assert ends[0] - SECOND <= clock[0] and clock[-1] <= ends[-1]
+
+
+def test_the_terminal_shows_every_caption_and_the_summary(replays, ends):
+    for run in replays.values():
+        for _, _, caption, _ in run.reports:
+            assert caption in run.output
+        assert run.output.count("total ") >= len(ends) and f"windows {len(ends)}" in run.output
+
+
+def test_the_run_ends_with_what_was_asked_for(replays, ends):
+    compared, brief = (replays[mode].output for mode in MODES)
+    everyone = f"{len(ends)} of {len(ends)}"
+    assert f"{everyone} captions are word for word those of the target alone.\n{NEXT}\n" in compared
+    assert f"\n{everyone} seconds captioned" in brief
+
+
+def test_hiding_the_draft_changes_no_caption(replays):
+    hidden, alone = ([message for _, _, message, _ in replays[mode].reports] for mode in MODES)
+    assert hidden == alone
+
+
+def test_the_captions_agree_with_the_ground_truth(replays, truth):
+    pairs = [
+        (window["caption"], message)
+        for window, (_, _, message, _) in zip(truth, replays["prefill_hidden"].reports, strict=True)
+    ]
+    assert sum(said == true for true, said in pairs) >= 0.6 * len(pairs), pairs
+    right = [claimed(said).get(key) == value for true, said in pairs for key, value in claimed(true).items()]
+    assert sum(right) >= 0.85 * len(right), pairs

@@ -1,0 +1,241 @@
+"""Reports become timelines: what rqt paints, without rqt."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+from builtin_interfaces.msg import Time
+from crossspec_msgs.msg import Caption, ProposerCount, Span, Stage, WindowReport
+from std_msgs.msg import Header
+
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.rqt.discovery import REPORT, await_topics, report_topics
+from crossspec_ros.ros.rqt.timelines import FAINT, HIDDEN, INK, MARGIN, WRONG, draw
+from crossspec_ros.ros.rqt.windows import KEPT, LastWindows
+from crossspec_ros.telemetry.timeline import COLOURS
+from crossspec_ros.telemetry.trace import Trace
+
+MS = 10**6
+SPANS = {
+    "frame_encode[0]": (-900.0, -890.0),
+    "draft_decode": (-300.0, 40.0),
+    "target_prefill[7]": (10.0, 20.0),
+    "verify[0]": (20.0, 30.0),
+    "total": (0.0, 50.0),
+}
+"""The draft decodes from 300 ms before the close to 40 ms after it, the target works from 10 ms on."""
+LONG = "The key elements in this scene include " + "a red car and a person in green, " * 12
+CHAR, LINE = 7, 15
+"""Pixels of the font on `Paper`."""
+
+
+def message(index=3, text="a red car", spans=SPANS, **fields):
+    report = WindowReport(
+        header=Header(stamp=Time(sec=index + 1)),
+        window_start=Time(sec=index),
+        outcome="captioned",
+        message=text,
+        caption=Caption(text=text, source="target", verified=True, tokens=50, target_passes=8),
+        proposers=[ProposerCount(name="memory", drafted=40, accepted=12)],
+        stages=[Stage(name="total", ms=50.4), Stage(name="hidden", ms=320.0)],
+        spans=[Span(name=name, start_ms=start, end_ms=end) for name, (start, end) in spans.items()],
+    )
+    for name, value in fields.items():
+        setattr(report, name, value)
+    return report
+
+
+class Paper:
+    """Remembers what is drawn on it; breaks lines between words, as Qt does."""
+
+    def __init__(self):
+        self.rects, self.texts = [], []
+
+    def rect(self, x, y, width, height, colour):
+        self.rects.append((x, y, width, height, colour))
+
+    def text(self, x, y, width, colour, text):
+        self.texts.append((x, y, width, colour, text))
+
+    def lines(self, text, width):
+        lines = [""]
+        for word in text.split(" "):
+            longer = f"{lines[-1]} {word}".strip(" ")
+            if len(longer) * CHAR <= width or not lines[-1]:
+                lines[-1] = longer
+            else:
+                lines.append(word)
+        return lines
+
+    def size(self, text, width):
+        lines = self.lines(text, width)
+        return CHAR * max(map(len, lines)), LINE * len(lines)
+
+    def bars(self, colour):
+        """Left and right edges of the bars, which the legend stands above."""
+        (ruler,) = [y for _, y, _, _, text in self.texts if text == "close"]
+        return [(x, x + width) for x, y, width, _, c in self.rects if c == colour and y > ruler]
+
+
+def painted(*messages, width=1000, height=400):
+    windows, paper = LastWindows(), Paper()
+    for each in messages:
+        windows.add(each)
+    draw(paper, windows.newest(), width, height)
+    return paper
+
+
+def boxes(paper):
+    """Left, top, right and bottom of every text as it comes out, with its lines."""
+    for x, y, width, _, text in paper.texts:
+        taken, height = paper.size(text, width)
+        yield x, y, x + taken, y + height, paper.lines(text, width)
+
+
+def test_hidden_time_is_that_which_the_trace_counts():
+    windows, trace, closed_ns = LastWindows(), Trace(), 5 * 10**9
+    trace.mark("closed", closed_ns)
+    for name, (start_ms, end_ms) in SPANS.items():
+        trace.add(name, closed_ns + round(start_ms * MS), closed_ns + round(end_ms * MS))
+    windows.add(message())
+    (window,) = windows.newest()
+    assert window.hidden == [(-300 * MS, 0), (10 * MS, 20 * MS), (20 * MS, 30 * MS)]
+    assert sum(end - start for start, end in window.hidden) / MS == pytest.approx(trace.hidden)
+
+
+def test_a_window_shows_its_caption_its_figures_and_when_each_stage_ran():
+    paper = painted(message())
+    texts = [text.replace("\N{NO-BREAK SPACE}", " ") for *_, text in paper.texts]
+    assert "3-4 s · total 50 ms · hidden 320 ms · 50 tokens in 8 target passes · 12 of 40 by memory" in texts
+    assert any(colour == INK and text == "a red car" for *_, colour, text in paper.texts)
+    ((left, right), *_) = paper.bars(COLOURS["draft_decode"])
+    ((hidden_left, close), *later) = paper.bars(HIDDEN)
+    assert hidden_left == left and left < close < right and len(later) == 2
+    assert (1000 * 0.5) < close < (1000 * 0.62)
+    (middle,) = [text for text in texts if text.endswith(" ms") and "·" not in text and text != "-1000 ms"]
+    assert middle == "25 ms"
+
+
+@pytest.mark.parametrize("width", [500, 1000])
+def test_every_text_gets_the_lines_it_needs_within_the_view_and_none_lies_on_another(width):
+    spans = dict.fromkeys(COLOURS, (0.0, 1.0))
+    paper = painted(*(message(index, LONG, spans) for index in range(2)), width=width, height=900)
+    drawn = list(boxes(paper))
+    assert all(left >= MARGIN and right <= width - MARGIN + 1 for left, _, right, _, _ in drawn)
+    for a in drawn:
+        for b in drawn:
+            apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] + 2 or b[3] <= a[1] + 2
+            assert a is b or apart, (a, b)
+    captions = [lines for *_, lines in drawn if lines[0].startswith("The key")]
+    assert [" ".join(lines) for lines in captions] == [LONG.strip()] * 2
+    assert len(captions[0]) == (7 if width == 500 else 4)
+
+
+def test_lines_of_figures_end_between_two_of_them():
+    for width in range(250, 750, 50):
+        paper = painted(message(degraded=["rgb_missing"]), width=width)
+        (lines,) = [lines for *_, lines in boxes(paper) if lines[0].startswith("3-4")]
+        assert all(line.endswith("·") for line in lines[:-1])
+        assert lines[-1].endswith("rgb\N{NO-BREAK SPACE}missing")
+
+
+def test_what_is_wrong_with_a_caption_stands_among_its_figures():
+    caption = Caption(text="a car", source="event_draft", tokens=9)
+    report = message(caption=caption, level=WindowReport.WARN, proposers=[], cut_by_deadline=True)
+    report.degraded = ["rgb_missing"]
+    windows = LastWindows()
+    windows.add(report)
+    (window,) = windows.newest()
+    assert not window.is_good
+    assert window.figures[2:] == ("from events only", "cut by the deadline", "rgb missing")
+
+
+def test_windows_are_drawn_newest_first_and_as_many_as_fit():
+    paper = painted(*(message(index) for index in range(9)), height=300)
+    heads = [lines[0].split("\N{NO-BREAK SPACE}")[0] for *_, lines in boxes(paper) if "·" in lines[0]]
+    assert heads == ["8-9", "7-8", "6-7"]
+    assert all(bottom <= 300 for _, _, _, bottom, _ in boxes(paper))
+    assert all(y + height <= 300 for _, y, _, height, _ in paper.rects)
+
+
+def test_skipped_windows_are_shown_too():
+    skipped = message(
+        text="skipped: a newer window closed", level=WindowReport.WARN, spans={}, stages=[], proposers=[]
+    )
+    skipped.caption = Caption()
+    paper = painted(skipped)
+    assert any(colour == WRONG for *_, colour, text in paper.texts if text.startswith("skipped"))
+    assert any(colour == FAINT and text == "3-4\N{NO-BREAK SPACE}s" for *_, colour, text in paper.texts)
+    assert all(0 <= x <= 1000 and x + width <= 1000 for x, _, width, _, _ in paper.rects)
+
+
+def test_spans_without_a_time_are_left_out():
+    paper = painted(message(spans={"verify[0]": (math.nan, 9.0), "draft_decode": (-300.0, math.inf)}))
+    assert paper.bars(COLOURS["verify"]) == paper.bars(COLOURS["draft_decode"]) == []
+
+
+def test_one_slow_window_does_not_flatten_the_others():
+    paper = painted(message(3), message(4), message(5, spans={"verify[0]": (0.0, 9000.0)}))
+    ((left, right),) = paper.bars(COLOURS["verify"])[:1]
+    assert right == 1000 - MARGIN and left < right
+    assert all(x + width <= 1000 for x, _, width, _, _ in paper.rects)
+
+
+def test_an_empty_view_says_so():
+    assert [text for *_, text in painted().texts] == ["no report has come yet"]
+
+
+def test_a_flood_of_reports_is_kept_short():
+    windows = LastWindows()
+    for index in range(1000):
+        windows.add(message(index))
+    assert len(windows.newest()) == KEPT and windows.newest()[0].end_s == 1000
+    assert windows.added == 1000
+    windows.clear()
+    assert windows.newest() == [] and windows.added == 1001
+
+
+class Graph:
+    """ROS after each look at it: one more of `topics` is known."""
+
+    def __init__(self, *topics, published):
+        self.topics, self.published, self.looks = topics, published, 0
+
+    def get_topic_names_and_types(self):
+        self.looks += 1
+        return [(topic, [REPORT]) for topic in self.topics[: self.looks]]
+
+    def count_publishers(self, topic):
+        return int(topic == self.published and topic in self.topics[: self.looks])
+
+
+def test_a_perspective_waits_until_the_topics_of_its_captioner_are_known(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.ros.rqt.discovery.LOOK_S", 0.001)
+    graph = Graph("/rosout", "/captioner/report", "/captioner/latency/total", published="/captioner/report")
+    await_topics(graph, "/captioner/report", 60)
+    assert graph.looks == 4 and report_topics(graph) == list(graph.topics)
+    nobody = Graph("/rosout", published=None)
+    await_topics(nobody, "/captioner/report", 0.02)
+    assert nobody.looks > 2
+
+
+def test_rqt_finds_the_class_that_the_manifest_names():
+    (named,) = ElementTree.parse(share_dir() / "plugin.xml").iter("class")
+    module, name = named.attrib["type"].rsplit(".", 1)
+    source = share_dir() / (module.replace(".", "/") + ".py")
+    assert f"\nclass {name}(Plugin):\n" in source.read_text()
+    assert named.attrib["base_class_type"] == "rqt_gui_py::Plugin"
+
+
+def test_what_rqt_draws_needs_no_package_that_the_systems_python_lacks():
+    program = (
+        "import sys; before = set(sys.modules);"
+        "import crossspec_ros.ros.rqt.discovery, crossspec_ros.ros.rqt.timelines;"
+        "print({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "{'crossspec_ros'}"

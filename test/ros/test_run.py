@@ -1,0 +1,135 @@
+"""How a node is run: what interrupts it, and what does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import rclpy
+from rclpy.executors import ExternalShutdownException
+
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.run import NodeError, run
+
+
+class Node(rclpy.node.Node):
+    """Interrupted while it works, and again while it stops."""
+
+    def __init__(self):
+        super().__init__("interrupted")
+        self.stopped = False
+
+    def stop(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        self.stopped = True
+
+
+def test_a_second_interrupt_does_not_break_off_what_the_first_has_begun():
+    nodes, worked = [], []
+
+    def make():
+        nodes.append(Node())
+        return nodes[0]
+
+    def work(node):
+        os.kill(os.getpid(), signal.SIGINT)
+        worked.append("to its end")
+
+    before = signal.getsignal(signal.SIGINT)
+    run(make, [], work)
+    assert nodes[0].stopped and not worked
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_whatever_an_interrupt_turns_into_is_nobody_s_error(monkeypatch, capsys):
+    """One in the middle of a conversion becomes a RuntimeError, which may come before ROS knows."""
+    monkeypatch.setattr(rclpy, "ok", lambda **options: True)
+
+    def work(node):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError("Unable to convert call argument") from None
+
+    run(Node, [], work)
+    assert capsys.readouterr().err == ""
+
+
+def test_other_errors_are_told(monkeypatch):
+    def work(node):
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        run(Node, [], work)
+
+
+def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capfd):
+    class Failing(rclpy.node.Node):
+        def stop(self):
+            pass
+
+    def make():
+        node = Failing("failing")
+        node.create_timer(0.01, fail)
+        return node
+
+    def fail():
+        raise NodeError("the thread of the camera has ended")
+
+    def work(node):
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s:
+            time.sleep(0.01)
+            if not node.context.ok():
+                raise ExternalShutdownException
+
+    with pytest.raises(SystemExit) as end:
+        run(make, [], work)
+    assert end.value.code == 1
+    assert capfd.readouterr().err == "crossspec: error: the thread of the camera has ended\n"
+
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def as_error(params):
+    """What an interrupt becomes in the middle of some libraries' imports."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ImportError("a part of it could not be imported") from None
+
+
+def in_a_finalizer(params):
+    """Where Python can only print an exception, and goes on."""
+    Finalized()
+    time.sleep(5.0)
+    raise AssertionError("the interrupt is lost")
+
+
+@pytest.mark.parametrize("load", [as_error, in_a_finalizer])
+def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
+    hook = sys.unraisablehook
+    run(lambda: CaptionerNode(load=load))
+    assert "Error" not in (told := "".join(capfd.readouterr())) and "Traceback" not in told
+    assert sys.unraisablehook is hook
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.parametrize("node", ["captioner", "synchronizer", "dsec_player", "dv_camera"])
+def test_an_interrupt_while_a_node_imports_ends_it_quietly(node):
+    command = [sys.executable, "-m", f"crossspec_ros.ros.{node}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while "numpy" not in maps.read_text():
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20.0)[0] == ""

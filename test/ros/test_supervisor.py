@@ -1,0 +1,179 @@
+"""A replay over real topics and processes, with a decoder that needs no models; and every way it can end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from crossspec_msgs.msg import WindowReport
+from outsider import RELIABLE, outsider, to_ns
+from stand_ins import write_models
+
+from crossspec_ros.captioning.graph import Process, replay_graph
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.ros.supervisor import start, supervise
+
+HERE = Path(__file__).parent
+SECOND = 10**9
+
+
+@dataclass(frozen=True)
+class Fake(Process):
+    """The captioner without models."""
+
+    def command(self):
+        return [sys.executable, str(HERE / "fake_captioner.py"), *super().command()[3:]]
+
+
+def graph(path, models, **arguments):
+    synchronizer, captioner, player = replay_graph(path, write_models(models / "models"), **arguments)
+    player.parameters.update({"startup_timeout_s": 20.0, "caption_timeout_s": 20.0})
+    return [synchronizer, Fake(*vars(captioner).values()), player]
+
+
+@pytest.fixture
+def bag(shared):
+    return shared / "data" / "events_real" / "evt3_bag"
+
+
+def environment(**more):
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]), **more}
+
+
+def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
+    with outsider() as observer:
+        assert supervise(graph(bag, tmp_path, rate=4.0), environment()) == 0
+        reports = observer.reports()
+        assert [end for end, *_ in reports] == [1675956551 * SECOND, 1675956552 * SECOND, 1675956553 * SECOND]
+        assert {report.caption.source for *_, report in reports} == {"event_draft"}
+        closed = [closed_counts(m) for m in observer["/synchronizer/window_closed"]]
+        assert [(c.frames, c.event_images, c.lost_packets) for c in closed] == [(0, 5, 0)] * 3
+        assert sum(c.events for c in closed) == 343_474
+        told = [(report.events, report.lost_packets) for *_, report in reports]
+        assert told == [c[2:4] for c in closed]
+        assert len(observer["/synchronizer/event_image"]) == 15
+
+
+def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_path):
+    names = ("front", "rear")
+    with outsider() as observer:
+        ends = {name: [] for name in names}
+        for name in names:
+
+            def take(message, name=name):
+                ends[name].append(to_ns(message.header.stamp))
+
+            observer.node.create_subscription(WindowReport, f"/{name}/captioner/report", take, RELIABLE)
+        processes = graph(share_dir() / "rosbags" / "synthetic_drive", tmp_path, rate=4.0)
+        children = [
+            start([*process.command(), "-r", f"__ns:=/{name}", "-p", "use_sim_time:=true"], environment())
+            for name in names
+            for process in processes
+        ]
+        try:
+            assert [player.wait(60.0) for player in children[2::3]] == [0, 0]
+            assert all(child.poll() is None for i, child in enumerate(children) if i % 3 < 2)
+        finally:
+            for child in children:
+                child.kill()
+        assert ends["front"] == ends["rear"] == [(101 + second) * SECOND for second in range(9)]
+        assert not observer["/captioner/report"]
+
+
+def test_a_damaged_recording_is_told_and_nothing_is_waited_for(bag, tmp_path, capfd):
+    damaged = shutil.copytree(bag, tmp_path / "bag", copy_function=shutil.copyfile)
+    file = next(damaged.glob("*.db3"))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+    try:
+        code, told = supervise(graph(damaged, tmp_path, rate=50.0), environment()), capfd.readouterr().err
+    except InputError as error:
+        code, told = 2, str(error)
+    assert code == 2 and str(damaged) in told
+
+
+def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, capfd):
+    processes = graph(bag, tmp_path)
+    processes[0].parameters["queue_size"] = 0
+    assert supervise(processes, environment()) == 2
+    assert "crossspec: error: synchronizer: parameter queue_size is 0" in capfd.readouterr().err
+
+
+def test_a_report_that_does_not_come_ends_the_replay_with_a_sentence(bag, tmp_path, capfd):
+    processes = graph(bag, tmp_path, rate=50.0)
+    processes[2].remaps["event_camera/events"] = "elsewhere"
+    processes[2].parameters["startup_timeout_s"] = 1.0
+    assert supervise(processes, environment()) == 1
+    assert "nobody subscribes to /elsewhere" in capfd.readouterr().err
+
+
+START = """
+import sys
+from pathlib import Path
+from test_supervisor import environment, graph
+from crossspec_ros.ros.supervisor import supervise
+sys.exit(supervise(graph(Path(sys.argv[1]), Path(sys.argv[2]), rate=0.5), environment(MARK=sys.argv[3])))
+"""
+
+
+@pytest.fixture
+def replay(bag, tmp_path):
+    """A slow replay in a process of its own, and a function that lists its living processes."""
+    mark = f"crossspec-test-{os.getpid()}-{time.monotonic_ns()}"
+
+    def living():
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    command = [sys.executable, "-c", START, str(bag), str(tmp_path), mark]
+    process = subprocess.Popen(command, env=environment(), start_new_session=True)
+    yield process, living
+    process.kill()
+    process.wait()
+
+
+def eventually(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc and the parent's death signal are Linux's")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+)
+def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
+    process, living = replay
+    eventually(lambda: len(living()) == 3)
+    if number == signal.SIGINT:  # the others come while the models load
+        with outsider() as observer:
+            observer.wait(lambda: observer["/synchronizer/event_image"])
+    process.send_signal(number)
+    assert process.wait(20.0) == code
+    eventually(lambda: not living())
+
+
+def test_a_replay_that_is_interrupted_while_its_nodes_import_says_nothing_of_it(bag, tmp_path):
+    models = write_models(tmp_path / "models")
+    command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(bag), "--models", str(models)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert "replaying" in process.stdout.readline()
+    time.sleep(0.3)  # no moment is the wrong one
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.communicate(timeout=20.0)[0]
+    assert process.returncode == 130

@@ -1,0 +1,273 @@
+"""The synchronizer on its topics: windows come out whole, bad messages are counted and do no harm."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import cv2
+import numpy as np
+import pytest
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
+from dvs_msgs.msg import EventArray
+from event_camera_msgs.msg import EventPacket
+from outsider import RELIABLE, outsider, spinning, to_ns
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.ros.event_stream import PacketStream
+from crossspec_ros.ros.messages import closed_counts, image_message, rgb8_array, to_time
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+
+SECOND = 10**9
+WIDTH, HEIGHT = 32, 24
+DRIVER = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def events(start_ms, stop_ms, width=WIDTH):
+    """An event each millisecond, in us."""
+    t = np.arange(start_ms, stop_ms, dtype=np.int64) * 1000
+    n = len(t)
+    x, p = (np.arange(n) % width).astype(np.uint16), (np.arange(n) % 2).astype(np.uint8)
+    return EventBatch(t, x, np.zeros(n, np.uint16), p, width, HEIGHT)
+
+
+def packet(start_ms, seq=0, width=WIDTH, encoding="evt3", data=None):
+    """A packet of 10 ms; the sensor's clock is 5 s behind ROS time."""
+    message = EventPacket(width=width, height=HEIGHT, seq=seq, encoding=encoding)
+    message.header.stamp = to_time(5 * SECOND + start_ms * 1_000_000)
+    message.events = encode_evt3(events(start_ms, start_ms + 10)) if data is None else data
+    return message
+
+
+def frame(ms, value=7, width=WIDTH):
+    pixels = np.full((HEIGHT, width, 3), value, np.uint8)
+    return image_message(pixels, 5 * SECOND + ms * 1_000_000, "camera")
+
+
+class Stage:
+    def __init__(self, observer, node, event_type, image_type):
+        self.observer, self.node = observer, node
+        self.events = observer.node.create_publisher(event_type, "events", DRIVER)
+        self.image = observer.node.create_publisher(image_type, "image", DRIVER)
+        observer.wait(lambda: self.events.get_subscription_count() and self.image.get_subscription_count())
+        observer.wait(lambda: node.count_subscribers("/synchronizer/window_closed"))
+
+    def closed(self):
+        """(end of the window in s, frames, event images, events, lost packets) of each."""
+        messages = self.observer["/synchronizer/window_closed"]
+        return [(to_ns(m.header.stamp) / SECOND, *closed_counts(m)[:4]) for m in messages]
+
+    def topics(self):
+        return self.observer.status("synchronizer: topics")
+
+    def problem(self, key):
+        arrays = self.observer["/diagnostics"][-1:]
+        values = [v for array in arrays for status in array.status for v in status.values]
+        return next((int(v.value) for v in values if v.key == key), 0)
+
+
+@pytest.fixture
+def stage():
+    with ExitStack() as stack:
+
+        def start(events=EventPacket, images=Image, **parameters):
+            overrides = [Parameter(name, value=value) for name, value in parameters.items()]
+            observer = stack.enter_context(outsider())
+            node = stack.enter_context(spinning(lambda: SynchronizerNode(parameter_overrides=overrides)))
+            return Stage(observer, node, events, images)
+
+        yield start
+
+
+@pytest.mark.parametrize("slicing", ["time", "count"])
+def test_both_streams_become_windows_with_exact_stamps_and_counts(stage, slicing):
+    stage = stage(frame_size=12, event_image_size=0, max_lateness_s=10.0, event_slicing=slicing)
+    for ms in range(0, 2010, 10):
+        stage.events.publish(packet(ms, ms // 10))
+        if ms % 50 == 0:
+            stage.image.publish(frame(ms))
+        time.sleep(0.001)  # ten times as fast as a camera, or best effort would drop some
+    stage.observer.wait(lambda: len(stage.closed()) == 2)
+    assert stage.closed() == [(6, 8, 5, 1000, 0), (7, 8, 5, 1000, 0)]
+    stage.observer.wait(lambda: len(stage.observer["/synchronizer/frame"]) >= 16)
+    frames, images = stage.observer["/synchronizer/frame"], stage.observer["/synchronizer/event_image"]
+    starts = [0, 150, 250, 400, 500, 650, 750, 900]
+    assert [to_ns(m.header.stamp) // 1_000_000 - 5000 for m in frames[:8]] == starts
+    assert rgb8_array(frames[0]).shape == (12, 16, 3) and int(rgb8_array(frames[0]).max()) == 7
+    assert rgb8_array(images[0]).shape == (HEIGHT, WIDTH, 3) and images[0].header.frame_id == ""
+    # Each image shows a fifth of the window's thousand events and is stamped at the end of its time, or just
+    # after the last of them.
+    ends = {"time": lambda i: 200_000_000 * i, "count": lambda i: (200 * i - 1) * 1_000_000 + 1}
+    stamps = [to_ns(m.header.stamp) - 5 * SECOND for m in images[:5]]
+    assert stamps == [ends[slicing](i) for i in range(1, 6)]
+
+
+def test_a_driver_that_sends_no_size_is_told_so():
+    stream = PacketStream()
+    with pytest.raises(InputError, match="gives its sensor 0x0 pixels"):
+        stream.decode(EventPacket(encoding="evt3", events=encode_evt3(events(0, 10))))
+    stamp_ns, batch = stream.decode(EventPacket())
+    assert (stamp_ns, len(batch), stream.take_lost_packets()) == (0, 0, 0)
+
+
+def test_a_damaged_number_is_no_gap():
+    stream = PacketStream()
+    for seq in (5, 1 << 63, 6, 9):
+        stream.decode(packet(0, seq))
+    assert stream.take_lost_packets() == 2
+
+
+def test_bad_packets_are_counted_and_the_windows_go_on(stage):
+    stage = stage()
+    stage.events.publish(packet(0, 0))
+    stage.events.publish(packet(10, 1, encoding="mystery"))
+    stage.events.publish(packet(20, 2, width=WIDTH * 2))
+    stage.events.publish(packet(30, 7))  # four packets before it are missing
+    stage.events.publish(packet(40, 8, data=b"\xff" * 7))
+    nonsense = frame(10)
+    nonsense.encoding = "nonsense"
+    stage.image.publish(nonsense)
+    stage.image.publish(frame(20))
+    stage.image.publish(frame(200, width=WIDTH * 2))
+    stage.events.publish(packet(1000, 9))
+    stage.image.publish(frame(1000))
+    stage.observer.wait(lambda: len(stage.closed()) == 1)
+    assert stage.closed() == [(6, 1, 5, 20, 4)]
+    stage.observer.wait(lambda: stage.problem("unusable_messages") == 4)
+    assert stage.problem("missing_packets") == 4
+    assert stage.problem("events_of_another_size") == 1 and stage.problem("frames_of_another_size") == 1
+
+
+def test_a_message_that_breaks_the_decoder_is_counted_and_the_next_one_is_taken(stage):
+    stage = stage()
+    decode = stage.node._stream.decode
+
+    def fragile(message):
+        if message.seq == 1:
+            raise MemoryError
+        return decode(message)
+
+    stage.node._stream.decode = fragile
+    for seq in range(3):
+        stage.events.publish(packet(seq * 625, seq))
+    stage.observer.wait(lambda: [counts[:4] for counts in stage.closed()] == [(6, 0, 5, 10)])
+    stage.observer.wait(lambda: stage.problem("unusable_messages") == 1)
+
+
+def test_events_as_dvs_messages_and_compressed_frames(stage):
+    stage = stage(EventArray, CompressedImage, event_type="dvs_msgs/EventArray", image_transport="compressed")
+    jpeg = cv2.imencode(".jpg", np.full((HEIGHT, WIDTH, 3), (10, 100, 200), np.uint8))[1].tobytes()
+    image = CompressedImage(format="jpeg", data=jpeg)
+    image.header.stamp = to_time(100_000_000)
+    stage.image.publish(image)
+    for ms in range(0, 1500, 100):
+        stage.events.publish(encode_dvs(events(ms, ms + 100), ms * 1_000_000))
+    stage.observer.wait(lambda: stage.closed() == [(1, 1, 5, 1000, 0)])
+    pixel = rgb8_array(stage.observer["/synchronizer/frame"][0])[4, 4].astype(int)
+    assert np.abs(pixel - (200, 100, 10)).max() <= 4
+
+
+def test_a_packet_without_events_keeps_the_clock_going(stage):
+    stage = stage()
+    stage.events.publish(packet(0))
+    stage.events.publish(packet(1250, data=b""))
+    stage.observer.wait(lambda: stage.closed() == [(6, 0, 5, 10, 0)])
+
+
+def test_a_stream_that_starts_again_gives_its_windows_again(stage):
+    stage = stage()
+    for _ in range(2):
+        stage.events.publish(packet(0))
+        # A jump back is believed when the next packet follows it.
+        stage.events.publish(packet(10, 1))
+        stage.events.publish(packet(2250, data=b""))
+    stage.observer.wait(lambda: len(stage.closed()) == 4)
+    assert [end for end, *_ in stage.closed()] == [6, 7, 6, 7]
+
+
+@pytest.fixture
+def foreigner():
+    """A node of another process, as far as DDS is concerned: in ours a topic cannot have two types."""
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("driver", namespace="camera", context=context)
+    yield node
+    node.destroy_node()
+    context.try_shutdown()
+
+
+def test_a_publisher_of_another_type_is_an_error_that_names_the_remedy_until_it_goes(stage, foreigner):
+    stage = stage()
+    for kind, topic, parameter in (
+        (EventArray, "/events", "event_type to dvs_msgs/EventArray"),
+        (CompressedImage, "/image", "image_transport to compressed"),
+        (Image, "/events", ""),
+    ):
+        wrong = foreigner.create_publisher(kind, topic, DRIVER)
+        stage.observer.wait(lambda: stage.topics()[0] == DiagnosticStatus.ERROR)
+        _, message, values = stage.topics()
+        offered = f"{kind.__module__.split('.')[0]}/{kind.__name__}"
+        assert message.startswith(f"/camera/driver publishes {offered} on {topic}, where ")
+        remedy = f"set {parameter}" if parameter else "remap one of them to another topic"
+        assert message.endswith(f" is needed: {remedy}")
+        assert sorted(values[topic].split(", ")) == ["/camera/driver", "/outsider", "2"]
+        foreigner.destroy_publisher(wrong)
+        stage.observer.wait(lambda: stage.topics()[:2] == (DiagnosticStatus.OK, "OK"))
+
+
+def test_publishers_are_welcome_reliable_or_not_and_missed_when_they_are_gone(stage, foreigner):
+    stage = stage()
+    foreigner.create_publisher(EventPacket, "/events", RELIABLE)
+    expected = {"/events": ["/camera/driver", "/outsider", "2"], "/image": ["/outsider", "1"]}
+    stage.observer.wait(
+        lambda: {topic: sorted(told.split(", ")) for topic, told in stage.topics()[2].items()} == expected
+    )
+    assert stage.topics()[:2] == (DiagnosticStatus.OK, "OK")
+    stage.observer.node.destroy_publisher(stage.image)
+    stage.observer.wait(lambda: stage.topics()[0] == DiagnosticStatus.WARN)
+    assert stage.topics()[1].startswith("nobody publishes /image: ")
+    assert stage.topics()[2]["/image"] == "0"
+
+
+def test_topics_are_watched_under_the_names_that_remaps_and_namespaces_give_them():
+    arguments = ["--ros-args", "-r", "__ns:=/robot", "-r", "events:=camera/events", "-r", "image:=/rgb"]
+    with spinning(lambda: SynchronizerNode(cli_args=arguments)), outsider() as observer:
+        for kind, topic in ((EventPacket, "/robot/camera/events"), (Image, "/rgb")):
+            observer.node.create_publisher(kind, topic, DRIVER)
+        expected = {"/robot/camera/events": "1, /outsider", "/rgb": "1, /outsider"}
+        observer.wait(
+            lambda: observer.status("robot/synchronizer: topics") == (DiagnosticStatus.OK, "OK", expected)
+        )
+
+
+def test_events_are_subscribed_best_effort_and_volatile_with_a_queue_of_1000(stage):
+    stage = stage()
+    (told,) = stage.observer.node.get_subscriptions_info_by_topic("/events")
+    # Who asks the graph is not told how long a queue is.
+    (own,) = [topic.qos_profile for topic in stage.node.subscriptions if topic.topic_name == "/events"]
+    for qos in (told.qos_profile, own):
+        assert qos.reliability == ReliabilityPolicy.BEST_EFFORT
+        assert qos.durability == DurabilityPolicy.VOLATILE
+    assert (own.history, own.depth) == (HistoryPolicy.KEEP_LAST, 1000)
+
+
+def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
+    def node(name, value):
+        return spinning(lambda: SynchronizerNode(parameter_overrides=[Parameter(name, value=value)]))
+
+    with pytest.raises(InputError, match="queue_size is 0, but it must be from 1"), node("queue_size", 0):
+        pass
+    with pytest.raises(InputError, match="did you mean frame_size"), node("frame_sizes", 0):
+        pass
+    with node("max_lateness_s", 1) as good:
+        assert good.get_parameter("max_lateness_s").value == 1.0
+        descriptor = good.describe_parameter("max_lateness_s")
+        assert descriptor.read_only and descriptor.floating_point_range[0].to_value == 10.0
+        assert not good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0].successful
