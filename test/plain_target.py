@@ -9,7 +9,7 @@ import torch
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
@@ -60,12 +60,12 @@ class Guess:
 
     def __init__(self, guess: Callable[[Context], DraftTree]) -> None:
         self._guess = guess
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[PassResult] = []
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         return self._guess(context)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: PassResult) -> None:
         self.outcomes.append(outcome)
 
 

@@ -19,7 +19,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.accept import agreement, greedy_path
 from crossspec_ros.engine.frame_features import FrameFeatures
 from crossspec_ros.engine.session import TargetSession
@@ -159,7 +159,7 @@ class _DraftAsYouGo:
         ).logits
         return int(logits[0, -1].argmax())
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: PassResult) -> None:
         """It learns nothing."""
 
 

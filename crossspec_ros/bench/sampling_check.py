@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from crossspec_ros.engine.accept import follow
+from crossspec_ros.engine.tree import follow
 from crossspec_ros.engine.sampling import Sampling, sample_path
 from crossspec_ros.engine.tree import ROOT, DraftTree
 

@@ -22,15 +22,15 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_ros.captioning.assembly import autoregressive_decoder, default_proposers
-from crossspec_ros.drafting import caption_memory, suffix_counts
-from crossspec_ros.drafting.caption_memory import CaptionMemory
+from crossspec_ros.drafting.proposers import memory as caption_memory, suffix_counts
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.drafting.cost import VerifyCost
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.prompt_lookup import PromptLookup
-from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
-from crossspec_ros.engine.accept import follow
+from crossspec_ros.drafting.proposers.lookup import PromptLookup
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.engine.tree import follow
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
@@ -198,7 +198,7 @@ def replay(responses: Sequence[Response], policy: Policy, cost: VerifyCost, labe
             result.pass_seconds += float(cost.seconds(1 + len(tree)))
             ended = written + len(new) == len(target)
             started = time.perf_counter()
-            policy.observe(Outcome(context, tree, path, new, ended))
+            policy.observe(PassResult(context, tree, path, new, ended))
             result.observe_ms.append((time.perf_counter() - started) * 1e3)
             written += len(new)
             passes += 1

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from crossspec_ros.drafting.caption_memory import CaptionMemory, DamagedMemoryError
+from crossspec_ros.drafting.proposers.memory import CaptionMemory, DamagedMemoryError
 from crossspec_ros.errors import InputError
 
 _LOG = logging.getLogger(__name__)

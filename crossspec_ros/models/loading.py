@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import VideoLlavaForConditionalGeneration
 
-from crossspec_ros.drafting.translation import Translation
+from crossspec_ros.models.translation import Translation
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import read_json, skeleton
 from crossspec_ros.models.eventgpt import EventGPT

@@ -11,7 +11,7 @@ from crossspec_ros.bench.trace import Response, read_trace, replay
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
@@ -27,14 +27,14 @@ class Recorder:
     def __init__(self, chain: tuple[int, ...]) -> None:
         self._chain = chain
         self.contexts: list[Context] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[PassResult] = []
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         self.contexts.append(context)
         chain = () if context.tokens else self._chain[:budget]
         return DraftTree.chain(chain, [0.9] * len(chain), self.name)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: PassResult) -> None:
         self.outcomes.append(outcome)
 
 

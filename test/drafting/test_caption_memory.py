@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.caption_memory import QUESTIONS, CaptionMemory, DamagedMemoryError
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory, DamagedMemoryError
+from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.suffix_counts import ORDERS, START, SuffixCounts, suffixes
-from crossspec_ros.engine.accept import follow
+from crossspec_ros.engine.tree import follow
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 
@@ -25,7 +25,7 @@ def tell(
     memory: CaptionMemory, caption: tuple[int, ...], draft: tuple[int, ...] = (), question: str = "?"
 ) -> None:
     """Let the memory see a whole caption in one pass."""
-    memory.observe(Outcome(Context(question, draft_tokens=draft), DraftTree(), (), caption, True))
+    memory.observe(PassResult(Context(question, draft_tokens=draft), DraftTree(), (), caption, True))
 
 
 def passes(
@@ -41,7 +41,7 @@ def passes(
         path, _ = follow(tree, lambda node: rest[0 if node == ROOT else depths[node]])  # noqa: B023
         new = caption[said : said + len(path) + 1]
         said += len(new)
-        memory.observe(Outcome(context, tree, path, new, said == len(caption)))
+        memory.observe(PassResult(context, tree, path, new, said == len(caption)))
         trees.append((tree, path))
     return trees
 
@@ -116,9 +116,9 @@ def test_it_learns_only_finished_captions() -> None:
     memory = CaptionMemory()
     context = Context("?")
     assert memory.propose(context, 8, 1e-4) == DraftTree()
-    memory.observe(Outcome(context, DraftTree(), (), (1, 2, 3), False))
+    memory.observe(PassResult(context, DraftTree(), (), (1, 2, 3), False))
     assert memory.propose(context, 8, 1e-4) == DraftTree()
-    memory.observe(Outcome(Context("?", (1, 2, 3)), DraftTree(), (), (4,), True))
+    memory.observe(PassResult(Context("?", (1, 2, 3)), DraftTree(), (), (4,), True))
     assert memory.propose(context, 8, 1e-4).token_ids == (1, 2, 3, 4)
 
 
@@ -210,13 +210,13 @@ def test_without_a_draft_the_caption_of_a_window_that_looked_alike_hints() -> No
 
     for _ in range(150):
         scene = int(rng.integers(6))
-        memory.observe(Outcome(context(scene), DraftTree(), (), (1, 10 + scene, 3), True))
+        memory.observe(PassResult(context(scene), DraftTree(), (), (1, 10 + scene, 3), True))
     for scene in range(6):
         tree = memory.propose(context(scene, (1,)), 1, 1e-4)
         assert tree.token_ids == (10 + scene,) and tree.probs[0] > 0.7
     # Features of another width are another model's.
     assert len(memory.propose(Context("?", (1,), feature=np.zeros(3)), 4, 1e-4))
-    memory.observe(Outcome(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
+    memory.observe(PassResult(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
     assert len(memory.propose(context(0, (1,)), 4, 1e-4))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from crossspec_ros.drafting import memory_file
-from crossspec_ros.drafting.caption_memory import CaptionMemory
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.memory_place import memory_path
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
@@ -21,7 +21,7 @@ CAPTION = (1, 2, 3)
 
 
 def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION) -> None:
-    memory.observe(Outcome(CONTEXT, DraftTree(), (), caption, True))
+    memory.observe(PassResult(CONTEXT, DraftTree(), (), caption, True))
 
 
 def known(memory: CaptionMemory) -> tuple[int, ...]:
