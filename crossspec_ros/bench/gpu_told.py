@@ -12,9 +12,8 @@ from crossspec_ros.bench.baselines import PublishedPrefillHiding
 from crossspec_ros.bench.trace import Response
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.engine.tree import follow
 from crossspec_ros.engine.runner import Readers
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.prompts import target_prompt_ids

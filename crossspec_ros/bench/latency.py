@@ -25,8 +25,8 @@ from crossspec_ros.bench.live import live
 from crossspec_ros.bench.spread import spread
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir

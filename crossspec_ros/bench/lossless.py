@@ -26,11 +26,11 @@ from crossspec_ros.bench.captions import held_out_windows
 from crossspec_ros.bench.sampling_check import Check, check_sampling
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposers.lookup import PromptLookup
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
+from crossspec_ros.drafting.proposers.lookup import PromptLookup
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.session import TargetSession
 from crossspec_ros.engine.target_model import TargetModel
 from crossspec_ros.engine.tree import ROOT, DraftTree

@@ -22,16 +22,16 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_ros.captioning.assembly import autoregressive_decoder, default_proposers
-from crossspec_ros.drafting.proposers import memory as caption_memory, suffix_counts
-from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.drafting.cost import VerifyCost
-from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposers.lookup import PromptLookup
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.engine.tree import follow
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.drafting.proposers import memory as caption_memory
+from crossspec_ros.drafting.proposers import suffix_counts
+from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
+from crossspec_ros.drafting.proposers.lookup import PromptLookup
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir

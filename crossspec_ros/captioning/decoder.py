@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,12 +57,12 @@ class PrefillHiddenDecoder:
     ) -> None:
         self.pair, self.policy = pair, policy
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
-        self._engine = engine or LocalEngine(pair.target)
+        self._engine, self._owns_engine = engine or LocalEngine(pair.target), engine is None
         if drafts is None and pair.draft is not None:
             assert pair.translation is not None
             drafts = DraftModel(pair.draft, pair.translation)
         self._drafts = drafts
-        self._event_images = pair.draft.event_images if pair.draft is not None else 0
+        self._event_images = pair.event_images
         self._turn = threading.RLock()
         self._open = OpenWindows()
         self._last: OpenWindow | None = None
@@ -75,6 +76,11 @@ class PrefillHiddenDecoder:
         """Of the threads that it owns."""
         return (*self._engine.pulses, *([self._drafts.pulse] if self._drafts else []))
 
+    def alone(self) -> PrefillHiddenDecoder:
+        """The target alone, on the same engine; to be closed before this one."""
+        pair = replace(self.pair, draft=None, translation=None)
+        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self._engine)
+
     def stream_frame(
         self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False
     ) -> Future[None] | None:
@@ -85,7 +91,10 @@ class PrefillHiddenDecoder:
         """
         stream = self._open.get(index)
         session = stream.add(self._engine, frame, stamp_ns)
-        return None if is_last else session.append(frame, stamp_ns)
+        if not is_last:
+            return session.append(frame, stamp_ns)
+        stream.last_frame_ns = time.perf_counter_ns()
+        return None
 
     def stream_event_image(
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
@@ -142,7 +151,6 @@ class PrefillHiddenDecoder:
                 return False
             stream.answer.advance()
             if stream.answer.ended:
-                stream.trace.mark("answered")
                 self._rest(stream)
             return not stream.answer.ended
 
@@ -163,6 +171,7 @@ class PrefillHiddenDecoder:
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """
         with self._turn:
+            begun_ns = time.perf_counter_ns()
             stream = self._open.close(window.index)
             self._forget_last()
             # Beside the target it goes on, unless it would take the CPU from it.
@@ -172,9 +181,10 @@ class PrefillHiddenDecoder:
             try:
                 if not len(window.frames):
                     return self._draft_alone(stream, window, question, cancel, deadline_ns)
-                caption = self._finish(
-                    stream, self._begun(stream, window, question), on_words, cancel, deadline_ns
-                )
+                early, answer = stream.answer, self._begun(stream, window, question)
+                caption = self._finish(stream, answer, on_words, cancel, deadline_ns)
+                begun_ns = stream.last_frame_ns if answer is early else begun_ns
+                stream.trace.add("answer", begun_ns, answer.ended_ns)
                 self._last = stream
                 return caption
             finally:
@@ -250,7 +260,8 @@ class PrefillHiddenDecoder:
             self._learn()
             self._forget_last()
             self._open.clear()
-            self._engine.close()
+            if self._owns_engine:
+                self._engine.close()
             self.at_close()
 
     def _begun(self, stream: OpenWindow, window: Window, question: str) -> Answer:
@@ -310,7 +321,6 @@ class PrefillHiddenDecoder:
                 answer.cut()
             if late or (cancel is not None and cancel.is_set()):
                 break
-        trace.mark("answered")
         self._rest(stream)
         # Told later, to save time.
         self._lesson = answer.take_lesson()
@@ -353,7 +363,7 @@ class PrefillHiddenDecoder:
 
     def _share_cpu(self) -> bool:
         models = (self.pair.target, self.pair.draft)
-        return all(m is None or next(m.module.parameters()).device.type == "cpu" for m in models)
+        return all(model is None or model.device.type == "cpu" for model in models)
 
     def _draft_alone(
         self,

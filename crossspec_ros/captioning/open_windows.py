@@ -35,6 +35,8 @@ class OpenWindow:
         self.running: Future[None] | None = None
         self.stop = threading.Event()
         self.answer: Answer | None = None
+        self.last_frame_ns = 0
+        """When its last frame came (`perf_counter_ns`)."""
 
     def add(self, engine: Engine, frame: np.ndarray, stamp_ns: int) -> Session:
         """Take the next frame; one that is not later than the last means that time has begun anew."""

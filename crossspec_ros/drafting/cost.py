@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-
 _FORGETTING = 0.02
 
 

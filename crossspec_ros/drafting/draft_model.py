@@ -11,11 +11,11 @@ import torch
 
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.stored_draft import Said, StoredDraft, digest
-from crossspec_ros.models.translation import Translation
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 
@@ -41,7 +41,7 @@ class DraftModel:
     ) -> None:
         self.model, self._translation, self._said = model, translation, said
         self.pool = RunnerPool(model.body, _ROOM, is_static)
-        self._stream = CudaStream(next(model.module.parameters()).device)
+        self._stream = CudaStream(model.device)
         self._thread = ThreadPoolExecutor(1, "draft")
         self.pulse = Pulse("event draft")
 

@@ -1,4 +1,4 @@
-"""The event draft: the event model captions the event images in a thread of its own while the target reads."""
+"""The event draft: the event model captions the event images while the target reads the frames."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from crossspec_ros.models.translation import Translation
 from crossspec_ros.engine.runner import ModelRunner, RunnerPool
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.engine.tree_attention import attention_mask
 from crossspec_ros.models.base import Chunk, EventModel
+from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.trace import Trace
 
 

@@ -72,7 +72,7 @@ class MemoryFile:
 
     def _load(self, ids: int, is_ours: bool) -> None:
         try:
-            self._memory.load(self._path, self._vocabulary, ids)
+            self._memory.restore(self._path, self._vocabulary, ids)
         except DamagedMemoryError as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             if is_ours:

@@ -15,11 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.models.translation import Translation
 from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
 from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.trace import Trace
 
 _DIGEST = 16

@@ -34,7 +34,7 @@ class LocalEngine:
 
     def __init__(self, target: VideoTarget, is_static: bool | None = None) -> None:
         self.target = target
-        self.stream = CudaStream(next(target.module.parameters()).device, first=True)
+        self.stream = CudaStream(target.device, first=True)
         self.pool = RunnerPool(target.body, target.spec.frame_tokens + TEXT_ROOM, is_static)
         self.verifier = Verifier()
         self.scheduler = Scheduler(self.stream, "target")
@@ -130,7 +130,7 @@ class LocalSession:
             self._engine.answer = trace
             self._do(lambda sequence: sequence.ask(question, trace))
 
-        self._scheduler.answering(self._window)
+        self._scheduler.begin_answer(self, self._window)
         self._scheduler.submit(ask)
         unread, self._unread = self._unread, 0
         return unread + len(self._engine.target.prompt_ids(question)[1])
@@ -139,12 +139,13 @@ class LocalSession:
         return self._scheduler.submit(lambda: self._do(lambda sequence: sequence.step(tree, sampling)))
 
     def rest(self) -> None:
-        self._scheduler.answering(None)
+        self._scheduler.end_answer(self)
 
     def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
+        self._scheduler.end_answer(self)
         for future in self._appended:
             future.cancel()
         self._scheduler.submit(self._close)

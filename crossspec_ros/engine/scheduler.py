@@ -56,7 +56,7 @@ class Scheduler:
         # The window that was read last, and the newest that was asked about.
         self._reading: int | None = None
         self._asked: int | None = None
-        self._answering = False
+        self._answering: object | None = None
         # A frame may be read, for the pass before it has ended.
         self._is_between = False
         self._closing = False
@@ -82,17 +82,22 @@ class Scheduler:
             self._changed.notify()
         return work.future
 
-    def answering(self, window: int | None) -> None:
-        """From now on this window is being answered; None: it has got its answer."""
+    def begin_answer(self, session: object, window: int) -> None:
+        """From now on this session, that of this window, has an answer in work."""
         with self._changed:
-            self._answering = window is not None
-            self._asked = self._asked if window is None else window
-            self._changed.notify()
+            self._answering, self._asked, self._is_between = session, window, False
+
+    def end_answer(self, session: object) -> None:
+        """It has got its answer, or needs none any more."""
+        with self._changed:
+            if self._answering is session:
+                self._answering = None
+                self._changed.notify()
 
     @property
     def is_answering(self) -> bool:
-        """Whether a window is being answered."""
-        return self._answering
+        """Whether a session has an answer in work."""
+        return self._answering is not None
 
     def close(self) -> None:
         """End the thread once all that is urgent is done."""
@@ -115,7 +120,7 @@ class Scheduler:
     def _next(self) -> _Work | None:
         with self._changed:
             self._changed.wait_for(lambda: self._urgent or self._closing or self._may_read())
-            if self._answering and self._is_between and self._may_read():
+            if self._answering is not None and self._may_read():
                 return self._take_ahead()
             if self._urgent:
                 return self._urgent.popleft()
@@ -131,7 +136,7 @@ class Scheduler:
             self._ahead.popleft()
         if not self._ahead:
             return False
-        if self._answering:
+        if self._answering is not None:
             return self._is_between and len(self._ahead) > 1
         window = self._ahead[0].window
         assert window is not None

@@ -63,8 +63,8 @@ class Session(Protocol):
         ...
 
     def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
-        """Let the session have exactly these (H, W, 3) frames, by their stamps; what was not read ahead is read with the
-        question."""
+        """Let the session have exactly these (H, W, 3) frames, by their stamps; what was not read ahead is
+        read with the question."""
         ...
 
     def ask(self, question: str, trace: Trace) -> int:

@@ -20,8 +20,8 @@ TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
 """Tokens in the KV cache of the draft, which has one."""
-KEPT_WINDOWS = 2
-"""Windows' worth of frames whose features are remembered."""
+KEPT_WINDOWS = 3
+"""Windows whose features are kept: each session keeps its own."""
 VERIFIED = 129
 """Rows of logits of the largest pass."""
 CUDA_BYTES = 1 << 30

@@ -51,11 +51,11 @@ class VideoLlava(TransformersModel):
         super().__init__(module, module.model.language_model, tokenizer)
         self.spec = spec
         # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(self._prompt)
+        self.prompt_ids = lru_cache(_QUESTIONS)(self._prompt)
 
     def opening(self) -> Chunk:
         """What stands before the frames."""
-        return self.words(self._prompt_ids("")[0])
+        return self.words(self.prompt_ids("")[0])
 
     def unit(self, frames: np.ndarray, i: int) -> Chunk:
         """A (1, H, W, 3) uint8 RGB frame through the vision tower, whichever it is."""
@@ -65,7 +65,7 @@ class VideoLlava(TransformersModel):
 
     def closing(self, question: str) -> Chunk:
         """What stands after the frames, up to where the response begins."""
-        return self.words(self._prompt_ids(question)[1])
+        return self.words(self.prompt_ids(question)[1])
 
     def _prompt(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         before, after = target_prompt_ids(self.tokenizer, question)

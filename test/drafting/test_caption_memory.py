@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.drafting.suffix_counts import ORDERS, START, SuffixCounts, suffixes
-from crossspec_ros.engine.tree import follow
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 from crossspec_ros.errors import InputError
 
 CAPTION = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple)
@@ -94,7 +93,7 @@ def test_saved_and_loaded_it_proposes_the_same(
         tell(memory, caption, draft)
     path = tmp_path_factory.mktemp("memory") / "memory.json"
     memory.save(path, "words")
-    again.load(path, "words", 9)
+    again.restore(path, "words", 9)
     for context in (Context("?", said), Context("?", said, draft_tokens=draft), Context("?")):
         assert again.propose(context, 30, 1e-4) == memory.propose(context, 30, 1e-4)
 
@@ -171,10 +170,10 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     for text in damaged:
         path.write_text(text)
         with pytest.raises(DamagedMemoryError, match=r"memory\.json"):
-            memory.load(path, "words", 9)
+            memory.restore(path, "words", 9)
         assert memory.propose(Context("?"), 8, 1e-4) == before
     with pytest.raises(OSError, match="nowhere"):
-        memory.load(tmp_path / "nowhere.json", "words", 9)
+        memory.restore(tmp_path / "nowhere.json", "words", 9)
 
 
 def test_on_the_recorded_captions_it_drafts_well_and_knows_how_well(shared: Path) -> None:
@@ -226,5 +225,5 @@ def test_a_memory_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     memory.save(path, "words")
     other = CaptionMemory()
     with pytest.raises(InputError, match=r"memory\.json.*another tokenizer.*delete the file"):
-        other.load(path, "syllables", 9)
+        other.restore(path, "syllables", 9)
     assert other.propose(Context("?"), 8, 1e-4) == DraftTree()

@@ -105,7 +105,7 @@ class CaptionMemory(Proposer):
         document = {"caption_memory": 1, "vocabulary": vocabulary, "questions": state}
         replace_file(path, json.dumps(document).encode())
 
-    def load(self, path: Path, vocabulary: str, ids: int) -> None:
+    def restore(self, path: Path, vocabulary: str, ids: int) -> None:
         """Take over what was saved, in place of what is here; `ids` is how many token ids the target knows.
 
         Raises:
