@@ -84,6 +84,7 @@ class DraftModel:
 
     def close(self) -> None:
         """End the thread once all is done."""
+        self.submit(self.pool.release)
         self._thread.shutdown()
 
     @torch.inference_mode()

@@ -75,6 +75,7 @@ class LocalEngine:
         return self.answer.span(READ_AHEAD) if self.scheduler.is_answering and self.answer else nullcontext()
 
     def close(self) -> None:
+        self.scheduler.submit(self.pool.release)
         self.scheduler.close()
 
     def _noise(self) -> TargetSequence:

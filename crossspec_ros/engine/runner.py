@@ -224,5 +224,10 @@ class RunnerPool:
         for runner in self._free:
             runner.warm_up()
 
+    def release(self) -> None:
+        """Give back the memory of all that are free."""
+        while self._free:
+            self._free.pop().release()
+
     def _new(self) -> ModelRunner:
         return ModelRunner(self._model, self._capacity, self.is_static, self._graphs)

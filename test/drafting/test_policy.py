@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import time
 
 import numpy as np
@@ -68,7 +70,7 @@ def test_proposals_are_merged_and_everyone_hears_what_became_of_them() -> None:
     assert len(tree) == 2
     outcome = PassResult(CONTEXT, tree, (0,), (10, 99), False)
     both.observe(outcome)
-    assert guesses[0].outcomes == guesses[1].outcomes == [outcome]
+    assert guesses[0].results == guesses[1].results == [outcome]
     assert set(both.calibrations()) == {"guess", "other"}
 
 
@@ -83,7 +85,7 @@ def test_only_who_may_draft_is_asked_but_everyone_hears_and_limits_hold_from_the
         both.limits = limits
         assert len(both.propose(CONTEXT, 1, 100)) == nodes
     both.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert len(guesses[0].outcomes) == len(guesses[1].outcomes) == 1
+    assert len(guesses[0].results) == len(guesses[1].results) == 1
 
 
 def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
@@ -164,3 +166,40 @@ def test_a_proposal_is_judged_once() -> None:
     # With one token left nothing is proposed, and nothing learned of what was proposed before.
     once.observe(PassResult(CONTEXT, once.propose(CONTEXT, 1, 1), (), (10,), True))
     assert [seen for _, _, seen in once.calibrations()["guess"]] == [1]
+
+
+class Living(Guess):
+    """Writes down its life."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda context: chain([0.5]))
+        self.life: list[str] = []
+
+    def start(self, window: int) -> None:
+        self.life.append(f"start {window}")
+
+    def prepare(self, context: Context, budget: int, worth: float) -> None:
+        self.life.append("prepare")
+
+    def finish(self) -> None:
+        self.life.append("finish")
+
+
+def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> None:
+    one, other = Living(), Living()
+    other.name = "other"
+    both = Policy((one, other), None, Limits(proposers=("guess",)))
+    both.start(7)
+    both.prepare(CONTEXT)
+    assert [(source._rounds, source._seconds) for source in both._sources] == [(0, 0.0)] * 2
+    both.finish()
+    assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]
+
+
+def test_who_needs_events_is_not_asked_without_them() -> None:
+    asked: list[Context] = []
+    needy = Guess(lambda context: (asked.append(context), chain([0.5]))[1])
+    needy.needs = frozenset({"events"})
+    policy = Policy((needy,), None)
+    assert len(policy.propose(CONTEXT, 1, 100)) == 0 and not asked
+    assert len(policy.propose(replace(CONTEXT, draft_tokens=(4,), draft_probs=(0.5,)), 1, 100)) == 1
