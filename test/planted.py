@@ -66,7 +66,7 @@ class FakeDecoder:
     def check_question(self, question):
         assert question
 
-    def stream_frame(self, index, frame):
+    def stream_frame(self, index, frame, stamp_ns):
         self._streamed.setdefault(index, []).append(frame)
 
     def stream_event_image(self, index, image, question, on_draft=None):
