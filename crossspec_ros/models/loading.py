@@ -10,13 +10,13 @@ from typing import TypeVar
 import torch
 from tokenizers import Tokenizer
 
-from crossspec_ros.drafting.translation import Translation
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.hub import target_folder
 from crossspec_ros.models.placement import Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.translation import Translation
 
 Model = TypeVar("Model")
 
