@@ -13,15 +13,12 @@ from tokenizers import Tokenizer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
 from crossspec_ros.models.base import EventModel, VideoTarget
-from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.folders import NO_DRAFT, draft_path, target_path
 from crossspec_ros.models.placement import Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
 
 Model = TypeVar("Model")
-
-NO_DRAFT = "none"
-"""In place of a draft's folder: the target is to do without."""
 
 
 @dataclass(frozen=True)
@@ -91,27 +88,6 @@ def load_pair(
     drafting = _loaded(draft_one, draft_tokenizer, placement, only != "target")
     translation = Translation(draft_tokenizer, tokenizer, drafting.eos_ids[0], loaded.spec.eos_ids[0])
     return ModelPair(loaded, drafting, translation, _shared(tokenizer, draft_tokenizer))
-
-
-def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
-    """Where the target of `load_pair` is; by a hub id it is fetched, see `target_folder`."""
-    return target_folder(target, with_weights) if target else Path(models) / "target"
-
-
-def draft_path(models: Path | str, draft: str) -> Path | None:
-    """Where the draft of `load_pair` is; None where there is to be none.
-
-    Raises InputError where none is named and `models` has none.
-    """
-    if draft == NO_DRAFT:
-        return None
-    path = Path(draft or Path(models) / "draft")
-    if not draft and not path.is_dir():
-        raise InputError(
-            f"there is no folder '{path}': name the folder of an event draft with draft, or do without one "
-            f"by draft:={NO_DRAFT}"
-        )
-    return path
 
 
 def _loaded(
