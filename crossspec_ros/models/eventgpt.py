@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.architecture import DraftArchitecture, Sizes
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.checkpoint import Stored, load, skeleton, stored_tensors
 from crossspec_ros.models.config_files import eos_ids, read_json
@@ -93,7 +93,7 @@ class EventGPT(TransformersModel):
         super().__init__(module, module.model, tokenizer)
         self.image_size = cast(int, module.vision_config.image_size)
         self.eos_ids = eos_ids
-        self._prompt_ids = lru_cache(_QUESTIONS)(lambda question: draft_prompt_ids(tokenizer, question))
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(draft_prompt_ids, tokenizer))
 
     def encode(self, images: np.ndarray) -> Tensor:
         """(tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
@@ -160,7 +160,7 @@ def architecture(folder: Path) -> EventGPTArchitecture:
     return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
 
 
-def released() -> EventGPTArchitecture:
+def released() -> DraftArchitecture:
     """XduSyL/EventGPT: LLaMA-7B, and its tower CLIP ViT-L/14 at 336 pixels."""
     return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
 

@@ -75,19 +75,19 @@ def load_pair(
     """
     torch.set_num_threads(threads)
     # All that is quick before the weights, which take their time.
-    architecture = target_architecture(target_path(models, target))
-    tokenizer = architecture.tokenizer()
-    path = draft_path(models, draft)
-    if path is None:
+    of_target = target_architecture(target_path(models, target))
+    tokenizer = of_target.tokenizer()
+    folder = draft_path(models, draft)
+    if folder is None:
         if only == "draft":
             raise InputError(f"draft is {NO_DRAFT}, but a draft is what is asked for: name one's folder")
-        return ModelPair(_loaded(architecture, tokenizer, placement, True), None, None, 0)
-    draft_one = draft_architecture(path)
-    draft_tokenizer = draft_one.tokenizer()
-    loaded = _loaded(architecture, tokenizer, placement, only != "draft")
-    drafting = _loaded(draft_one, draft_tokenizer, placement, only != "target")
-    translation = Translation(draft_tokenizer, tokenizer, drafting.eos_ids[0], loaded.spec.eos_ids[0])
-    return ModelPair(loaded, drafting, translation, _shared(tokenizer, draft_tokenizer))
+        return ModelPair(_loaded(of_target, tokenizer, placement, True), None, None, 0)
+    of_draft = draft_architecture(folder)
+    draft_tokenizer = of_draft.tokenizer()
+    video = _loaded(of_target, tokenizer, placement, only != "draft")
+    events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
+    translation = Translation(draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0])
+    return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer))
 
 
 def _loaded(

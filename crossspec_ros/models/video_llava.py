@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.architecture import Sizes, TargetArchitecture
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.checkpoint import load, skeleton, stored_tensors
 from crossspec_ros.models.language_model import TransformersModel
@@ -51,11 +51,11 @@ class VideoLlava(TransformersModel):
         super().__init__(module, module.model.language_model, tokenizer)
         self.spec = spec
         # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(self._prompt)
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(target_prompt_ids, tokenizer))
 
     def opening(self) -> Chunk:
         """What stands before the frames."""
-        return self.words(self._prompt_ids("")[0])
+        return self.words(tuple(self._prompt_ids("")[0]))
 
     def unit(self, frames: np.ndarray, i: int) -> Chunk:
         """A (1, H, W, 3) uint8 RGB frame through the vision tower, whichever it is."""
@@ -65,11 +65,7 @@ class VideoLlava(TransformersModel):
 
     def closing(self, question: str) -> Chunk:
         """What stands after the frames, up to where the response begins."""
-        return self.words(self._prompt_ids(question)[1])
-
-    def _prompt(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        before, after = target_prompt_ids(self.tokenizer, question)
-        return tuple(before), tuple(after)
+        return self.words(tuple(self._prompt_ids(question)[1]))
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ def architecture(folder: Path) -> VideoLlavaArchitecture:
         raise no_config(folder / "config.json", error) from error
 
 
-def released() -> VideoLlavaArchitecture:
+def released() -> TargetArchitecture:
     """LanguageBind/Video-LLaVA-7B-hf: LLaMA-7B behind CLIP ViT-L/14 at 224 pixels, 8 frames of 257 tokens."""
     config = VideoLlavaConfig(
         text_config=llama_7b(32064),
