@@ -99,6 +99,10 @@ class VideoTarget(LanguageModel, Protocol):
     @property
     def spec(self) -> InputSpec: ...
 
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before and after the frames; for any thread, and without weights."""
+        ...
+
     def opening(self) -> Chunk:
         """What stands before the frames."""
         ...

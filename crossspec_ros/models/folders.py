@@ -6,9 +6,7 @@ from pathlib import Path
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import target_folder
-
-NO_DRAFT = "none"
-"""In place of a draft's folder: the target is to do without."""
+from crossspec_ros.models.placement import NO_DRAFT
 
 
 def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:

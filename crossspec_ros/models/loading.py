@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
 from crossspec_ros.models.base import EventModel, VideoTarget
-from crossspec_ros.models.folders import NO_DRAFT, draft_path, target_path
-from crossspec_ros.models.placement import Only, Placement
+from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Only = Literal["", "target", "draft"]
 """The model whose weights are loaded; empty for both."""
+NO_DRAFT = "none"
+"""In place of a draft's folder: the target is to do without."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")

@@ -51,11 +51,15 @@ class VideoLlava(TransformersModel):
         super().__init__(module, module.model.language_model, tokenizer)
         self.spec = spec
         # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(target_prompt_ids, tokenizer))
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before and after the frames."""
+        return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
         """What stands before the frames."""
-        return self.words(tuple(self._prompt_ids("")[0]))
+        return self.words(self.prompt_ids("")[0])
 
     def unit(self, frames: np.ndarray, i: int) -> Chunk:
         """A (1, H, W, 3) uint8 RGB frame through the vision tower, whichever it is."""
@@ -65,7 +69,7 @@ class VideoLlava(TransformersModel):
 
     def closing(self, question: str) -> Chunk:
         """What stands after the frames, up to where the response begins."""
-        return self.words(tuple(self._prompt_ids(question)[1]))
+        return self.words(self.prompt_ids(question)[1])
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,11 @@ def released() -> TargetArchitecture:
         video_seq_length=8 * 257,
     )
     return VideoLlavaArchitecture(config, spec_of(config.to_dict(), (EOS_7B,)))
+
+
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    before, after = target_prompt_ids(tokenizer, question)
+    return tuple(before), tuple(after)
 
 
 def _module_name(stored: str) -> str:

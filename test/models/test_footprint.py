@@ -84,7 +84,7 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
     choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
     apart, together, nf4 = estimates(choices, *models)
     window = 8 * 257 + 512
-    features = 16 * 257 * 4096
+    features = 3 * 8 * 257 * 4096
     assert apart.target.caches == 2 * (3 * 2 * 32 * 4096 * window + features)
     assert apart.draft.caches == 2 * 2 * 32 * 4096 * 1024
     assert apart.by_device() == {
@@ -107,13 +107,12 @@ def test_a_target_without_a_draft_takes_what_it_takes_beside_one() -> None:
 
 def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
     from crossspec_ros.captioning import open_windows
-    from crossspec_ros.drafting import event_draft
-    from crossspec_ros.engine import frame_features, target_model
+    from crossspec_ros.drafting import draft_model
+    from crossspec_ros.engine import local
 
     assert footprint.SESSIONS == open_windows.OPEN_WINDOWS + 1
-    assert footprint.TEXT_ROOM == target_model._TEXT_ROOM
-    assert footprint.DRAFT_TOKENS == event_draft._ROOM
-    assert footprint.KEPT_WINDOWS == frame_features.KEPT_WINDOWS
+    assert footprint.TEXT_ROOM == local.TEXT_ROOM
+    assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 
 def test_this_machine_has_memory_and_a_container_no_more_than_it_may(
