@@ -20,11 +20,11 @@ from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
 from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
-from crossspec_ros.ros.reports import caption_line
 from crossspec_ros.telemetry.summary import Summary
 
 

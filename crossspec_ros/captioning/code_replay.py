@@ -17,11 +17,11 @@ from crossspec_ros.captioning.decoders import enough_memory
 from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import RecordedMessage, typestore
 from crossspec_ros.events.stamps import Break, parts
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
+from crossspec_ros.events.stream import make_stream
 from crossspec_ros.recordings.recording import tell_losses, tell_remarks
-from crossspec_ros.ros.event_stream import make_stream
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid

@@ -29,16 +29,18 @@ from crossspec_ros.captioning.model_loading import (
     release,
 )
 from crossspec_ros.captioning.params import declare, read_names
+from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import to_ns
 from crossspec_ros.ros.ask_service import AskService
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
-from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array, to_ns
-from crossspec_ros.ros.reports import caption_line, captioned_report, latencies, log_lines, report
+from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
+from crossspec_ros.ros.reports import captioned_report, report
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.ros.thread_watch import PATIENCE_S
 from crossspec_ros.ros.topic_watch import TopicWatch

@@ -18,14 +18,13 @@ from crossspec_ros.captioning.params import declare
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.messages import RecordedMessage, event_packet
+from crossspec_ros.events.messages import RecordedMessage, event_packet, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.recordings.recording import Topics, open_recording
 from crossspec_ros.ros.backlog import Backlog
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.event_stream import message_class
-from crossspec_ros.ros.messages import RELIABLE, reliable, to_ns, to_time
+from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Pace
 from crossspec_ros.ros.peers import Peers
 from crossspec_ros.ros.run import NodeError, run

@@ -18,17 +18,18 @@ from sensor_msgs.msg import CompressedImage, Image
 from crossspec_ros.captioning.input_health import InputHealth
 from crossspec_ros.captioning.params import EVENT_TYPES, declare
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
+from crossspec_ros.events.camera_images import camera_array, compressed_array
+from crossspec_ros.events.messages import to_ns
+from crossspec_ros.events.stream import make_stream
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
-from crossspec_ros.ros.event_stream import make_stream, message_class
 from crossspec_ros.ros.message_queue import MessageQueue
 from crossspec_ros.ros.messages import (
     RELIABLE,
     best_effort,
     closed_message,
     image_message,
-    to_ns,
+    message_class,
 )
 from crossspec_ros.ros.run import run
 from crossspec_ros.ros.topic_watch import TopicWatch

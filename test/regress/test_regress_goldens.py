@@ -10,7 +10,7 @@ from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_driv
 
 from crossspec_ros.captioning import code_replay
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import camera_images
+from crossspec_ros.events import camera_images
 from crossspec_ros.regress.difference import all_differences
 from crossspec_ros.regress.golden import compare, golden_folder, read_golden, write_golden
 from crossspec_ros.regress.setup import Setup
