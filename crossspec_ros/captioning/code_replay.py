@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import astuple, dataclass
-from types import SimpleNamespace
 from typing import Any
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.decoders import enough_memory
 from crossspec_ros.captioning.model_loading import free_memory
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
@@ -61,8 +61,8 @@ class CodeReplay:
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
         self._setup, self._decoder = setup, decoder
-        params = setup.params["synchronizer"]
-        self._question = setup.params["captioner"].question
+        params = setup.synchronizer
+        self._question = setup.captioner.question
         decoder.check_question(self._question)
         self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
         self._stream = make_stream(params.event_type)
@@ -159,18 +159,17 @@ class CodeReplay:
 
 def captions(
     setup: ReplaySetup,
-    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
+    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
     tick: Callable[[float], None],
     counts: Counter[str],
 ) -> Iterator[Captioned]:
-    """Every window captioned by the decoder that `load` makes of the captioner's parameters, and which is
+    """Every window captioned by the decoder that `load` makes of the captioner's settings, and which is
     gone afterwards; what is wrong with the recording is added to `counts`.
 
     `tick` is that of `CodeReplay.windows`. Raises InputError where the recording is damaged, and where memory
     runs out.
     """
-    params = setup.params["captioner"]
-    with enough_memory(params), closing(load(params)) as decoder:
+    with enough_memory(setup.captioner), closing(load(setup.captioner)) as decoder:
         replay = CodeReplay(setup, decoder)
         yield from replay.windows(tick)
         counts.update(replay.counts)

@@ -7,7 +7,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_msgs.msg import WindowClosed
@@ -28,7 +27,8 @@ from crossspec_ros.captioning.model_loading import (
     load_smaller,
     release,
 )
-from crossspec_ros.captioning.params import declare, read_names
+from crossspec_ros.captioning.params import read_names
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
 from crossspec_ros.drafting.limits import Limits
@@ -40,6 +40,7 @@ from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
+from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.reports import captioned_report, report
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.ros.thread_watch import PATIENCE_S
@@ -66,20 +67,20 @@ MOST_UNTOLD = 3600
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-def load(params: SimpleNamespace) -> Decoder:
+def load(settings: CaptionerSettings) -> Decoder:
     """Load and warm up the decoder, as it is asked for or smaller where memory runs out.
 
     Raises InputError for missing or broken checkpoints, missing devices and bad sampling.
     """
-    return load_smaller(asked_placement(params), lambda placement: load_decoder(params, placement))
+    return load_smaller(asked_placement(settings), lambda placement: load_decoder(settings, placement))
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):
     """Configured: subscribed, loaded and warm. Active: captioning, as its publisher of `~/report` shows."""
 
-    def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load, **options: Any) -> None:
+    def __init__(self, load: Callable[[CaptionerSettings], Decoder] = load, **options: Any) -> None:
         super().__init__("captioner", automatically_declare_parameters_from_overrides=True, **options)
-        self._params = declare(self, "captioner", self._adjust)
+        self._settings = declare(self, CaptionerSettings, self._adjust)
         self._load = load
         self._inputs: list = []
         self._outputs: CaptionOutputs | None = None
@@ -101,8 +102,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
         )
         self._failure: Exception | None = None
-        self._is_started = not self._params.autostart
-        if self._params.autostart:
+        self._is_started = not self._settings.autostart
+        if self._settings.autostart:
             try:
                 self._start()
             except Exception:
@@ -127,16 +128,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._inputs.append(self.create_subscription(kind, topic, take, RELIABLE))
         started = time.monotonic()
         try:
-            self._decoder = self._load(self._params)
-            self._adjust(self._params)
-            self._comparison = load_comparison(self._params, self._decoder)
+            self._decoder = self._load(self._settings)
+            self._adjust(self._settings)
+            self._comparison = load_comparison(self._settings, self._decoder)
         except Exception as error:
             self._drop_inputs()
             self._close_decoder()
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
-        asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
-        self._health.loaded(self._params.models_folder or "models/tiny", self._decoder, asked)
+        asked = asked_placement(self._settings) if hasattr(self._decoder, "pair") else None
+        self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, asked)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
         self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
@@ -156,11 +157,11 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._outputs = outputs = CaptionOutputs(self)
         self._worker = CaptionWorker(
             self._decoder,
-            self._params.question,
+            self._settings.question,
             on_draft=lambda text: outputs.text("caption_draft", text),
             on_words=lambda text: outputs.text("caption_partial", text),
             on_outcome=self._tell,
-            deadline_s=self._params.deadline_s,
+            deadline_s=self._settings.deadline_s,
         )
         self._asking = self.create_subscription(String, "~/question", self._take_question, RELIABLE)
         service = self.resolve_service_name("~/ask")
@@ -194,7 +195,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Cancel what is in work, close the decoder and print the figures of the run."""
         self._end()
         self._close_decoder()
-        if self._params.stages and self._summary.counts:
+        if self._settings.stages and self._summary.counts:
             print(self._summary.table(), flush=True)
         if text := (self._comparison and self._comparison.text()) or self._summary.brief():
             print(text, flush=True)
@@ -258,7 +259,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _take_frame(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._params.mode != "autoregressive":
+            if self._worker is not None and self._settings.mode != "autoregressive":
                 self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame)
             return self._assembler.add_frame(stamp_ns, frame)
 
@@ -267,7 +268,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _take_event_image(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._params.mode != "autoregressive":
+            if self._worker is not None and self._settings.mode != "autoregressive":
                 self._worker.stream_event_image(self._assembler.grid.index(stamp_ns - 1), image)
             return self._assembler.add_event_image(stamp_ns, image)
 
@@ -295,16 +296,17 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             else:
                 self._untold.append(without_images(window))
 
-    def _adjust(self, params: SimpleNamespace) -> None:
+    def _adjust(self, settings: CaptionerSettings) -> None:
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
-            self._decoder.check_question(params.question)
-            self._decoder.sampling = asked_sampling(params)
-            self._decoder.max_new_tokens = params.max_new_tokens
-            proposers = () if params.mode == "autoregressive" else read_names(params.proposers)
-            self._decoder.policy.limits = Limits(params.max_nodes, params.least_prob, proposers)
+            self._decoder.check_question(settings.question)
+            self._decoder.sampling = asked_sampling(settings)
+            self._decoder.max_new_tokens = settings.max_new_tokens
+            proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
+            self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
         if self._worker is not None:
-            self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
+            self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
+        self._settings = settings
 
     def _take_question(self, message: String) -> None:
         """Every question gets one answer, in order, if only why it has none."""
@@ -412,11 +414,11 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
         line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
-        self.get_logger().info(log_lines(line, caption, stages) if self._params.stages else line)
+        self.get_logger().info(log_lines(line, caption, stages) if self._settings.stages else line)
         # Before the report, for which a replay waits.
         if self._comparison is not None:
             try:
-                self._comparison.add(window, self._params.question, caption, stages["total"], line)
+                self._comparison.add(window, self._settings.question, caption, stages["total"], line)
             except Exception as error:  # it must not cost the window its report
                 self.get_logger().error(f"the target alone could not caption this window: {error!r}")
         outputs.report(message)
@@ -435,7 +437,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._answers} if self._inputs else {}
         worker = self._worker
-        health = self._health.readings(self._params.deadline_s, worker.waiting if worker else None)
+        health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
         return {"captions": Reading(flow, wrong), **health}
 
 

@@ -16,7 +16,7 @@ from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.input_health import InputHealth
-from crossspec_ros.captioning.params import EVENT_TYPES, declare
+from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import to_ns
@@ -31,6 +31,7 @@ from crossspec_ros.ros.messages import (
     image_message,
     message_class,
 )
+from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import run
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
@@ -64,7 +65,7 @@ class SynchronizerNode(GuardedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True, **options)
-        params = declare(self, "synchronizer")
+        params = declare(self, SynchronizerSettings)
         self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
         self._synchronizer = Synchronizer(
             WindowGrid(slots=params.frames),
