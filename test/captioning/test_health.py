@@ -34,7 +34,7 @@ COUNTING = [
         "events/" + name
         for name in ("libcaer_cmp.py", "mono.py", "packet_decoder.py", "splice.py", "stream.py", "trigger.py")
     ),
-    *("windows/" + name for name in ("assembler.py", "synchronizer.py")),
+    *("windows/" + name for name in ("assembler.py", "pipeline.py", "synchronizer.py")),
     *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera.py")),
     "ros/synchronizer.py",
 ]

@@ -147,14 +147,14 @@ def test_bad_packets_are_counted_and_the_windows_go_on(stage):
 
 def test_a_message_that_breaks_the_decoder_is_counted_and_the_next_one_is_taken(stage):
     stage = stage()
-    decode = stage.node._stream.decode
+    decode = stage.node._pipeline.stream.decode
 
     def fragile(message):
         if message.seq == 1:
             raise MemoryError
         return decode(message)
 
-    stage.node._stream.decode = fragile
+    stage.node._pipeline.stream.decode = fragile
     for seq in range(3):
         stage.events.publish(packet(seq * 625, seq))
     stage.observer.wait(lambda: [counts[:4] for counts in stage.closed()] == [(6, 0, 5, 10)])
