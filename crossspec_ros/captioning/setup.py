@@ -68,7 +68,7 @@ class ReplaySetup:
 
     @classmethod
     def asked(cls, args: argparse.Namespace) -> Self:
-        """The setup of a command's arguments (those of `cli._captioned`)."""
+        """The setup of a command's arguments (those of `arguments.captioned`)."""
         placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
         topics = args.events_topic, args.image_topic
         return cls(args.path, args.models, args.question, args.config, placed, *topics, args.images)
