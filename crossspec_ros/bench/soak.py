@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.bench.processes import cpu_seconds, end, free_ports
-from crossspec_ros.captioning.graph import Process
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.ros.graph import Process
 from crossspec_ros.ros.live_graph import live_graph
 from crossspec_ros.ros.supervisor import start
 from crossspec_ros.telemetry.memory import resident_mb

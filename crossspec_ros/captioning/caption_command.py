@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
@@ -19,12 +18,13 @@ from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.models.registry import draft_architecture
-from crossspec_ros.ros.reports import caption_line
 from crossspec_ros.telemetry.summary import Summary
 
 
@@ -74,7 +74,7 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
 
 def _captions(
     setup: ReplaySetup,
-    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
+    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
     progress: Progress,
     what: str,
     counts: Counter[str],

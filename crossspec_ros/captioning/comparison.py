@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -32,9 +32,9 @@ class Compared:
     is_same: bool
 
 
-def load_comparison(params: SimpleNamespace, decoder: Any) -> Comparison | None:
+def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
     """What compares with the models of this decoder, warm, where the parameter `compare` asks for it."""
-    if not params.compare:
+    if not settings.compare:
         return None
     return Comparison(decoder.alone())
 

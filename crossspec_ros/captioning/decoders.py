@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -17,34 +16,37 @@ from crossspec_ros.captioning.model_loading import (
     load_models,
     release,
 )
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.placement import Only
 
 
-def load_decoder(params: SimpleNamespace, said: Mapping[bytes, Said] | None = None) -> PrefillHiddenDecoder:
+def load_decoder(
+    settings: CaptionerSettings, said: Mapping[bytes, Said] | None = None
+) -> PrefillHiddenDecoder:
     """The decoder of the captioner's parameters; without the draft model where its drafts are in `said`.
 
     Raises InputError for checkpoints that are missing or damaged.
     """
-    pair = _load(params, "" if said is None else "target")
-    return speculative_decoder(pair, params.max_new_tokens, said=said)
+    pair = _load(settings, "" if said is None else "target")
+    return speculative_decoder(pair, settings.max_new_tokens, said=said)
 
 
-def load_drafting(params: SimpleNamespace, said: dict[bytes, Said]) -> DraftingDecoder:
+def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:
     """The draft alone of the captioner's parameters; its drafts are added to `said`."""
-    return DraftingDecoder(_load(params, "draft"), params.max_new_tokens, said)
+    return DraftingDecoder(_load(settings, "draft"), settings.max_new_tokens, said)
 
 
-def _load(params: SimpleNamespace, only: Only) -> ModelPair:
-    placement = asked_placement(params)
-    check_cpu_memory(params, placement, only)
-    return load_models(params, placement, only)
+def _load(settings: CaptionerSettings, only: Only) -> ModelPair:
+    placement = asked_placement(settings)
+    check_cpu_memory(settings, placement, only)
+    return load_models(settings, placement, only)
 
 
 @contextmanager
-def enough_memory(params: SimpleNamespace) -> Iterator[None]:
+def enough_memory(settings: CaptionerSettings) -> Iterator[None]:
     """Raises InputError where memory runs out inside it."""
     try:
         yield
@@ -52,4 +54,4 @@ def enough_memory(params: SimpleNamespace) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         release(error)
-        raise InputError(f"the models do not fit as {asked_placement(params)}: {NO_MEMORY}") from None
+        raise InputError(f"the models do not fit as {asked_placement(settings)}: {NO_MEMORY}") from None

@@ -17,7 +17,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.difference import Check, Difference
 from crossspec_ros.regress.golden import Golden, damaged, read_stored, write_stored
-from crossspec_ros.regress.live_replay import Reported, Reports
+from crossspec_ros.regress.reported import Reported, Reports
 from crossspec_ros.regress.setup import Setup
 
 LATENCIES = {"latency to the caption": "total_ms", "latency to the first token": "first_token_ms"}

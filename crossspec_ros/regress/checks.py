@@ -13,9 +13,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, compare_live, read_baseline
 from crossspec_ros.regress.difference import Check, Difference, all_differences
 from crossspec_ros.regress.golden import Golden, compare, golden_folder, read_golden
-from crossspec_ros.regress.live_replay import ReplayError, Reports, replay
 from crossspec_ros.regress.other_load import OtherLoad
 from crossspec_ros.regress.record import Record, record
+from crossspec_ros.regress.reported import ReplayError, Reports
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ def live_replays(setup: Setup, rate: float, count: int, tick: Tick = silent) -> 
 
     Raises ReplayError when a node fails.
     """
+    # Alone in needing ROS.
+    from crossspec_ros.regress.live_replay import replay
+
     environment = ros_environment(isolated=True)
     replays = []
     for number in range(count):

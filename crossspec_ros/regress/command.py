@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from crossspec_ros.captioning.params import check_values
+from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
@@ -26,10 +26,10 @@ from crossspec_ros.regress.golden import (
     write_golden,
 )
 from crossspec_ros.regress.junit import junit
-from crossspec_ros.regress.live_replay import ReplayError
 from crossspec_ros.regress.other_load import OtherLoad
 from crossspec_ros.regress.page import Page
 from crossspec_ros.regress.record import Record
+from crossspec_ros.regress.reported import ReplayError
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
 def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
     if args.junit or args.html:
         raise InputError("--update compares nothing: leave out --junit and --html, or run again without it")
-    check_values("dsec_player", {"rate": args.rate})
+    PlayerSettings.check({"rate": args.rate})
     golden = windows_in_code(setup, tick=tick)
     write_golden(folder / WINDOWS, setup, golden)
     print(f"{folder / WINDOWS}: {len(golden.windows)} windows")

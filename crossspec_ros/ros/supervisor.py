@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from crossspec_ros.captioning.graph import MODEL_ARGUMENTS, Process, replay_graph
+from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
 """How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
@@ -32,7 +32,7 @@ class _InterruptedError(Exception):
 def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-    processes = replay_graph(
+    parameters = replay_parameters(
         args.path,
         args.models,
         args.question,
@@ -45,13 +45,10 @@ def run(args: argparse.Namespace) -> int:
         **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
-    processes = [
-        replace(node, parameters={**node.parameters, **shown}) if node.name == "captioner" else node
-        for node in processes
-    ]
+    parameters.nodes["captioner"].update(shown)
     environment = ros_environment(isolated=args.isolated)
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
-    return supervise(processes, environment)
+    return supervise(replay_graph(parameters), environment)
 
 
 def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> int:

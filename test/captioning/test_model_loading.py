@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from fakes import FakeDecoder
 
 from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, load_smaller
-from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import footprint
 from crossspec_ros.models.placement import Placement, placement_of
@@ -99,8 +98,7 @@ def test_what_counts_as_out_of_memory(error, expected):
 
 
 def parameters(**given):
-    values = {param.attribute: param.default for param in PARAMS["captioner"]}
-    return SimpleNamespace(**values | {"models_device": "cpu", "mode": "autoregressive"} | given)
+    return CaptionerSettings(**{"models_device": "cpu", "mode": "autoregressive"} | given)
 
 
 def test_models_too_large_for_the_cpu_are_not_tried_because_that_would_kill_the_node(monkeypatch):

@@ -91,7 +91,7 @@ def test_quantisation_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_parameters_are_checked_without_torch() -> None:
-    code = "import sys, crossspec_ros.captioning.graph; print('torch' in sys.modules)"
+    code = "import sys, crossspec_ros.captioning.replay_parameters; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
 

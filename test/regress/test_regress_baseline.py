@@ -21,8 +21,8 @@ from crossspec_ros.regress.baseline import (
 )
 from crossspec_ros.regress.difference import all_differences
 from crossspec_ros.regress.golden import Golden
-from crossspec_ros.regress.live_replay import ReplayError, Reported
 from crossspec_ros.regress.record import Record
+from crossspec_ros.regress.reported import ReplayError, Reported
 
 ENDS = [(100 + i) * SECOND for i in range(9)]
 GOLDEN = Golden(

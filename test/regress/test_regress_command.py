@@ -17,7 +17,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.regress import checks
 from crossspec_ros.regress.baseline import Baseline, write_baseline
 from crossspec_ros.regress.golden import golden_folder, read_golden
-from crossspec_ros.regress.live_replay import Reported
+from crossspec_ros.regress.reported import Reported
 from crossspec_ros.regress.setup import Setup
 
 pytest_plugins = ["pytester"]

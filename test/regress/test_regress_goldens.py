@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive, write_models
 
-from crossspec_ros.captioning import code_replay
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import camera_images
+from crossspec_ros.events import camera_images
 from crossspec_ros.regress.difference import all_differences
 from crossspec_ros.regress.golden import compare, golden_folder, read_golden, write_golden
 from crossspec_ros.regress.setup import Setup
+from crossspec_ros.windows import pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
 
 
@@ -50,7 +50,7 @@ def plant(monkeypatch, change):
         def add_frame(self, *args):
             yield from filter(None, map(change, super().add_frame(*args)))
 
-    monkeypatch.setattr(code_replay, "Synchronizer", Changed)
+    monkeypatch.setattr(pipeline, "Synchronizer", Changed)
 
 
 def test_an_unchanged_program_passes(setup, golden):
@@ -108,7 +108,7 @@ def test_a_pixel_of_an_event_image_is_named(setup, golden, monkeypatch):
 def test_swapped_colours_of_frames_are_named_and_the_noise_of_a_decoder_is_not(setup, golden, monkeypatch):
     def with_pixels(change):
         monkeypatch.setattr(
-            code_replay, "camera_array", lambda message: change(camera_images.camera_array(message))
+            pipeline, "camera_array", lambda message: change(camera_images.camera_array(message))
         )
         return captured(setup)
 
@@ -144,7 +144,7 @@ def test_numbers_that_differ_are_named(golden):
 
 
 def test_frames_that_have_become_dark_are_named(setup, golden, monkeypatch):
-    monkeypatch.setattr(code_replay, "camera_array", lambda message: 0 * camera_images.camera_array(message))
+    monkeypatch.setattr(pipeline, "camera_array", lambda message: 0 * camera_images.camera_array(message))
     lines = told(golden, captured(setup))
     assert lines[0] == "window 0-1 s: source: expected target, is event_draft"
     assert lines[1].startswith("window 0-1 s: degraded: expected nothing, is ") and "rgb_dark" in lines[1]

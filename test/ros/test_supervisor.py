@@ -16,9 +16,10 @@ from crossspec_msgs.msg import WindowReport
 from outsider import RELIABLE, outsider, to_ns
 from stand_ins import write_models
 
-from crossspec_ros.captioning.graph import Process, replay_graph
+from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.messages import closed_counts
 from crossspec_ros.ros.supervisor import start, supervise
 
@@ -35,7 +36,8 @@ class Fake(Process):
 
 
 def graph(path, models, **arguments):
-    synchronizer, captioner, player = replay_graph(path, write_models(models / "models"), **arguments)
+    parameters = replay_parameters(path, write_models(models / "models"), **arguments)
+    synchronizer, captioner, player = replay_graph(parameters)
     player.parameters.update({"startup_timeout_s": 20.0, "caption_timeout_s": 20.0})
     return [synchronizer, Fake(*vars(captioner).values()), player]
 
