@@ -62,6 +62,12 @@ def _replay(subparsers: Subparsers) -> None:
     _captioned(parser)
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
+    parser.add_argument(
+        "--fallback",
+        action="store_true",
+        default=None,
+        help="where the models do not fit, take smaller numbers, then the CPU",
+    )
     parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
     parser.add_argument("--stages", action="store_true", help="tell where the time of each caption went")
     parser.add_argument(

@@ -13,8 +13,7 @@ from typing import Any
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.decoders import enough_memory
-from crossspec_ros.captioning.model_loading import free_memory
+from crossspec_ros.captioning.model_loading import enough_memory, free_memory
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import RecordedMessage, typestore

@@ -25,6 +25,7 @@ MODEL_ARGUMENTS = {
     "dtype": "models.dtype",
     "device": "models.device",
     "draft_device": "models.draft_device",
+    "fallback": "models.fallback",
 }
 """Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
 
@@ -62,7 +63,7 @@ def replay_graph(
     image_topic: str | None = None,
     loop: bool | None = None,
     memory: str | None = None,
-    **placed: str | None,
+    **placed: str | bool | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
 
@@ -116,7 +117,7 @@ def replay_graph(
 
 
 def chosen_models(
-    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | None]
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
     folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")

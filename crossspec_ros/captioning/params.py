@@ -157,6 +157,7 @@ PARAMS: dict[str, tuple[Param, ...]] = {
             choices=DEVICES,
             pattern=rf"({DEVICE})?",
         ),
+        Param("models.fallback", False, "take smaller numbers, then the CPU, where the models do not fit"),
         Param(
             "question",
             "What are the key elements in this scene?",

@@ -70,7 +70,8 @@ class ReplaySetup:
     @classmethod
     def asked(cls, args: argparse.Namespace) -> Self:
         """The setup of a command's arguments (those of `cli._captioned`)."""
-        placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+        # Only a replay through the nodes may fall back: in other numbers captions would differ.
+        placed = {name: getattr(args, name, None) for name in MODEL_ARGUMENTS}
         topics = args.events_topic, args.image_topic
         return cls(args.path, args.models, args.question, args.config, placed, *topics, args.images)
 

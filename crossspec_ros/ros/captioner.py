@@ -23,6 +23,7 @@ from crossspec_ros.captioning.model_loading import (
     NO_MEMORY,
     asked_placement,
     asked_sampling,
+    enough_memory,
     is_out_of_memory,
     load_decoder,
     load_smaller,
@@ -65,11 +66,15 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 def load(params: SimpleNamespace) -> Decoder:
-    """Load and warm up the decoder, as it is asked for or smaller where memory runs out.
+    """Load and warm up the decoder, as it is asked for; smaller where memory runs out and that is asked for.
 
-    Raises InputError for missing or broken checkpoints, missing devices and bad sampling.
+    Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
-    return load_smaller(asked_placement(params), lambda placement: load_decoder(params, placement))
+    asked = asked_placement(params)
+    if params.models_fallback:
+        return load_smaller(asked, lambda placement: load_decoder(params, placement))
+    with enough_memory(params, "set models.fallback to true, which takes what does fit"):
+        return load_decoder(params, asked)
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):

@@ -210,7 +210,8 @@ def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
     for options in ([], ["--drafts", tmp_path / "drafts"]):
         error = refusal(capsys, drive, *options)
         assert (
-            "the models do not fit as float32 on cpu: memory ran out: choose a smaller models.dtype" in error
+            "the models do not fit into memory as float32 on cpu (CUDA out of memory): choose a smaller"
+            in error
         )
     assert not (tmp_path / "drafts").exists()
 
