@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from planted import SECOND, captured, write_drive, write_models
 
@@ -188,16 +190,12 @@ def test_nodes_that_fail_are_named(setup, monkeypatch):
         (1.9, "5% of the machine"),
     ],
 )
-def test_work_of_other_programs_is_told_from_our_own(tmp_path, monkeypatch, own_s, told):
+def test_work_of_other_programs_is_told_from_our_own(monkeypatch, own_s, told):
     """Of two seconds that the cores had, all were used: one by programs, one by other virtual machines."""
-    tick = os.sysconf("SC_CLK_TCK")
-    stat = tmp_path / "stat"
-    monkeypatch.setattr(other_load, "_STAT", stat)
-    stat.write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
+    spent = dict.fromkeys(psutil.cpu_times()._fields, 7.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: spent))
     monkeypatch.setattr(os, "times", lambda: (1.0, 0.0, 0.0, 0.0, 0.0))
     load = other_load.OtherLoad()
-    stat.write_text(f"cpu  {tick} 0 0 0 0 0 0 {tick} 0 0\n")
+    spent = spent | {"user": 8.0, "guest": 8.0, "steal": 8.0}
     monkeypatch.setattr(os, "times", lambda: (1.0, 0.0, own_s, 0.0, 0.0))
     assert load.sentence() == f"other programs used {told}"
-    monkeypatch.setattr(other_load, "_STAT", tmp_path / "nowhere")
-    assert other_load.OtherLoad().sentence() == ""
