@@ -32,6 +32,7 @@ setup(
     maintainer="crossspec_ros maintainers",
     maintainer_email="crossspec-ros@example.org",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    package_data={f"{NAME}.regress": ["page.html"]},
     python_requires=">=3.10",
     # What runs is pinned in requirements.txt; package.xml names what ROS provides.
     install_requires=["setuptools"],

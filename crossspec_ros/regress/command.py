@@ -17,7 +17,7 @@ from crossspec_ros.captioning.params import check_values
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
-from crossspec_ros.regress.difference import Check
+from crossspec_ros.regress.difference import Check, verdict
 from crossspec_ros.regress.golden import (
     compare,
     compare_window,
@@ -117,6 +117,6 @@ def _print(checks: Sequence[Check]) -> None:
             line.highlight_regex(r"\[-.*?-\]", "red")
             line.highlight_regex(r"\{\+.*?\+\}", "green")
             console.print(line)
-    failed = sum(bool(check.differences) for check in checks)
-    verdict = f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed"
-    console.print(verdict, style="bold red" if failed else "bold green")
+    outcomes = {check.outcome for check in checks}
+    colour = "red" if "failed" in outcomes else "yellow" if "skipped" in outcomes else "green"
+    console.print(verdict(checks), style=f"bold {colour}")
