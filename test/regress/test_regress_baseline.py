@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import psutil
@@ -21,8 +22,9 @@ from crossspec_ros.regress.baseline import (
     read_baseline,
     write_baseline,
 )
-from crossspec_ros.regress.difference import all_differences
+from crossspec_ros.regress.difference import all_differences, verdict
 from crossspec_ros.regress.golden import Golden
+from crossspec_ros.regress.junit import junit
 from crossspec_ros.regress.live_replay import ReplayError, Reported
 from crossspec_ros.regress.record import Record
 
@@ -125,6 +127,24 @@ def test_a_caption_of_the_nodes_that_is_not_the_golden_one_is_named():
     repeats = replays(np.random.default_rng(5))
     repeats[1][ENDS[2]] = replace(repeats[1][ENDS[2]], caption="caption 12")
     assert told(repeats, repeats) == ["live, replay 2, window 2-3 s: caption: caption [-102-] {+12+}"]
+
+
+def test_events_alone_leave_captions_and_acceptance_uncompared_and_that_is_no_pass():
+    repeats = replays(np.random.default_rng(6), accepted=0.0)
+    golden = replace(GOLDEN, windows=[replace(record, source="event_draft") for record in GOLDEN.windows])
+    results = compare_live(golden, Baseline(1.0, repeats), repeats, Tolerances())
+    outcomes = {check.name: check.outcome for check in results}
+    skipped = {"live: captions", "live: acceptance length"}
+    assert {name for name, outcome in outcomes.items() if outcome == "skipped"} == skipped
+    assert all(check.note.startswith("nothing compared: ") for check in results if check.name in skipped)
+    assert verdict(results) == "all 3 checks passed, 2 skipped because there was nothing to compare"
+    slower = [{end: replace(w, total_ms=2 * w.total_ms) for end, w in r.items()} for r in repeats]
+    results = compare_live(golden, Baseline(1.0, repeats), slower, Tolerances())
+    assert verdict(results) == "1 of 5 checks failed, 2 skipped because there was nothing to compare"
+    suite = ElementTree.fromstring(junit("drive", results)).find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "2")
+    told = [case.find("skipped").get("message") for case in suite if case.find("skipped") is not None]
+    assert len(told) == 2 and all(note.startswith("nothing compared: ") for note in told)
 
 
 @pytest.fixture(scope="module")
