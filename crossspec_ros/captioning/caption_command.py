@@ -19,7 +19,8 @@ from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
-from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors

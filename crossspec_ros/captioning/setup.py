@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -150,16 +150,3 @@ class ReplaySetup:
                 digest.update(message.kind.encode() + message.data)
                 count += 1
         return f"{count} messages, sha256 {digest.hexdigest()}"
-
-
-def models_digest(folders: Iterable[Path]) -> str:
-    """Digest of all files of the checkpoints in these folders; reads them whole."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in (".json", ".safetensors", ".bin", ".model"):
-                digest.update(path.relative_to(folder).as_posix().encode())
-                with path.open("rb") as file:
-                    while block := file.read(1 << 20):
-                        digest.update(block)
-    return f"sha256 {digest.hexdigest()}"
