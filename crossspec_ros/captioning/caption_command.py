@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,8 @@ def run(args: argparse.Namespace) -> None:
     """
     setup = ReplaySetup.asked(args)
     console = Console(highlight=False, soft_wrap=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with closing(setup), bar as progress:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals = [], Counter[str](), Summary()
         for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):

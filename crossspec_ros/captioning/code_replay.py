@@ -90,15 +90,15 @@ class CodeReplay:
 
         Raises InputError where the recording is damaged.
         """
-        with closing(self._setup.open()) as recording:
-            tell_remarks(recording)
-            length_ns = max(1, recording.end_ns - recording.start_ns)
-            for message in parts(recording.messages(), recording.end_ns):
-                for update in self._updates(message):
-                    yield from self._take(update)
-                if isinstance(message, RecordedMessage) and not message.stray:
-                    tick((message.stamp_ns - recording.start_ns) / length_ns)
-            tell_losses(recording)
+        recording = self._setup.recording
+        tell_remarks(recording)
+        length_ns = max(1, recording.end_ns - recording.start_ns)
+        for message in parts(recording.messages(), recording.end_ns):
+            for update in self._updates(message):
+                yield from self._take(update)
+            if isinstance(message, RecordedMessage) and not message.stray:
+                tick((message.stamp_ns - recording.start_ns) / length_ns)
+        tell_losses(recording)
         for reason, count in self._unusable.most_common(_REASONS):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 

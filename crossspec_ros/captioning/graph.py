@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value, check_values
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.recording import Recording, Topics, open_recording
 
 EVENTS_TOPIC = "event_camera/events"
 IMAGE_TOPIC = "camera/image_raw"
@@ -63,6 +63,7 @@ def replay_graph(
     image_topic: str | None = None,
     loop: bool | None = None,
     memory: str | None = None,
+    keep: Callable[[Recording], None] | None = None,
     **placed: str | bool | None,
 ) -> list[Process]:
     """The nodes that replay a recording; what is None comes from the configuration.
@@ -70,6 +71,7 @@ def replay_graph(
     The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
     those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
     synchronizer publishes images as small as the models want them, unless the configuration sets a size.
+    The recording is closed, unless there is somebody to `keep` it.
 
     Raises InputError for a recording, models or a configuration that cannot work.
     """
@@ -84,7 +86,10 @@ def replay_graph(
     topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
     folder = str(player.get("images", ""))
     recording = open_recording(path, topics, Path(folder) if folder else None)
-    recording.close()
+    if keep:
+        keep(recording)
+    else:
+        recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)
     lateness = check_values("synchronizer", configured["synchronizer"])["max_lateness_s"]

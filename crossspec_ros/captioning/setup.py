@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.graph import MODEL_ARGUMENTS, Process, replay_graph
 from crossspec_ros.captioning.params import Value, attributes, check_values
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Recording, Topics, open_recording
+from crossspec_ros.recordings.recording import Recording
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:
@@ -40,8 +39,9 @@ _SHAPING = {
 class ReplaySetup:
     """A replay, as `crossspec replay` would start it, whose captions do not differ from run to run.
 
-    `placed` are the arguments in `graph.MODEL_ARGUMENTS`. Raises InputError when it is made of a recording,
-    models or a configuration that cannot work, and for settings with which captions would differ.
+    `placed` are the arguments in `graph.MODEL_ARGUMENTS`. The recording is opened once, until `close`. Raises
+    InputError when it is made of a recording, models or a configuration that cannot work, and for settings
+    with which captions would differ.
     """
 
     bag: Path
@@ -53,8 +53,16 @@ class ReplaySetup:
     image_topic: str = ""
     images: Path | None = None
     """A folder whose images are in place of the recording's own."""
+    _opened: list[Recording] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        try:
+            self._check()
+        except InputError:
+            self.close()
+            raise
+
+    def _check(self) -> None:
         captioner = self.params["captioner"]
         if captioner.temperature:
             raise InputError(
@@ -86,6 +94,7 @@ class ReplaySetup:
             images=self.images,
             events_topic=self.events_topic,
             image_topic=self.image_topic,
+            keep=self._opened.append,
             **self.placed,
         )
         for process in processes:
@@ -129,24 +138,26 @@ class ReplaySetup:
         captioner = self.params["captioner"]
         return eventgpt_folders(draft_path(captioner.models_folder, captioner.draft))
 
-    def open(self) -> Recording:
+    @property
+    def recording(self) -> Recording:
         """The recording, with the topics that are to be played."""
-        player = self.params["dsec_player"]
-        images = Path(player.images) if player.images else None
-        return open_recording(self.bag, Topics(player.events_topic, player.image_topic), images)
+        return self._opened[0]
 
-    @cached_property
+    def close(self) -> None:
+        """Let go of the recording."""
+        for recording in self._opened:
+            recording.close()
+
+    @property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        with closing(self.open()) as recording:
-            return recording.start_ns // SECOND * SECOND
+        return self.recording.start_ns // SECOND * SECOND
 
     @cached_property
     def recording_digest(self) -> str:
         """Digest of the messages, not of the files, so that a bag may be converted or compressed anew."""
         digest, count = hashlib.sha256(), 0
-        with closing(self.open()) as recording:
-            for message in recording.messages():
-                digest.update(message.kind.encode() + message.data)
-                count += 1
+        for message in self.recording.messages():
+            digest.update(message.kind.encode() + message.data)
+            count += 1
         return f"{count} messages, sha256 {digest.hexdigest()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
     setup = Setup.asked(args)
     folder = args.golden or golden_folder(args.path)
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with closing(setup), bar as progress:
         task = progress.add_task("", total=1.0)
 
         def tick(what: str, share: float | None) -> None:
