@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> None:
             console.print(line, markup=False)
             windows.append(_row(captioned))
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
+            if caption.source == "none":
+                totals.count(nothing_seen=1)
     if not windows:
         raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
     totals.count(**counts)

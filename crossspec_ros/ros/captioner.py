@@ -199,7 +199,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._close_decoder()
         if self._params.stages and self._summary.counts:
             print(self._summary.table(), flush=True)
-        if text := (self._comparison and self._comparison.text()) or self._summary.brief():
+        brief = self._summary.brief()
+        if text := self._comparison.text(brief) if self._comparison else brief:
             print(text, flush=True)
 
     def _close_decoder(self) -> None:
@@ -411,6 +412,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             tokens=len(caption.token_ids),
             target_passes=caption.target_passes,
             late=int(caption.late),
+            nothing_seen=int(caption.source == "none"),
         )
         self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})

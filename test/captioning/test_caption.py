@@ -139,7 +139,9 @@ def test_a_slow_draft_gets_its_time(
     assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
 
 
-def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(tmp_path: Path) -> None:
+def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, drafts = tmp_path / "nothing", tmp_path / "drafts"
     with write_bag(path) as write:
         for tick in range(250):
@@ -147,6 +149,7 @@ def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_
             packet = event_packet(stamp_ns, b"", "evt3", (32, 24), tick)
             write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
     first = captions(path, tmp_path / "1.json", "--drafts", str(drafts))
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f", nothing seen {len(first)}")
     assert said(captions(path, tmp_path / "2.json", "--drafts", str(drafts))) == said(first)
 
 
