@@ -22,6 +22,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
@@ -37,6 +38,9 @@ def run(args: argparse.Namespace) -> None:
     is gone before the target is loaded.
     """
     setup = ReplaySetup.asked(args)
+    captioner = setup.params["captioner"]
+    if told := warning(setup.recording, captioner.models_folder, captioner.target):
+        print(f"crossspec: {told}", file=sys.stderr)
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:

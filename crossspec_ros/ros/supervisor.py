@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 from crossspec_ros.captioning.graph import MODEL_ARGUMENTS, Process, replay_graph
+from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.recordings.recording import Recording
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
 """How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
@@ -32,6 +35,7 @@ class _InterruptedError(Exception):
 def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+    opened: list[Recording] = []
     processes = replay_graph(
         args.path,
         args.models,
@@ -42,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         args.images,
         args.events_topic,
         args.image_topic,
+        keep=opened.append,
         **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
@@ -50,6 +55,11 @@ def run(args: argparse.Namespace) -> int:
         for node in processes
     ]
     environment = ros_environment(isolated=args.isolated)
+    captioner = next(node.parameters for node in processes if node.name == "captioner")
+    with closing(opened[0]) as recording:
+        told = warning(recording, str(captioner["models.folder"]), str(captioner.get("target", "")))
+    if told:
+        print(f"crossspec: {told}", file=sys.stderr)
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
     return supervise(processes, environment)
 
