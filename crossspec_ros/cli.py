@@ -33,6 +33,13 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse has it, but what a subcommand does not know is told with the usage of that one."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code, 2 with one sentence for bad input."""
@@ -83,6 +90,12 @@ def _replay(subparsers: Subparsers) -> None:
     captioned(parser)
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
+    parser.add_argument(
+        "--fallback",
+        action="store_true",
+        default=None,
+        help="where the models do not fit, take smaller numbers, then the CPU",
+    )
     parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
     parser.add_argument("--stages", action="store_true", help="tell where the time of each caption went")
     parser.add_argument(

@@ -11,8 +11,7 @@ from dataclasses import astuple, dataclass
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.decoders import enough_memory
-from crossspec_ros.captioning.model_loading import free_memory
+from crossspec_ros.captioning.model_loading import enough_memory, free_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
@@ -69,15 +68,15 @@ class CodeReplay:
 
         Raises InputError where the recording is damaged.
         """
-        with closing(self._setup.open()) as recording:
-            tell_remarks(recording)
-            length_ns = max(1, recording.end_ns - recording.start_ns)
-            for message in parts(recording.messages(), recording.end_ns):
-                for update in self._updates(message):
-                    yield from self._take(update)
-                if isinstance(message, RecordedMessage) and not message.stray:
-                    tick((message.stamp_ns - recording.start_ns) / length_ns)
-            tell_losses(recording)
+        recording = self._setup.recording
+        tell_remarks(recording)
+        length_ns = max(1, recording.end_ns - recording.start_ns)
+        for message in parts(recording.messages(), recording.end_ns):
+            for update in self._updates(message):
+                yield from self._take(update)
+            if isinstance(message, RecordedMessage) and not message.stray:
+                tick((message.stamp_ns - recording.start_ns) / length_ns)
+        tell_losses(recording)
         for reason, count in self._unusable.most_common(_REASONS):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 

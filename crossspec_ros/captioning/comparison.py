@@ -20,6 +20,7 @@ NEXT = (
     "Next: crossspec info and crossspec replay with a recording of your own; README.md says which are read, "
     "and how to connect a camera."
 )
+NOTHING = "no captioned window had images to look at, so there is nothing to compare with the target alone"
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,14 @@ class Comparison:
         """End the decoder; what was compared stays."""
         self._alone.close()
 
-    def text(self) -> str:
-        """The captions, how much sooner they came, and where to go next; empty where nothing was compared."""
+    def text(self, brief: str) -> str:
+        """The captions, how much sooner they came, and where to go next.
+
+        Where nothing was compared, `brief`, what a run without a comparison ends with, and why.
+        """
         rows = list(self._compared)
         if not rows:
-            return ""
+            return f"{brief}; {NOTHING}" if brief else ""
         ours_ms = float(np.median([row.ours_ms for row in rows]))
         alone_ms = float(np.median([row.alone_ms for row in rows]))
         ratio = float(np.median([row.alone_ms / row.ours_ms for row in rows]))

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.draft_alone import DraftingDecoder
-from crossspec_ros.captioning.model_loading import (
-    NO_MEMORY,
-    asked_placement,
-    check_cpu_memory,
-    is_out_of_memory,
-    load_models,
-    release,
-)
+from crossspec_ros.captioning.model_loading import asked_placement, check_cpu_memory, load_models
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.stored_draft import Said
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.placement import Only
 
@@ -43,15 +34,3 @@ def _load(settings: CaptionerSettings, only: Only) -> ModelPair:
     placement = asked_placement(settings)
     check_cpu_memory(settings, placement, only)
     return load_models(settings, placement, only)
-
-
-@contextmanager
-def enough_memory(settings: CaptionerSettings) -> Iterator[None]:
-    """Raises InputError where memory runs out inside it."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        release(error)
-        raise InputError(f"the models do not fit as {asked_placement(settings)}: {NO_MEMORY}") from None

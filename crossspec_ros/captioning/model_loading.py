@@ -1,4 +1,4 @@
-"""Loading the models in what memory there is: where they do not fit, the next smaller choice is taken."""
+"""Loading the models in what memory there is: where they do not fit, that is said, or less is taken."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.placement import Only, Placement, available, ladder, smaller
+from crossspec_ros.models.placement import Only, Placement, available, ladder
 from crossspec_ros.paths import share_dir
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ _LOG = logging.getLogger(__name__)
 
 Loaded = TypeVar("Loaded")
 
-NO_MEMORY = (
-    "memory ran out: choose a smaller models.dtype, give the draft another device by models.draft_device, or "
-    "end what else uses this one"
-)
+_LESS = "choose a smaller models.dtype, give the draft another device by models.draft_device"
+_OTHERS = "end what else uses this one"
+NO_MEMORY = f"memory ran out: {_LESS}, or {_OTHERS}"
 
 _COMPLAINTS = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
@@ -51,8 +51,7 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     from crossspec_ros.models.loading import target_path
 
     sampling = asked_sampling(settings)
-    if smaller(placement):
-        check_cpu_memory(settings, placement)
+    check_cpu_memory(settings, placement)
     pair = load_models(settings, placement)
     target = target_path(_models(settings), settings.target)
     memory = memory_path(settings.memory, target, vocabulary(pair))
@@ -95,6 +94,23 @@ def _models(settings: CaptionerSettings) -> Path:
     return Path(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
 
 
+@contextmanager
+def enough_memory(settings: CaptionerSettings, remedy: str = "") -> Iterator[None]:
+    """Raises InputError where memory runs out inside it, with one more `remedy` if there is one."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        release(error)
+        reason = _first_line(error)
+        why = f" ({reason})" if reason else ""
+        last = f"{_OTHERS}, or {remedy}" if remedy else f"or {_OTHERS}"
+        raise InputError(
+            f"the models do not fit into memory as {asked_placement(settings)}{why}: {_LESS}, {last}"
+        ) from None
+
+
 def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:
     """What `load` makes of the first choice from `asked` downwards that it does not run out of memory with.
 
@@ -110,7 +126,7 @@ def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loade
             if not is_out_of_memory(error) and (placement == asked or not isinstance(error, InputError)):
                 raise
             release(error)
-            reason = str(error).strip().split("\n")[0]
+            reason = _first_line(error)
         _LOG.warning("the models do not fit into memory as %s: %s", placement, reason)
     raise InputError(
         f"the models do not fit into this machine's memory, not even as {placement} ({reason}): end what "
@@ -142,6 +158,10 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.recording import Recording, Topics, open_recording
 
 MODEL_ARGUMENTS = {
     "target": "target",
@@ -22,6 +22,7 @@ MODEL_ARGUMENTS = {
     "dtype": "models.dtype",
     "device": "models.device",
     "draft_device": "models.draft_device",
+    "fallback": "models.fallback",
 }
 """Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
 
@@ -48,13 +49,15 @@ def replay_parameters(
     image_topic: str | None = None,
     loop: bool | None = None,
     memory: str | None = None,
-    **placed: str | None,
+    keep: Callable[[Recording], None] | None = None,
+    **placed: str | bool | None,
 ) -> ReplayParameters:
     """The parameters of the nodes that replay a recording; what is None comes from the configuration.
 
     The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
     those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
     synchronizer publishes images as small as the models want them, unless the configuration sets a size.
+    The recording is closed, unless there is somebody to `keep` it.
 
     Raises InputError for a recording, models or a configuration that cannot work.
     """
@@ -69,7 +72,10 @@ def replay_parameters(
     topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
     folder = str(player.get("images", ""))
     recording = open_recording(path, topics, Path(folder) if folder else None)
-    recording.close()
+    if keep:
+        keep(recording)
+    else:
+        recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)
     lateness = SynchronizerSettings.of(configured["synchronizer"]).max_lateness_s
@@ -95,7 +101,7 @@ def replay_parameters(
 
 
 def chosen_models(
-    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | None]
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
     folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")

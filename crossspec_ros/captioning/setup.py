@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayParameters, replay_parameters
 from crossspec_ros.captioning.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Recording, Topics, open_recording
+from crossspec_ros.recordings.recording import Recording
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:
@@ -39,8 +38,9 @@ _SHAPING = {
 class ReplaySetup:
     """A replay, as `crossspec replay` would start it, whose captions do not differ from run to run.
 
-    `placed` are the arguments in `MODEL_ARGUMENTS`. Raises InputError when it is made of a recording,
-    models or a configuration that cannot work, and for settings with which captions would differ.
+    `placed` are the arguments in `MODEL_ARGUMENTS`. The recording is opened once, until `close`. Raises
+    InputError when it is made of a recording, models or a configuration that cannot work, and for settings
+    with which captions would differ.
     """
 
     bag: Path
@@ -52,8 +52,16 @@ class ReplaySetup:
     image_topic: str = ""
     images: Path | None = None
     """A folder whose images are in place of the recording's own."""
+    _opened: list[Recording] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        try:
+            self._check()
+        except InputError:
+            self.close()
+            raise
+
+    def _check(self) -> None:
         captioner = self.captioner
         if captioner.temperature:
             raise InputError(
@@ -69,7 +77,8 @@ class ReplaySetup:
     @classmethod
     def asked(cls, args: argparse.Namespace) -> Self:
         """The setup of a command's arguments (those of `arguments.captioned`)."""
-        placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+        # Only a replay through the nodes may fall back: in other numbers captions would differ.
+        placed = {name: getattr(args, name, None) for name in MODEL_ARGUMENTS}
         topics = args.events_topic, args.image_topic
         return cls(args.path, args.models, args.question, args.config, placed, *topics, args.images)
 
@@ -84,6 +93,7 @@ class ReplaySetup:
             images=self.images,
             events_topic=self.events_topic,
             image_topic=self.image_topic,
+            keep=self._opened.append,
             **self.placed,
         )
         # What is compared must not depend on the user's earlier runs.
@@ -128,37 +138,26 @@ class ReplaySetup:
         path = draft_path(self.captioner.models_folder, self.captioner.draft)
         return draft_folders(path) if path else []
 
-    def open(self) -> Recording:
+    @property
+    def recording(self) -> Recording:
         """The recording, with the topics that are to be played."""
-        player = self.player
-        images = Path(player.images) if player.images else None
-        return open_recording(self.bag, Topics(player.events_topic, player.image_topic), images)
+        return self._opened[0]
 
-    @cached_property
+    def close(self) -> None:
+        """Let go of the recording."""
+        for recording in self._opened:
+            recording.close()
+
+    @property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        with closing(self.open()) as recording:
-            return recording.start_ns // SECOND * SECOND
+        return self.recording.start_ns // SECOND * SECOND
 
     @cached_property
     def recording_digest(self) -> str:
         """Digest of the messages, not of the files, so that a bag may be converted or compressed anew."""
         digest, count = hashlib.sha256(), 0
-        with closing(self.open()) as recording:
-            for message in recording.messages():
-                digest.update(message.kind.encode() + message.data)
-                count += 1
+        for message in self.recording.messages():
+            digest.update(message.kind.encode() + message.data)
+            count += 1
         return f"{count} messages, sha256 {digest.hexdigest()}"
-
-
-def models_digest(folders: Iterable[Path]) -> str:
-    """Digest of all files of the checkpoints in these folders; reads them whole."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in (".json", ".safetensors", ".bin", ".model"):
-                digest.update(path.relative_to(folder).as_posix().encode())
-                with path.open("rb") as file:
-                    while block := file.read(1 << 20):
-                        digest.update(block)
-    return f"sha256 {digest.hexdigest()}"

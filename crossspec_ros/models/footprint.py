@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 
@@ -134,9 +135,8 @@ def memory(device: str) -> tuple[int, int]:
     """Free and total bytes of a device; of the CPU, what this process may still take."""
     if device != "cpu":
         return torch.cuda.mem_get_info(torch.device(device))
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    found = {words[0]: int(words[1]) << 10 for words in lines}
-    free, total = found["MemAvailable:"], found["MemTotal:"]
+    machine = psutil.virtual_memory()
+    free, total = machine.available, machine.total
     try:
         # A container's own limit, where it has one; what files fill is given back when it is needed.
         limit, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))

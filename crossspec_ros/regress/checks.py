@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,13 +74,13 @@ def regress(
 
     Raises InputError when the goldens are missing or belong to something else.
     """
-    setup = Setup(bag, models, question, config)
     folder = golden or golden_folder(bag)
-    expected = read_golden(folder / WINDOWS, setup)
-    baseline = read_baseline(folder / LIVE, setup) if live else None
-    checks = compare(expected, windows_in_code(setup))
-    if baseline:
-        checks += live_checks(setup, expected, baseline, Tolerances())
+    with closing(Setup(bag, models, question, config)) as setup:
+        expected = read_golden(folder / WINDOWS, setup)
+        baseline = read_baseline(folder / LIVE, setup) if live else None
+        checks = compare(expected, windows_in_code(setup))
+        if baseline:
+            checks += live_checks(setup, expected, baseline, Tolerances())
     return all_differences(checks)
 
 

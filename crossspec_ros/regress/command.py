@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
-from crossspec_ros.regress.difference import Check
+from crossspec_ros.regress.difference import Check, verdict
 from crossspec_ros.regress.golden import (
     compare,
     compare_window,
@@ -40,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
     setup = Setup.asked(args)
     folder = args.golden or golden_folder(args.path)
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with closing(setup), bar as progress:
         task = progress.add_task("", total=1.0)
 
         def tick(what: str, share: float | None) -> None:
@@ -117,6 +119,6 @@ def _print(checks: Sequence[Check]) -> None:
             line.highlight_regex(r"\[-.*?-\]", "red")
             line.highlight_regex(r"\{\+.*?\+\}", "green")
             console.print(line)
-    failed = sum(bool(check.differences) for check in checks)
-    verdict = f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed"
-    console.print(verdict, style="bold red" if failed else "bold green")
+    outcomes = {check.outcome for check in checks}
+    colour = "red" if "failed" in outcomes else "yellow" if "skipped" in outcomes else "green"
+    console.print(verdict(checks), style=f"bold {colour}")

@@ -18,6 +18,7 @@ from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.model_loading import (
     asked_placement,
     asked_sampling,
+    enough_memory,
     load_decoder,
     load_smaller,
 )
@@ -55,11 +56,15 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 def load(settings: CaptionerSettings) -> Decoder:
-    """Load and warm up the decoder, as it is asked for or smaller where memory runs out.
+    """Load and warm up the decoder, as it is asked for; smaller where memory runs out and that is asked for.
 
-    Raises InputError for missing or broken checkpoints, missing devices and bad sampling.
+    Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
-    return load_smaller(asked_placement(settings), lambda placement: load_decoder(settings, placement))
+    asked = asked_placement(settings)
+    if settings.models_fallback:
+        return load_smaller(asked, lambda placement: load_decoder(settings, placement))
+    with enough_memory(settings, "set models.fallback to true, which takes what does fit"):
+        return load_decoder(settings, asked)
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):

@@ -26,6 +26,7 @@ _READ: Mapping[str, Callable[[str, str], object]] = {
     "images": lambda name, text: Path(text),
     "rate": read_number,
     "loop": read_flag,
+    "fallback": read_flag,
 }
 """Arguments of the graphs that are no text, and how each is read."""
 

@@ -62,7 +62,7 @@ def live_graph(
     image_transport: str | None = None,
     memory: str | None = None,
     is_installed: Callable[[str], bool] = installed,
-    **placed: str | None,
+    **placed: str | bool | None,
 ) -> LiveGraph:
     """The nodes that caption a camera of `CAMERAS`; what is None comes from the configuration.
 

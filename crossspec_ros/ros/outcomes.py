@@ -93,7 +93,8 @@ class Outcomes:
         """Print the figures of the run, with `stages` where the time went as well."""
         if stages and self.summary.counts:
             print(self.summary.table(), flush=True)
-        if text := (self.comparison and self.comparison.text()) or self.summary.brief():
+        brief = self.summary.brief()
+        if text := self.comparison.text(brief) if self.comparison else brief:
             print(text, flush=True)
 
     def _tell_missed(self) -> None:
@@ -147,6 +148,7 @@ class Outcomes:
             tokens=len(caption.token_ids),
             target_passes=caption.target_passes,
             late=int(caption.late),
+            nothing_seen=int(caption.source == "none"),
         )
         self.summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self.summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})

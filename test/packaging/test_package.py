@@ -70,6 +70,7 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
         files = {path for path in files if "__pycache__" not in path.parts}
         assert {path for path in files if not (share / path).is_file()} == set()
     assert (share / "plugin.xml").is_file()
+    assert list((tmp_path / "install").rglob("crossspec_ros/regress/page.html"))
     nodes = next((tmp_path / "install").rglob("lib/crossspec_ros"))
     assert {path.name for path in nodes.iterdir()} == {
         "captioner",

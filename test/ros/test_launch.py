@@ -47,12 +47,18 @@ def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
 def test_the_graph_takes_every_argument_that_is_not_launch_s_own(arguments, bag, models):
     values = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "dtype": "bf16"}
     values |= {"camera": "topics", "device": "cpu", "draft_device": "cpu", "mode": "autoregressive"}
-    values |= {"image_transport": "compressed", "events": "/e", "image": "/i", "memory": "somewhere"}
+    values |= {
+        "fallback": "true",
+        "image_transport": "compressed",
+        "events": "/e",
+        "image": "/i",
+        "memory": "somewhere",
+    }
     given = {name: values[name] for name in arguments if name in values}
     nodes = plan("live" if arguments is LIVE else "replay", given)["nodes"]
     parameters = {name: value for node in nodes for name, value in node["parameters"].items()}
     assert (parameters["mode"], parameters["models.dtype"]) == ("autoregressive", "bf16")
-    assert parameters["memory"] == "somewhere"
+    assert parameters["memory"] == "somewhere" and parameters["models.fallback"] is True
     if arguments is LIVE:
         assert parameters["image_transport"] == "compressed"
         assert nodes[0]["remaps"] == {"events": "/e", "image": "/i"}

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from crossspec_msgs.msg import WindowReport
 from outsider import RELIABLE, outsider, to_ns
@@ -48,7 +49,8 @@ def bag(shared):
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]), **more}
+    folders = HERE, HERE.parent, HERE.parents[1]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **more}
 
 
 def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
@@ -132,14 +134,8 @@ def replay(bag, tmp_path):
     mark = f"crossspec-test-{os.getpid()}-{time.monotonic_ns()}"
 
     def living():
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        processes = psutil.process_iter(["environ"])
+        return [each.pid for each in processes if (each.info["environ"] or {}).get("MARK") == mark]
 
     command = [sys.executable, "-c", START, str(bag), str(tmp_path), mark]
     process = subprocess.Popen(command, env=environment(), start_new_session=True)
