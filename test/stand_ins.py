@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-
 _TOWER = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "patch_size")
 
 

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_ros.captioning.caption import RESTS_ON
-from crossspec_ros.captioning.code_replay import Captioned, captions
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.code_replay import Captioned, RecordingDecoder, captions
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -83,7 +82,7 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
 
 def _captions(
     setup: ReplaySetup,
-    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
+    load: Callable[[CaptionerSettings], RecordingDecoder],
     progress: Progress,
     what: str,
     counts: Counter[str],

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import astuple, dataclass
+from typing import Protocol
+
+import numpy as np
 
 from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.model_loading import enough_memory, free_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
@@ -27,6 +29,20 @@ from crossspec_ros.windows.window import Window
 
 _REASONS = 3
 """Why messages could not be used, the most common ones, are told."""
+
+
+class RecordingDecoder(Protocol):
+    """What a recording needs of a decoder, that of both models or that of the draft alone."""
+
+    def check_question(self, question: str) -> None: ...
+
+    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> object: ...
+
+    def stream_event_image(self, index: int, image: np.ndarray, question: str) -> Future[None] | None: ...
+
+    def caption(self, window: Window, question: str, trace: Trace) -> Caption: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,7 @@ class CodeReplay:
     in float32 give the same records.
     """
 
-    def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
+    def __init__(self, setup: ReplaySetup, decoder: RecordingDecoder) -> None:
         self._setup, self._decoder = setup, decoder
         self._question = setup.captioner.question
         decoder.check_question(self._question)
@@ -118,7 +134,7 @@ class CodeReplay:
 
 def captions(
     setup: ReplaySetup,
-    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
+    load: Callable[[CaptionerSettings], RecordingDecoder],
     tick: Callable[[float], None],
     counts: Counter[str],
 ) -> Iterator[Captioned]:

@@ -48,6 +48,7 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     """
     from crossspec_ros.captioning.assembly import speculative_decoder, vocabulary
     from crossspec_ros.drafting.memory_place import memory_path
+    from crossspec_ros.drafting.registry import make_proposers, proposer_names
     from crossspec_ros.models.loading import target_path
 
     sampling = asked_sampling(settings)
@@ -55,7 +56,9 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     pair = load_models(settings, placement)
     target = target_path(_models(settings), settings.target)
     memory = memory_path(settings.memory, target, vocabulary(pair))
-    return speculative_decoder(pair, settings.max_new_tokens, sampling, memory=memory)
+    # Which of them are asked is a parameter that may change while the node runs.
+    everyone = make_proposers(proposer_names())
+    return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory)
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:

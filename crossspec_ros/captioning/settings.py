@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param
+from crossspec_ros.drafting.registry import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
-PROPOSERS = ("memory", "event_draft")
 MODES = ("prefill_hidden", "autoregressive")
 SLICINGS = ("time", "count")
 
@@ -88,9 +88,9 @@ class CaptionerSettings(Settings):
         0.0, "time after its window at which a caption is cut short, 0 for none", 0.0, 60.0, live=True
     )
     proposers: str = param(
-        ",".join(PROPOSERS),
+        ",".join(USUAL),
         "who may draft for the target, comma between, empty for nobody",
-        choices=PROPOSERS,
+        choices=proposer_names(),
         several=True,
         live=True,
     )

@@ -7,7 +7,7 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from crossspec_ros.captioning import decoders
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
-from crossspec_ros.models import loading
+from crossspec_ros.models.eventgpt import EventGPTArchitecture
+from crossspec_ros.models.video_llava import VideoLlavaArchitecture
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import open_recording
@@ -65,15 +66,15 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     models: list[weakref.ref] = []
 
-    def load(name: str, really: Callable, *args: Any) -> Any:
+    def load(architecture: Any, name: str, really: Callable, *args: Any) -> Any:
         assert all(model() is None for model in models)
         names.append(name)
-        model = really(*args)
+        model = really(architecture, *args)
         models.append(weakref.ref(model))
         return model
 
-    for name in ("load_target", "load_eventgpt"):
-        monkeypatch.setattr(loading, name, partial(load, name, getattr(loading, name)))
+    for kind in (VideoLlavaArchitecture, EventGPTArchitecture):
+        monkeypatch.setattr(kind, "load", partialmethod(load, kind.__name__, kind.load))
     return names
 
 
@@ -82,9 +83,9 @@ def test_one_model_at_a_time_gives_the_captions_of_both_together(
 ) -> None:
     drafts = tmp_path / "drafts"
     apart = captions(drive, tmp_path / "apart.json", "--drafts", str(drafts))
-    assert loaded == ["load_eventgpt", "load_target"]
+    assert loaded == ["EventGPTArchitecture", "VideoLlavaArchitecture"]
     again = captions(drive, tmp_path / "again.json", "--drafts", str(drafts))
-    assert loaded[2:] == ["load_target"]
+    assert loaded[2:] == ["VideoLlavaArchitecture"]
     monkeypatch.undo()
     together = captions(drive, tmp_path / "together.json")
     assert said(apart) == said(again) == said(together)

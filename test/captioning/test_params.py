@@ -8,7 +8,8 @@ import pytest
 
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import read_names, read_number
-from crossspec_ros.captioning.settings import NODES, PROPOSERS, CaptionerSettings, PlayerSettings
+from crossspec_ros.captioning.settings import NODES, CaptionerSettings, PlayerSettings
+from crossspec_ros.drafting.registry import USUAL
 from crossspec_ros.errors import InputError
 
 
@@ -114,12 +115,11 @@ def test_a_file_may_set_nothing(tmp_path, text):
     assert read_config(path) == {node: {} for node in NODES}
 
 
-def test_proposers_are_those_of_the_decoder_and_any_of_them_may_be_named():
-    from crossspec_ros.captioning.assembly import default_proposers
-
-    assert tuple(proposer.name for proposer in default_proposers()) == PROPOSERS
-    for text, names in (("", ()), ("event_draft", ("event_draft",)), ("memory, event_draft", PROPOSERS)):
-        assert read_names(CaptionerSettings.check({"proposers": text})["proposers"]) == names
+def test_any_proposer_may_be_named_and_those_that_draft_by_default_are_the_usual_ones():
+    assert read_names(CaptionerSettings().proposers) == USUAL
+    for text in ("", "event_draft", "lookup, memory"):
+        names = tuple(text.split(", ")) if text else ()
+        assert read_names(CaptionerSettings.of({"proposers": text}).proposers) == names
 
 
 def test_a_number_as_text_is_one_or_gets_a_sentence():

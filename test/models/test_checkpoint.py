@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_layouts import copied, edit, hub_weights, save, weights, write
-from crossspec_ros.models.eventgpt_checkpoint import load_eventgpt
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
