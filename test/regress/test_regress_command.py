@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from planted import write_drive, write_models
 
-from crossspec_ros.captioning import graph
+from crossspec_ros.captioning import replay_parameters
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.recording import open_recording
@@ -64,7 +64,7 @@ def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatc
         monkeypatch.setattr(recording, "close", lambda: [close(), closed.append(given[0])])
         return recording
 
-    monkeypatch.setattr(graph, "open_recording", spy)
+    monkeypatch.setattr(replay_parameters, "open_recording", spy)
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
     for options in (["--update"], ["--html", str(tmp_path / "page.html")]):
         assert main(["regress", str(bag), "--golden", str(golden), *options]) == 0
