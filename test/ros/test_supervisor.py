@@ -48,7 +48,8 @@ def bag(shared):
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]), **more}
+    folders = HERE, HERE.parent, HERE.parents[1]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **more}
 
 
 def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
@@ -107,6 +108,12 @@ def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, cap
     processes[0].parameters["queue_size"] = 0
     assert supervise(processes, environment()) == 2
     assert "crossspec: error: synchronizer: parameter queue_size is 0" in capfd.readouterr().err
+
+
+def test_without_ros_nothing_is_started(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="the nodes need ROS 2, but there is no rclpy: run make setup"):
+        supervise([Process("captioner", Path("nowhere.yaml"))], environment())
 
 
 def test_a_report_that_does_not_come_ends_the_replay_with_a_sentence(bag, tmp_path, capfd):
