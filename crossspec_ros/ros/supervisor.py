@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
 from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import Recording
 from crossspec_ros.ros.graph import Process, replay_graph
 
@@ -65,7 +67,14 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> i
     """Run all processes until the last of them, the player, has ended well or any has failed.
 
     Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
+    Raises InputError where ROS is missing, for each node would only say so in its own way.
     """
+    for package in ("rclpy", "crossspec_msgs"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"the nodes need ROS 2, but there is no {package}: run make setup, source your workspace, or "
+                f"caption recordings without ROS by crossspec caption"
+            )
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }

@@ -111,6 +111,12 @@ def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, cap
     assert "crossspec: error: synchronizer: parameter queue_size is 0" in capfd.readouterr().err
 
 
+def test_without_ros_nothing_is_started(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="the nodes need ROS 2, but there is no rclpy: run make setup"):
+        supervise([Process("captioner", Path("nowhere.yaml"))], environment())
+
+
 def test_a_report_that_does_not_come_ends_the_replay_with_a_sentence(bag, tmp_path, capfd):
     processes = graph(bag, tmp_path, rate=50.0)
     processes[2].remaps["event_camera/events"] = "elsewhere"
