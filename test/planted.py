@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import Future
 
 import numpy as np
@@ -42,18 +41,6 @@ def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0)):
                 encoding = "rgb8" if tick // 5 != broken_frame else "smell8"
                 write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding)))
     return path
-
-
-def write_models(folder, size=16):
-    """As much of a pair of checkpoints as is read before it is loaded."""
-    for file, content in (
-        ("target/config.json", {"vision_config": {"image_size": size}}),
-        ("draft/config.json", {}),
-        ("draft/clip/config.json", {"image_size": size}),
-    ):
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(json.dumps(content))
-    return folder
 
 
 class FakeDecoder:

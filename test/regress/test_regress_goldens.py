@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive, write_models
+from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive
+from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import camera_images
@@ -155,7 +156,7 @@ def test_goldens_of_something_else_are_refused(folder, setup, golden):
     with pytest.raises(InputError, match="was made from another recording"):
         read_golden(path, replace(setup, bag=write_drive(folder / "other", seed=8)))
     with pytest.raises(InputError, match="was made from another pair of models"):
-        read_golden(path, replace(setup, models=write_models(folder / "larger", size=20)))
+        read_golden(path, replace(setup, models=write_models(folder / "larger", frame_size=48)))
     with pytest.raises(InputError, match=r"made with question 'What.*but this run has 'Who is there"):
         read_golden(path, replace(setup, question="Who is there?"))
 

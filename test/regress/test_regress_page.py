@@ -7,7 +7,8 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
-from planted import FakeDecoder, write_drive, write_models
+from planted import FakeDecoder, write_drive
+from stand_ins import write_models
 
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.regress.difference import Check, Difference
