@@ -49,7 +49,7 @@ MUTANTS = {
         ("1 if parent == ROOT else depths[parent] + 1", "0 if parent == ROOT else depths[parent] + 1"),
         ("1 if parent == ROOT else depths[parent] + 1", "len(depths) + 1"),
     ],
-    "engine/tree_attention.py": [
+    "engine/tree.py": [
         ("last = cached + unread - 1", "last = cached + unread"),
         ("*range(cached, last + 1)", "*range(last + 1 - cached)"),
         ("(last + depth for depth in tree.depths())", "(last + 1 + i for i in range(len(tree)))"),

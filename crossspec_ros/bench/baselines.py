@@ -26,7 +26,7 @@ from crossspec_ros.engine.session import TargetSession
 from crossspec_ros.engine.target_model import TargetModel
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import ModelPair
-from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.models.video_llava import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

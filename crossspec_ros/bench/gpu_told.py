@@ -14,10 +14,10 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.engine.runner import Readers
 from crossspec_ros.engine.tree import DraftTree, follow
+from crossspec_ros.models.base import to_device
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import target_prompt_ids
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.models.video_llava import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
