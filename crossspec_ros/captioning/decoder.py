@@ -150,7 +150,13 @@ class PrefillHiddenDecoder:
             opened = self._open.find(index)
             if opened is None or opened.answer is None or opened.answer.ended:
                 return False
-            opened.answer.advance()
+            try:
+                opened.answer.advance()
+            except BaseException:
+                # Whatever it was, the answer is made anew at the close.
+                opened.answer = None
+                self._rest(opened)
+                raise
             if opened.answer.ended:
                 self._rest(opened)
             return not opened.answer.ended
