@@ -40,8 +40,8 @@ class Answer:
         self.tokens: tuple[int, ...] = ()
         self.passes = 0
         self.ended = False
-        self.ended_ns = 0
-        """When its last pass was over (`perf_counter_ns`)."""
+        self.first_ns = self.ended_ns = 0
+        """When its first and its last pass were over (`perf_counter_ns`)."""
         self.drafted: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self._lesson: PassResult | None = None
@@ -62,6 +62,7 @@ class Answer:
             tree = self._policy.propose(context, self._unread, self.max_new_tokens - len(self.tokens))
         step = self._session.step(tree, self.sampling).result()
         self.ended_ns = time.perf_counter_ns()
+        self.first_ns = self.first_ns or self.ended_ns
         self._policy.observe_pass(step.tokens_read, step.seconds)
         self._unread, self.passes = 1, self.passes + 1
         self.tokens += step.tokens

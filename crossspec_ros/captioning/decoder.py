@@ -191,6 +191,7 @@ class PrefillHiddenDecoder:
                 early, answer = opened.answer, self._begun(opened, window, question)
                 caption = self._finish(opened, answer, on_words, cancel, deadline_ns)
                 begun_ns = opened.last_frame_ns if answer is early else begun_ns
+                opened.trace.add("answer_first", begun_ns, answer.first_ns)
                 opened.trace.add("answer", begun_ns, answer.ended_ns)
                 self._last = opened
                 return caption

@@ -15,7 +15,7 @@ class ReplayError(Exception):
 
 @dataclass(frozen=True)
 class Reported:
-    """A window that was captioned: its caption, ms from its close, and tokens per target pass."""
+    """A window that was captioned: its caption, ms from its last frame, and tokens per target pass."""
 
     caption: str
     total_ms: float
@@ -35,6 +35,6 @@ def read_reports(path: Path) -> Reports:
 
 def _reported(line: Mapping[str, Any]) -> Reported:
     stages = line["stages"]
-    # A caption from events alone has no verified token before its end.
-    first_token_ms = stages.get("first_token", stages["total"])
-    return Reported(line["message"], stages["total"], first_token_ms, line["acceptance_length"])
+    # A caption from events alone begins at the close, and has no verified token before its end.
+    total_ms = stages.get("answer", stages["total"])
+    return Reported(line["message"], total_ms, stages.get("answer_first", total_ms), line["acceptance_length"])
