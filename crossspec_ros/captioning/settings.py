@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param
+from crossspec_ros.drafting.limits import USUAL as LIMITS
 from crossspec_ros.drafting.registry import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
 
@@ -95,9 +96,15 @@ class CaptionerSettings(Settings):
         live=True,
     )
     max_nodes: int = param(
-        128, "draft tokens that a pass may verify; as many are as pay by its measured cost", 0, 128, live=True
+        LIMITS.max_nodes,
+        "draft tokens that a pass may verify; as many are as pay by its measured cost",
+        0,
+        128,
+        live=True,
     )
-    least_prob: float = param(1e-4, "drafts less likely than this are not verified", 0.0, 1.0, live=True)
+    least_prob: float = param(
+        LIMITS.least_prob, "drafts less likely than this are not verified", 0.0, 1.0, live=True
+    )
     temperature: float = param(
         0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0, live=True
     )

@@ -37,4 +37,6 @@ def _reported(line: Mapping[str, Any]) -> Reported:
     stages = line["stages"]
     # A caption from events alone begins at the close, and has no verified token before its end.
     total_ms = stages.get("answer", stages["total"])
-    return Reported(line["message"], total_ms, stages.get("answer_first", total_ms), line["acceptance_length"])
+    return Reported(
+        line["message"], total_ms, stages.get("answer_first", total_ms), line["acceptance_length"]
+    )
