@@ -140,7 +140,7 @@ def _doctor(subparsers: Subparsers) -> None:
         "--measure", action="store_true", help="load the models in each choice that fits, and time them"
     )
     parser.add_argument("--json", type=Path, help="write the same here as well")
-    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.bench.doctor:run")))
+    parser.set_defaults(handler=_checked(_lazily("crossspec_ros.captioning.doctor:run")))
 
 
 def _regress(subparsers: Subparsers) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crossspec_ros.bench import doctor
+from crossspec_ros.captioning import doctor
 from crossspec_ros.cli import main
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import share_dir
