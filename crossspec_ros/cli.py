@@ -48,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (_replay, _caption, _doctor, _regress, _info, _synth, _convert, _train, _bench, _fuzz):
+    for register in (_replay, _caption, _doctor, _regress, _info, _synth, _convert, _train, _bench):
         register(subparsers)
     return parser
 
@@ -323,18 +323,6 @@ def _info(subparsers: Subparsers) -> None:
     _topics(parser)
     parser.add_argument("--json", type=Path, help="write the same here as well")
     parser.set_defaults(handler=_checked(_lazily("crossspec_ros.recordings.info:run")))
-
-
-def _fuzz(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("fuzz", help="look for inputs that break the program")
-    what = parser.add_subparsers(required=True, metavar="WHAT")
-    purpose = "damaged packets of every encoding, from decoder to synchronizer; exit code 1 if one breaks it"
-    events = what.add_parser("events", help=purpose, description=purpose)
-    events.add_argument("--seconds", type=_seconds, help="how long [60, no limit with --packets]")
-    events.add_argument("--packets", type=_at_least(1), help="end after so many packets [no limit]")
-    events.add_argument("--seed", type=_at_least(0), default=0, help="which packets [0]")
-    events.add_argument("--json", type=Path, help="write the figures here as well")
-    events.set_defaults(handler=_checked(_lazily("crossspec_ros.bench.fuzz_events:run")))
 
 
 def _checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
