@@ -7,16 +7,14 @@ import contextlib
 import ctypes
 import gc
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
+from rich.progress import track
 
 from crossspec_ros.bench import events_plot, events_ros
 from crossspec_ros.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
@@ -30,7 +28,6 @@ from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer
 
 RATES = (1.0, 10.0, 50.0, 100.0)
 ENCODINGS = ("evt3", "libcaer_cmp", "libcaer", "mono", "dvs")
-_REPEATS = 7
 # Less than this is over before it can be timed.
 _LEAST_EVENTS = 10_000
 
@@ -49,84 +46,59 @@ def run(args: argparse.Namespace) -> None:
 
 def measure(
     recordings: Sequence[Stream] = (),
-    repeats: int = _REPEATS,
+    repeats: int = 7,
     rates: Sequence[float] = RATES,
     window_rate: float = 50.0,
 ) -> dict[str, Any]:
     """Figures of every encoding on recordings and on synthetic streams of these rates (million events per s).
 
-    `encodings` has for each the stage rates of its slowest stream (million events per second), the same for
-    the alternatives, and all streams; `window_peak_mb` is what a window at `window_rate` takes.
+    `encodings` has for each the stage rates of its slowest stream (million events per second) and all
+    streams, way by way; `window_peak_mb` is what a window at `window_rate` takes.
     """
     encodings: dict[str, Any] = {}
-    with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("events", total=len(ENCODINGS) * len(rates) + len(recordings) + 2)
-        for encoding in ENCODINGS:
-            made: Iterator[Stream] = (
-                synthetic(encoding, rate, min(1.0, MOST_EVENTS / rate / 1e6)) for rate in rates
-            )
-            own = (stream for stream in recordings if stream.encoding == encoding)
-            rows = {}
-            for stream in chain(made, own):
-                progress.update(task, description=f"{encoding}, {stream.name}")
-                rows[stream.name] = _measure_stream(stream, repeats)
-                progress.advance(task)
-            encodings[encoding] = _summary({name: row for name, row in rows.items() if row}) | {
-                "too_short": [name for name, row in rows.items() if not row]
-            }
-        peaks = {}
-        for slicing in (TimeSlices, CountSlices):
-            progress.update(task, description=f"a whole window, {slicing.__name__}")
-            peaks[slicing.__name__] = peak_of_window(window_rate, slicing)
-            progress.advance(task)
+    for encoding in ENCODINGS:
+        made = (synthetic(encoding, rate, min(1.0, MOST_EVENTS / rate / 1e6)) for rate in rates)
+        streams = [*made, *(stream for stream in recordings if stream.encoding == encoding)]
+        rows = {stream.name: _measure_stream(stream, repeats) for stream in track(streams, encoding)}
+        timed = [row[OURS] for row in rows.values() if row]
+        slowest = {f"{stage}_mev_s": min(row[f"{stage}_mev_s"] for row in timed) for stage in STAGES}
+        encodings[encoding] = slowest | {
+            "streams": {name: row for name, row in rows.items() if row},
+            "too_short": [name for name, row in rows.items() if not row],
+        }
     return {
         "repeats": repeats,
         "encodings": encodings,
         "window_rate_mev_s": window_rate,
-        "window_peak_mb": peaks,
+        "window_peak_mb": {
+            slicing.__name__: peak_of_window(window_rate, slicing) for slicing in (TimeSlices, CountSlices)
+        },
     }
 
 
 def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
-    """The figures of each alternative; none where the stream is too short to be timed."""
+    """The figures of each way, in turns; none where the stream is too short to be timed."""
     if ours(stream, "decode") < _LEAST_EVENTS:
         return {}
     compared = ways(stream)
-    cuts = {each.name: start_of(stream, each.most_events) for each in compared}
-    rates: dict[tuple[str, str], list[float]] = {}
+    cuts = {name: start_of(stream, way.most_events) for name, way in compared.items()}
+    rates: dict[tuple[str, str], list[float]] = {(n, stage): [] for n in compared for stage in STAGES}
     peaks: dict[str, float] = {}
     for turn in range(repeats + 1):
         gc.collect()
-        for each in compared:
+        for name, way in compared.items():
             for stage in STAGES:
                 start = time.perf_counter()
-                events = each.run(cuts[each.name], stage)
-                rate = events / (time.perf_counter() - start) / 1e6
-                # The first turn warms up.
-                if turn:
-                    rates.setdefault((each.name, stage), []).append(rate)
+                events = way.run(cuts[name], stage)
+                rates[name, stage].append(events / (time.perf_counter() - start) / 1e6)
             if not turn:
-                peaks[each.name] = _peak_mb(partial(each.run, cuts[each.name], "render"))
-    row: dict[str, Any] = {}
-    for each in compared:
-        row[each.name] = {"peak_mb": peaks[each.name]}
-        for stage in STAGES:
-            values = rates[each.name, stage]
-            row[each.name][f"{stage}_mev_s"] = float(np.median(values))
-            row[each.name][f"{stage}_spread"] = [min(values), max(values)]
-            ratios = np.divide(rates[OURS, stage], values)
-            row[each.name][f"ours_{stage}_ratio"] = float(np.median(ratios))
+                peaks[name] = _peak_mb(partial(way.run, cuts[name], "render"))
+    row: dict[str, Any] = {name: {"peak_mb": peaks[name]} for name in compared}
+    for (name, stage), (_, *values) in rates.items():  # the first turn warms up
+        row[name][f"{stage}_mev_s"] = float(np.median(values))
+        row[name][f"{stage}_spread"] = [min(values), max(values)]
+        row[name][f"ours_{stage}_ratio"] = float(np.median(np.divide(rates[OURS, stage][1:], values)))
     return row
-
-
-def _summary(rows: dict[str, Any]) -> dict[str, Any]:
-    """The worst of all streams, for ours and for each alternative, and the streams themselves."""
-    worst: dict[str, Any] = {}
-    for name in dict.fromkeys(name for row in rows.values() for name in row):
-        mine = [row[name] for row in rows.values() if name in row]
-        worst[name] = {f"{stage}_mev_s": min(row[f"{stage}_mev_s"] for row in mine) for stage in STAGES}
-        worst[name]["peak_mb"] = max(row["peak_mb"] for row in mine)
-    return {**worst.pop(OURS), "alternatives": worst, "streams": rows}
 
 
 def peak_of_window(rate: float, slicing: type[Slices]) -> float:
@@ -167,17 +139,15 @@ def _status_mb(key: str) -> float:
 def table(figures: dict[str, Any]) -> str:
     """The figures for people."""
     head = f"{'Mev/s, median (min-max) of ' + str(figures['repeats']):<44}"
-    lines = [
-        head + "".join(f"{stage:>22}" for stage in ("decode", "+ window", "+ render")) + f"{'peak MB':>9}"
-    ]
+    lines = [head + "".join(f"{name:>22}" for name in ("decode", "+ window", "+ render")) + "  peak MB"]
     for encoding, found in figures["encodings"].items():
         for stream, row in found["streams"].items():
             lines.append(f"{encoding}, {stream}")
             for name, values in row.items():
                 cells = "".join(f"{_cell(values, stage):>22}" for stage in STAGES)
                 lines.append(f"  {name:<42}{cells}{values['peak_mb']:9.1f}")
-        worst = ", ".join(f"{stage} {found[f'{stage}_mev_s']:.1f}" for stage in STAGES)
-        lines.append(f"  slowest stream of {encoding}: {worst} Mev/s")
+        slowest = ", ".join(f"{stage} {found[f'{stage}_mev_s']:.1f}" for stage in STAGES)
+        lines.append(f"  slowest stream of {encoding}: {slowest} Mev/s")
         if found["too_short"]:
             lines.append(f"  too short to be timed: {', '.join(found['too_short'])}")
     peaks = figures["window_peak_mb"]

@@ -9,17 +9,13 @@ from matplotlib.figure import Figure
 
 from crossspec_ros.bench.event_ways import OURS, STAGES
 
-_MARKERS = dict(zip(STAGES, "os^", strict=True))
-_LABELS = {"decode": "decode", "window": "+ window", "render": "+ render"}
-
 
 def draw(figures: dict[str, Any]) -> Figure:
     """Events per second of each encoding, stream and way; and what the node bears on topics."""
     figure = Figure(figsize=(14, 8), layout="constrained")
-    panels = figure.subplots(2, 3).flat
-    for axes, (encoding, found) in zip(panels, figures["encodings"].items(), strict=False):
+    *panels, last = figure.subplots(2, 3).flat
+    for axes, (encoding, found) in zip(panels, figures["encodings"].items(), strict=True):
         _draw_encoding(axes, encoding, found["streams"])
-    last = list(figure.axes)[-1]
     if figures["ros"]:
         _draw_ros(last, figures)
     else:
@@ -29,20 +25,16 @@ def draw(figures: dict[str, Any]) -> Figure:
 
 def _draw_encoding(axes: Axes, encoding: str, streams: dict[str, Any]) -> None:
     ways = list(dict.fromkeys(way for row in streams.values() for way in row))
-    places = range(len(streams))
     for color, way in enumerate(ways):
-        for stage, marker in _MARKERS.items():
+        for stage, marker in zip(STAGES, "os^", strict=True):
             axes.plot(
-                places,
                 [row[way][f"{stage}_mev_s"] for row in streams.values()],
-                f"{marker}-" if way == OURS else f"{marker}:",
-                color=f"C{color}",
-                label=f"{way}: {_LABELS[stage]}",
+                f"{marker}{'-' if way == OURS else ':'}C{color}",
+                label=f"{way}: {stage}",
                 markersize=4,
             )
-    axes.set_yscale("log")
-    axes.set_xticks(places, list(streams), fontsize=7)
-    axes.set_title(encoding, fontsize=10)
+    axes.set(yscale="log", title=encoding)
+    axes.set_xticks(range(len(streams)), list(streams), fontsize=7)
     axes.set_ylabel("million events per second, one core", fontsize=8)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=6)
@@ -51,12 +43,11 @@ def _draw_encoding(axes: Axes, encoding: str, streams: dict[str, Any]) -> None:
 def _draw_ros(axes: Axes, figures: dict[str, Any]) -> None:
     rows = figures["ros"]
     rates = [row["rate_mev_s"] for row in rows]
-    axes.plot(rates, [row["cpu_share"] for row in rows], "o-", label="CPU share of the synchronizer")
     counted = [row["events_counted"] / row["events_sent"] for row in rows]
+    axes.plot(rates, [row["cpu_share"] for row in rows], "o-", label="CPU share of the synchronizer")
     axes.plot(rates, counted, "s--", label="share of events that arrive")
-    axes.set_ylim(0, 1.3)
+    axes.set(ylim=(0, 1.3), title=f"on ROS topics: holds up to {figures['ros_highest_mev_s']:g} Mev/s")
     axes.set_xlabel("million events per second between two processes", fontsize=8)
-    axes.set_title(f"on ROS topics: holds up to {figures['ros_highest_mev_s']:g} Mev/s", fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="upper left", ncols=2)
     late = axes.twinx()
