@@ -24,7 +24,7 @@ from crossspec_ros.bench.gpu_models import Dimensions, dimensions_of, random_pai
 from crossspec_ros.bench.gpu_passes import Passes, copy_bandwidth, pass_bytes
 from crossspec_ros.bench.gpu_plot import draw
 from crossspec_ros.bench.gpu_report import print_tables
-from crossspec_ros.bench.spread import spread
+from crossspec_ros.bench.harness import spread
 from crossspec_ros.bench.trace import Response, read_trace
 from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.errors import InputError

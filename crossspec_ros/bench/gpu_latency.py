@@ -13,9 +13,9 @@ from rich.progress import track
 
 from crossspec_ros.bench.gpu_passes import hidden_share, noise
 from crossspec_ros.bench.gpu_told import ToldDecoder, ToldGenerate, ToldPrefillHiding
-from crossspec_ros.bench.live import live
-from crossspec_ros.bench.spread import spread
+from crossspec_ros.bench.harness import spread
 from crossspec_ros.bench.trace import Response, replay
+from crossspec_ros.bench.windows import live
 from crossspec_ros.captioning.assembly import default_proposers
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.policy import Policy

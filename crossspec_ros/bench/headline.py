@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from crossspec_ros.bench.harness import draw_bars
 from crossspec_ros.errors import InputError
 
 NAMES = {
@@ -23,29 +24,17 @@ NAMES = {
 
 def draw_headline(measured: Path, out: Path) -> None:
     """Draw the medians as bars, with the 10th to 90th percentiles; raises InputError for another file."""
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = figure.subplots()
     try:
         figures = json.loads(measured.read_text())
-        rows = [figures["modes"][name]["caption_ms"] for name in NAMES]
-        title = headline(figures)
+        draw_bars(axes, figures["modes"], NAMES)
+        axes.set_title(headline(figures), fontsize=10)
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
             f"'{measured}' is no file of crossspec bench latency --json: name one, as "
             f"docs/benchmarks/latency.json"
         ) from None
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
-    axes = figure.subplots()
-    medians = [row["median"] for row in rows]
-    spreads = [[row["median"] - row["p10"] for row in rows], [row["p90"] - row["median"] for row in rows]]
-    colours = ["#31a354", *["#969696"] * (len(rows) - 1)]
-    axes.barh(range(len(rows)), medians, xerr=spreads, color=colours, ecolor="#404040", capsize=2)
-    for i, row in enumerate(rows):
-        axes.annotate(f" {row['median']:.0f} ms", (row["p90"], i), va="center", fontsize=9)
-    axes.set_yticks(range(len(rows)), list(NAMES.values()), fontsize=9)
-    axes.invert_yaxis()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(0, 1.12 * max(row["p90"] for row in rows))
-    axes.set_xlabel("ms from the end of a second to its caption: median, 10th to 90th percentile", fontsize=9)
-    axes.set_title(title, fontsize=10)
     figure.savefig(out, dpi=100)
 
 

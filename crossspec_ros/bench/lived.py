@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from crossspec_ros.bench.captions import window_of
-from crossspec_ros.bench.live import live
+from crossspec_ros.bench.windows import live, window_of
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch

@@ -22,8 +22,8 @@ from crossspec_ros.bench.baselines import (
     PublishedPrefillHiding,
     TransformersGenerate,
 )
-from crossspec_ros.bench.captions import held_out_windows
 from crossspec_ros.bench.sampling_check import Check, check_sampling
+from crossspec_ros.bench.windows import held_out_windows, stream
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.caption_memory import CaptionMemory
@@ -170,16 +170,6 @@ def _modes(pair: ModelPair) -> Iterator[dict[str, Mode]]:
         for decoder in (*decoders.values(), one_shot):
             decoder.close()
         hiding.close()
-
-
-def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
-    """Give a decoder the window's images as while it is open, and let the event draft finish."""
-    drafts = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
-    for frame in window.frames:
-        decoder.stream_frame(window.index, frame)
-    for draft in drafts:
-        if draft is not None:
-            draft.result()
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from plain_target import QUESTION, generated
 
-from crossspec_ros.bench.lossless import stream
+from crossspec_ros.bench.windows import stream
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair

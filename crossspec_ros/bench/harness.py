@@ -1,0 +1,129 @@
+"""What the benches share: decoders take turns on the same windows in one run, and what is told of it.
+
+The order of the turns rotates, so that a machine that drifts favours none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.trace import Trace
+
+Case = TypeVar("Case")
+Decoder = Callable[[Case, Trace], tuple[int, ...]]
+"""Captions what it is given, marks "closed" in the trace where it is timed, and gives the token ids."""
+
+
+@dataclass
+class Runs:
+    """What one decoder did, case by case; every trace has the mark "caption"."""
+
+    traces: list[Trace] = field(default_factory=list)
+    tokens: list[tuple[int, ...]] = field(default_factory=list)
+
+    def ms(self, mark: str) -> np.ndarray:
+        """Milliseconds from the close to a mark, or to the caption for who tells nothing before."""
+        marks = [trace.marks for trace in self.traces]
+        return np.array([(m.get(mark, m["caption"]) - m["closed"]) / 1e6 for m in marks])
+
+    def stages(self) -> dict[str, float]:
+        """The median milliseconds of each stage, and of the draft's work that was hidden."""
+        found = [trace.stages | {"hidden": trace.hidden} for trace in self.traces]
+        names = sorted({stage for stages in found for stage in stages})
+        return {name: float(np.median([stages.get(name, 0.0) for stages in found])) for name in names}
+
+
+def take_turns(decoders: Mapping[str, Decoder[Case]], cases: Iterable[Case]) -> dict[str, Runs]:
+    """Let each decoder caption each case, one case after the other."""
+    runs, names = {name: Runs() for name in decoders}, list(decoders)
+    for i, case in enumerate(cases):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            trace = Trace()
+            runs[name].tokens.append(decoders[name](case, trace))
+            trace.mark("caption")
+            runs[name].traces.append(trace)
+    return runs
+
+
+def compared(runs: Mapping[str, Runs], alone: str) -> dict[str, Any]:
+    """Times and stages of each decoder, ready for JSON, beside those of the one named `alone`."""
+    than = runs[alone]
+    return {
+        name: {
+            "caption_ms": spread(mine.ms("caption")),
+            "first_token_ms": spread(mine.ms("first_token")),
+            "close_to_caption_ratio": spread(than.ms("caption") / mine.ms("caption")),
+            "close_to_first_token_ratio": spread(than.ms("first_token") / mine.ms("first_token")),
+            "equal": sum(a == b for a, b in zip(mine.tokens, than.tokens, strict=True)),
+            "stages_ms": mine.stages(),
+        }
+        for name, mine in runs.items()
+    }
+
+
+def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """The median and the outer deciles of what was measured several times."""
+    low, middle, high = np.percentile(np.asarray(values), (10, 50, 90))
+    return {"median": float(middle), "p10": float(low), "p90": float(high)}
+
+
+def table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Rows of figures under the names of all their columns."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    cells = [["", *columns]]
+    cells += [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        line[0].ljust(widths[0])
+        + "".join(f"  {cell:>{w}}" for cell, w in zip(line[1:], widths[1:], strict=True))
+        for line in cells
+    ]
+    return "\n".join([title, "", *lines, ""])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{_cell(value['median'])} ({_cell(value['p10'])}-{_cell(value['p90'])})"
+    if isinstance(value, float):
+        return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
+    return "-" if value is None else str(value)
+
+
+def draw_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """How long captions take after the close: medians and outer deciles of those named, by what to call
+    them; the first is ours."""
+    rows = [modes[name]["caption_ms"] for name in names]
+    ends = [[row["median"] - row["p10"] for row in rows], [row["p90"] - row["median"] for row in rows]]
+    colours = ["#31a354", *["#969696"] * (len(rows) - 1)]
+    medians = [row["median"] for row in rows]
+    axes.barh(range(len(rows)), medians, xerr=ends, color=colours, ecolor="#404040", capsize=2)
+    for i, row in enumerate(rows):
+        axes.annotate(f" {row['median']:.0f} ms", (row["p90"], i), va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), list(names.values()), fontsize=9)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(0, 1.12 * max(row["p90"] for row in rows))
+    axes.set_xlabel("ms from the end of a second to its caption: median, 10th to 90th percentile", fontsize=9)
+
+
+def tell(args: argparse.Namespace, figures: Mapping[str, Any], draw: Callable[[], Figure] | None) -> None:
+    """Write the figures as JSON and as a picture, where that was asked for."""
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if draw and args.plot:
+        draw().savefig(args.plot, dpi=100)
+
+
+def check_windows(windows: int) -> None:
+    """Raise InputError where there are none."""
+    if windows < 1:
+        raise InputError(f"--windows {windows} measures nothing: ask for at least 1")
