@@ -21,12 +21,13 @@ from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, Outcome
 from crossspec_ros.engine.accept import agreement, greedy_path
-from crossspec_ros.engine.frame_features import FrameFeatures
 from crossspec_ros.engine.session import TargetSession
 from crossspec_ros.engine.target_model import TargetModel
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.models.transfer import to_device
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -38,15 +39,17 @@ _LOOKUP_TOKENS = 8
 
 
 class TransformersGenerate:
-    """transformers' own `generate`, after our one-shot encoding of the frames.
+    """transformers' own `generate`.
 
-    `plain`; `lookup`, prompt lookup; `assisted`, with the draft's language model as the assistant, which sees
-    the text only: transformers has no place for a draft with other eyes.
+    `plain`, from pixels and ids; `lookup`, prompt lookup; `assisted`, with the draft's language model as the
+    assistant, which sees the text only: transformers has no place for a draft with other eyes. The latter two
+    cannot take a video, so they get our one-shot encoding of the frames as words.
     """
 
     def __init__(self, pair: ModelPair, how: str) -> None:
-        self._pair = pair
-        self._target = _text_model(pair.target.model.language_model, pair.target.lm_head, pair)
+        self._pair, self._how = pair, how
+        if how != "plain":
+            self._target = _text_model(pair.target.model.language_model, pair.target.lm_head, pair)
         self._options: dict[str, Any] = {}
         if how == "lookup":
             self._options = {"prompt_lookup_num_tokens": _LOOKUP_TOKENS}
@@ -56,15 +59,29 @@ class TransformersGenerate:
 
     @torch.inference_mode()
     def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
-        pair, features = self._pair, FrameFeatures(self._pair)
-        encoded = []
-        for i, frame in enumerate(window.frames):
-            with trace.span(f"frame_encode[{i}]"):
-                encoded.append(features.encode(frame))
-        before, after = target_prompt_ids(pair.target_tokenizer, question)
-        video = torch.cat(encoded)
+        inputs = target_inputs(self._pair, window, question)
+        model = self._pair.target if self._how == "plain" else self._with_video(inputs, trace)
+        ids = inputs["input_ids"]
+        with trace.span("decode"):
+            out = model.generate(
+                **inputs,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=_LIMIT,
+                eos_token_id=self._pair.eos_id,
+                pad_token_id=self._pair.eos_id,
+                **self._options,
+            )
+            return tuple(out[0, ids.shape[1] :].tolist())
+
+    def _with_video(self, inputs: dict[str, torch.Tensor], trace: Trace) -> LlamaForCausalLM:
+        """The language model with a word for each video token, so that `generate` needs ids only."""
+        pair, pixels, ids = self._pair, inputs.pop("pixel_values_videos"), inputs["input_ids"]
+        with trace.span("frame_encode"):
+            video = pair.target.model.get_video_features(pixels).pooler_output.flatten(0, -2)
         words = pair.target.get_input_embeddings().weight
-        # Each video token gets an id of its own, so that `generate` needs ids only.
+        places = torch.arange(len(words), len(words) + len(video), device=ids.device)
+        ids[ids == pair.target.config.video_token_index] = places
         self._target.model.embed_tokens = nn.Embedding.from_pretrained(torch.cat([words, video]))
         self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may come upon them
         if assistant := self._options.get("assistant_model"):
@@ -72,24 +89,19 @@ class TransformersGenerate:
             blank = own.new_zeros(len(words) + len(video) - len(own), own.shape[1])
             assistant.model.embed_tokens = nn.Embedding.from_pretrained(torch.cat([own, blank]))
             assistant.config.vocab_size = self._target.config.vocab_size
-        ids = torch.tensor(
-            [
-                [
-                    *before,
-                    *range(len(words), len(words) + len(video)),
-                    *after,
-                ]
-            ]
-        )
-        with trace.span("decode"):
-            out = self._target.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                max_new_tokens=_LIMIT,
-                **self._options,
-            )
-        return tuple(out[0, ids.shape[1] :].tolist())
+        return self._target
+
+
+def target_inputs(pair: ModelPair, window: Window, question: str) -> dict[str, torch.Tensor]:
+    """What transformers' target takes: the prompt's ids and the frames' pixels."""
+    before, after = target_prompt_ids(pair.target_tokenizer, question)
+    config = pair.target.config
+    ids = [*before, *[config.video_token_index] * config.video_seq_length, *after]
+    pixels = to_device(clip_pixels(window.frames, pair.frame_size)[None], pair.target.device)
+    return {
+        "input_ids": to_device(torch.tensor([ids]), pair.target.device),
+        "pixel_values_videos": pixels.to(pair.target.dtype),
+    }
 
 
 def _text_model(body: nn.Module, head: nn.Module, pair: ModelPair) -> LlamaForCausalLM:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -25,15 +26,16 @@ Decoder = Callable[[Case, Trace], tuple[int, ...]]
 
 @dataclass
 class Runs:
-    """What one decoder did, case by case; every trace has the mark "caption"."""
+    """What one decoder did, case by case; `ended_ns` are the times of its captions."""
 
     traces: list[Trace] = field(default_factory=list)
+    ended_ns: list[int] = field(default_factory=list)
     tokens: list[tuple[int, ...]] = field(default_factory=list)
 
     def ms(self, mark: str) -> np.ndarray:
-        """Milliseconds from the close to a mark, or to the caption for who tells nothing before."""
-        marks = [trace.marks for trace in self.traces]
-        return np.array([(m.get(mark, m["caption"]) - m["closed"]) / 1e6 for m in marks])
+        """Milliseconds from the close to a mark, or to the caption where there is none, as for "caption"."""
+        found = zip((trace.marks for trace in self.traces), self.ended_ns, strict=True)
+        return np.array([(marks.get(mark, end_ns) - marks["closed"]) / 1e6 for marks, end_ns in found])
 
     def stages(self) -> dict[str, float]:
         """The median milliseconds of each stage, and of the draft's work that was hidden."""
@@ -49,7 +51,7 @@ def take_turns(decoders: Mapping[str, Decoder[Case]], cases: Iterable[Case]) -> 
         for name in names[i % len(names) :] + names[: i % len(names)]:
             trace = Trace()
             runs[name].tokens.append(decoders[name](case, trace))
-            trace.mark("caption")
+            runs[name].ended_ns.append(time.perf_counter_ns())
             runs[name].traces.append(trace)
     return runs
 

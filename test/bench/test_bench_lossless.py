@@ -40,7 +40,7 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "lossless", "--windows", "0"]) == 2
-    assert "compares nothing" in capsys.readouterr().err
+    assert "measures nothing" in capsys.readouterr().err
 
 
 def test_the_sampling_controls_fail_by_far() -> None:
