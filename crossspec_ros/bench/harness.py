@@ -32,6 +32,12 @@ class Runs:
     ended_ns: list[int] = field(default_factory=list)
     tokens: list[tuple[int, ...]] = field(default_factory=list)
 
+    def extend(self, others: Runs) -> None:
+        """Count those of another round."""
+        self.traces += others.traces
+        self.ended_ns += others.ended_ns
+        self.tokens += others.tokens
+
     def ms(self, mark: str) -> np.ndarray:
         """Milliseconds from the close to a mark, or to the caption where there is none, as for "caption"."""
         found = zip((trace.marks for trace in self.traces), self.ended_ns, strict=True)
@@ -78,10 +84,10 @@ def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
     return {"median": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+def table(title: str, rows: Mapping[str, Mapping[Any, Any]]) -> str:
     """Rows of figures under the names of all their columns."""
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    cells = [["", *columns]]
+    cells = [["", *map(str, columns)]]
     cells += [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
