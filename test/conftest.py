@@ -70,10 +70,18 @@ def pair() -> ModelPair:
     return load_pair(share_dir() / "models" / "tiny")
 
 
+def stamps(frames: np.ndarray) -> tuple[int, ...]:
+    """When frames at 8 Hz came, in ns."""
+    return tuple(i * 10**9 // 8 for i in range(len(frames)))
+
+
 @pytest.fixture(scope="session")
 def windows() -> list[Window]:
     seeds = range(2_000_000, 2_000_004)
-    return [Window(i, 0, 10**9, event_window(seed), frame_window(seed)) for i, seed in enumerate(seeds)]
+    return [
+        Window(i, 0, 10**9, event_window(seed), frames := frame_window(seed), stamps(frames))
+        for i, seed in enumerate(seeds)
+    ]
 
 
 @pytest.fixture(scope="session")

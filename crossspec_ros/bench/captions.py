@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +19,9 @@ from crossspec_ros.bench.harness import check_windows, table, tell
 from crossspec_ros.bench.windows import held_out_windows
 from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.accept import agreement
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
@@ -44,10 +45,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print a table, and write the figures to `args.json` if asked."""
     check_windows(args.windows)
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
-    decoder, tally = autoregressive_decoder(pair), Tally()
-    for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
-        _measure(pair, decoder, window, scene, tally)
-    decoder.close()
+    assert pair.draft is not None and pair.translation is not None
+    tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
+    with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):
+        for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
+            _measure(decoder, drafts, window, scene, tally)
     figures = _figures(tally)
     print(table(f"{args.windows} held-out windows: share of attributes right", figures["attributes"]))
     for name, value in figures.items():
@@ -58,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    pair: ModelPair, decoder: PrefillHiddenDecoder, window: Window, scene: Scene, tally: Tally
+    decoder: PrefillHiddenDecoder, drafts: DraftModel, window: Window, scene: Scene, tally: Tally
 ) -> None:
     target = decoder.caption(window, QUESTION, Trace())
-    draft = EventDraft(pair, window.event_images[:-1], QUESTION, 64)
-    draft.run(Trace())
+    draft = drafts.draft(window.event_images[:-1], QUESTION, 64)
+    drafts.submit(draft.run, Trace()).result()
     wanted = attributes(scene)
     for name, text in (("target", target.text), ("draft", draft.text)):
         said = claimed(text)

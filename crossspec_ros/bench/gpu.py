@@ -1,6 +1,6 @@
 """`crossspec bench gpu`: what the 7B models take on a device, with random weights and told captions.
 
-Times of passes against the device's copy bandwidth, and latencies from a window's close by replay of a
+Times of passes against the device's copy bandwidth, and latencies from a window's last frame by replay of a
 recorded caption trace. `--tiny` does the same with small models on the CPU, which says nothing about a GPU
 but runs all that a GPU runs.
 """
@@ -23,23 +23,36 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_ros.bench.baselines import PublishedPrefillHiding, TransformersGenerate
-from crossspec_ros.bench.gpu_models import Dimensions, dimensions_of, random_pair, seven_b
+from crossspec_ros.bench.gpu_models import Dimensions, random_pair
 from crossspec_ros.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_ros.bench.gpu_told import Teller
-from crossspec_ros.bench.harness import Decoder, Runs, compared, draw_bars, spread, table, take_turns, tell
-from crossspec_ros.bench.latency import ALONE, GENERATE, HIDING, OURS, begun_at_close, captions, lived
-from crossspec_ros.bench.trace import Response, read_trace, replay
-from crossspec_ros.captioning.assembly import (
-    autoregressive_decoder,
-    default_proposers,
-    speculative_decoder,
+from crossspec_ros.bench.harness import (
+    Decoder,
+    Runs,
+    compared,
+    draw_bars,
+    ratio,
+    spread,
+    table,
+    take_turns,
+    tell,
 )
+from crossspec_ros.bench.latency import ALONE, GENERATE, HIDING, OURS, begun_at_last_frame, captions, lived
+from crossspec_ros.bench.trace import Response, read_trace, replay
+from crossspec_ros.captioning.assembly import USUAL_PROPOSERS, speculative_decoder
 from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.chrome_trace import chrome_trace
 from crossspec_ros.telemetry.memory import resident_mb
@@ -69,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     placements = _placements(args)
     logging.set_verbosity_error()
     like = load_pair(share_dir() / "models" / "tiny")
-    dimensions = dimensions_of(like, "tiny") if args.tiny else seven_b()
+    dimensions = tiny() if args.tiny else Dimensions("7B", released_target(), released_draft())
     heard, responses = _responses(args, dimensions)
     device = torch.device(placements[0].device)
     copies = copy_bandwidth(device, _TINY_COPY_BYTES if args.tiny else _COPY_BYTES, args.repeats)
@@ -93,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         peaks: dict[str, dict[str, int]] = {}
         measured: dict[str, Any] = {
             "placement": str(placement),
-            "attention": pair.target.config._attn_implementation,
+            "attention": pair.target.body.config._attn_implementation,
             "bytes": _bytes(pair, placement, dimensions) | {"peak": peaks},
         }
         with _peak("passes", placement, peaks):
@@ -114,6 +127,12 @@ def run(args: argparse.Namespace) -> int:
         free_memory()
     print_tables(result)
     return 0
+
+
+def tiny() -> Dimensions:
+    """Those of the shipped pair."""
+    folder = share_dir() / "models" / "tiny"
+    return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 
 def _placements(args: argparse.Namespace) -> list[Placement]:
@@ -146,7 +165,7 @@ def _responses(
             f"{args.heard} leaves none to measure: lower it"
         )
     largest = max(max((*response.target, *response.draft)) for response in every)
-    words = dimensions.target.text_config.vocab_size
+    words = dimensions.target.sizes.vocabulary
     if largest >= words:
         raise InputError(
             f"the trace '{args.trace}' has the token {largest}, but the {dimensions.name} target knows "
@@ -159,7 +178,7 @@ def _passes(pair: ModelPair, repeats: int, copied: float) -> dict[str, Any]:
     """Figures of single passes, `copied` being bytes per second."""
     frames = noise(np.random.default_rng(0), pair.frames, pair.frame_size)
     verify = verify_seconds(pair, frames, QUESTION, repeats)
-    read = pass_bytes(pair, pair.target.config.video_seq_length)
+    read = pass_bytes(pair, pair.target.spec.frame_tokens)
     medians = {size: float(np.median(times)) for size, times in verify.items()}
     return {
         "verify_ms": {size: spread(np.array(times) * 1e3) for size, times in verify.items()},
@@ -203,14 +222,14 @@ def replay_windows(
         ours = owned(speculative_decoder(teller.pair))
         decoders = {
             OURS: told(lived(ours)),
-            ALONE: told(begun_at_close(captions(owned(autoregressive_decoder(teller.pair))))),
-            HIDING: told(begun_at_close(owned(PublishedPrefillHiding(teller.pair)))),
-            GENERATE: told(begun_at_close(TransformersGenerate(teller.pair, "plain"))),
+            ALONE: told(begun_at_last_frame(captions(owned(ours.alone())))),
+            HIDING: told(begun_at_last_frame(owned(PublishedPrefillHiding(teller.pair)))),
+            GENERATE: told(begun_at_last_frame(TransformersGenerate(teller.pair, "plain"))),
         }
         cost, runs = ours.policy.cost, {name: Runs() for name in decoders}
         windows = _windows(pair, window_s, rng)
         for turn in range(rounds + 1):
-            ours.policy = Policy(default_proposers(), copy.deepcopy(cost))
+            ours.policy = Policy(make_proposers(USUAL_PROPOSERS), copy.deepcopy(cost))
             if turn and heard:
                 replay(heard, ours.policy, "what the memory has heard")
             # The first does not count: all that is slow the first time.
@@ -247,8 +266,7 @@ def latencies(runs: Mapping[str, Runs]) -> dict[str, Any]:
         "windows": len(ours.traces),
         "modes": compared(runs, ALONE),
         "times_sooner": {
-            f"{mark} {name}": spread(mine.ms(mark) / ours.ms(mark))
-            for mark in ("caption", "first_token")
+            name: ratio(mine.ms_from_last_frame(), ours.ms_from_last_frame())
             for name, mine in runs.items()
             if name != OURS
         },
@@ -264,9 +282,12 @@ def _hidden_share(trace: Trace) -> float:
 
 
 def _bytes(pair: ModelPair, placement: Placement, dimensions: Dimensions) -> dict[str, Any]:
-    estimated = estimate(placement, dimensions.target, dimensions.draft, dimensions.vision)
+    estimated = estimate(placement, dimensions.target, dimensions.draft)
     return {
-        "weights": {"target": measured_bytes(pair.target), "draft": measured_bytes(pair.draft)},
+        "weights": {
+            "target": measured_bytes(pair.target.module),
+            "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
+        },
         "estimated": {"target": asdict(estimated.target), "draft": asdict(estimated.draft)},
     }
 
@@ -294,14 +315,14 @@ class _Bar(NamedTuple):
 
 
 def _sooner(name: str) -> Callable[[dict[str, Any]], float]:
-    return lambda run: run["latency"]["times_sooner"][f"caption {name}"]["median"]
+    return lambda run: run["latency"]["times_sooner"][name]["median"]
 
 
 _BARS = (
     _Bar("decode step, share of the copy bandwidth", 0.6, False, lambda run: run["bandwidth_share"]),
     _Bar("T_verify(32) / T_verify(1)", 1.3, True, lambda run: run["verify_32_to_1"]),
-    _Bar("close to caption, times sooner than autoregressive", 5.0, False, _sooner(ALONE)),
-    _Bar("close to caption, times sooner than generate", 8.0, False, _sooner(GENERATE)),
+    _Bar("last frame to caption, times sooner than autoregressive", 5.0, False, _sooner(ALONE)),
+    _Bar("last frame to caption, times sooner than generate", 8.0, False, _sooner(GENERATE)),
     _Bar("hidden share of the draft", 0.8, False, lambda run: run["latency"]["hidden_share"]["median"]),
 )
 

@@ -12,12 +12,11 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import LlamaModel
 
 from crossspec_ros.bench.trace import Response
-from crossspec_ros.drafting.translation import Translation
+from crossspec_ros.models.base import LanguageModel
 from crossspec_ros.models.loading import ModelPair
-from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.models.translation import Translation
 
 _ROOM = 128
 _LOGIT = 30.0
@@ -31,14 +30,15 @@ class _Told:
     or if that is not known before, where the last pass over several tokens does.
     """
 
-    def __init__(self, body: LlamaModel, head: nn.Linear, eos_id: int, start: int | None = None) -> None:
-        self._words, self._eos_id, self._is_known = head.weight, eos_id, start is not None
+    def __init__(self, model: LanguageModel, eos_id: int, start: int | None = None) -> None:
+        module: Any = model.module
+        self._words, self._eos_id, self._is_known = module.lm_head.weight, eos_id, start is not None
         self._start = torch.tensor(start or 0, device=self._words.device)
         self._states = self._words.new_zeros(_ROOM, self._words.shape[1])
         self._positions = torch.zeros(1, 1)
         self.tell(())
-        body.rotary_emb.register_forward_pre_hook(self._place, with_kwargs=True)
-        body.norm.register_forward_hook(self._say)
+        model.body.rotary_emb.register_forward_pre_hook(self._place, with_kwargs=True)
+        model.body.norm.register_forward_hook(self._say)
 
     @torch.inference_mode()
     def tell(self, tokens: Sequence[int]) -> tuple[int, ...]:
@@ -64,10 +64,11 @@ class Teller:
     """Tells both models of a pair what to say to a question, response by response."""
 
     def __init__(self, pair: ModelPair, question: str) -> None:
-        before, after = target_prompt_ids(pair.target_tokenizer, question)
-        end = len(before) + pair.target.config.video_seq_length + len(after) - 1
-        self._target = _Told(pair.target.model.language_model, pair.target.lm_head, pair.eos_id, end)
-        self._draft = _Told(pair.draft.model, pair.draft.lm_head, pair.draft_eos_id)
+        assert pair.draft is not None
+        spec, self._draft_eos_ids = pair.target.spec, pair.draft.eos_ids
+        end = sum(map(len, pair.target.prompt_ids(question))) + spec.frame_tokens - 1
+        self._target = _Told(pair.target, spec.eos_ids[0], end)
+        self._draft = _Told(pair.draft, pair.draft.eos_ids[0])
         # Recorded drafts are in the target's tokens, whatever tokenizers the pair has.
         self.pair = replace(pair, translation=cast(Translation, self._as_it_is))
 
@@ -79,5 +80,5 @@ class Teller:
     def _as_it_is(
         self, tokens: Sequence[int], probs: Sequence[float]
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        ended = tokens.index(self.pair.draft_eos_id) if self.pair.draft_eos_id in tokens else len(tokens)
+        ended = next((i for i, token in enumerate(tokens) if token in self._draft_eos_ids), len(tokens))
         return tuple(tokens[:ended]), tuple(probs[:ended])

@@ -21,7 +21,10 @@ from crossspec_ros.telemetry.trace import Trace
 
 Case = TypeVar("Case")
 Decoder = Callable[[Case, Trace], tuple[int, ...]]
-"""Captions what it is given, marks "closed" in the trace where it is timed, and gives the token ids."""
+"""Captions what it is given and gives the token ids; where it is timed, it marks "last_frame" and "closed" in
+the trace."""
+_LEAST_MS = 1.0
+"""Of a wait in a ratio: an answer may be there when its window closes."""
 
 
 @dataclass
@@ -38,10 +41,19 @@ class Runs:
         self.ended_ns += others.ended_ns
         self.tokens += others.tokens
 
-    def ms(self, mark: str) -> np.ndarray:
-        """Milliseconds from the close to a mark, or to the caption where there is none, as for "caption"."""
+    def ms(self, mark: str = "caption") -> np.ndarray:
+        """Milliseconds from the close to a mark, or to the caption where there is none; 0 if before it."""
         found = zip((trace.marks for trace in self.traces), self.ended_ns, strict=True)
-        return np.array([(marks.get(mark, end_ns) - marks["closed"]) / 1e6 for marks, end_ns in found])
+        return np.array([max(0, m.get(mark, end_ns) - m["closed"]) / 1e6 for m, end_ns in found])
+
+    def ms_from_last_frame(self) -> np.ndarray:
+        """Milliseconds from the arrival of the last frame to the end of the caption's last pass."""
+        ends = [
+            max((span.end_ns for span in trace.spans if span.stage == "answer"), default=end_ns)
+            for trace, end_ns in zip(self.traces, self.ended_ns, strict=True)
+        ]
+        starts = [trace.marks["last_frame"] for trace in self.traces]
+        return (np.array(ends) - np.array(starts)) / 1e6
 
     def stages(self) -> dict[str, float]:
         """The median milliseconds of each stage, and of the draft's work that was hidden."""
@@ -67,15 +79,22 @@ def compared(runs: Mapping[str, Runs], alone: str) -> dict[str, Any]:
     than = runs[alone]
     return {
         name: {
-            "caption_ms": spread(mine.ms("caption")),
+            "caption_ms": spread(mine.ms()),
             "first_token_ms": spread(mine.ms("first_token")),
-            "close_to_caption_ratio": spread(than.ms("caption") / mine.ms("caption")),
-            "close_to_first_token_ratio": spread(than.ms("first_token") / mine.ms("first_token")),
+            "close_to_caption_ratio": ratio(than.ms(), mine.ms()),
+            "close_to_first_token_ratio": ratio(than.ms("first_token"), mine.ms("first_token")),
+            "last_frame_to_caption_ms": spread(mine.ms_from_last_frame()),
+            "last_frame_to_caption_ratio": ratio(than.ms_from_last_frame(), mine.ms_from_last_frame()),
             "equal": sum(a == b for a, b in zip(mine.tokens, than.tokens, strict=True)),
             "stages_ms": mine.stages(),
         }
         for name, mine in runs.items()
     }
+
+
+def ratio(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """How many times as long one waited as the other, case by case."""
+    return spread(np.maximum(one, _LEAST_MS) / np.maximum(other, _LEAST_MS))
 
 
 def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:

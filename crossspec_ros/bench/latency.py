@@ -1,7 +1,7 @@
-"""`crossspec bench latency`: from a window's close to its caption, ours against others, in one run.
+"""`crossspec bench latency`: from a window's last frame, and its close, to the caption; ours against others.
 
 Our decoder lives through each window in real time: frames and event images come when they would. The others
-begin when it has closed.
+get the window when its last frame has come, and ours begins its answer no sooner.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from crossspec_ros.bench.harness import Decoder, check_windows, compared, draw_b
 from crossspec_ros.bench.windows import held_out_windows, live
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
 from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.timeline import draw_timeline
@@ -33,7 +33,7 @@ from crossspec_ros.windows.window import Window
 OURS, NO_MEMORY, STREAMED, ALONE = "ours", "ours, no memory", "ours, no draft", "autoregressive"
 HIDING, GENERATE = "published prefill hiding", "generate, plain"
 _IDLE_S = 0.1
-"""Before a decoder that begins at the close: ours too comes from idling."""
+"""Before a decoder that begins at the last frame: ours too comes from idling."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,14 +51,14 @@ def run(args: argparse.Namespace) -> int:
         ours = owned(speculative_decoder(pair))
         decoders: dict[str, Decoder[Window]] = {
             OURS: lived(ours),
-            NO_MEMORY: lived(owned(speculative_decoder(pair, proposers=(EventDraftProposer(),)))),
+            NO_MEMORY: lived(owned(speculative_decoder(pair, proposers=make_proposers(["event_draft"])))),
             STREAMED: lived(owned(PrefillHiddenDecoder(pair, Policy((), None)))),
-            ALONE: begun_at_close(captions(owned(autoregressive_decoder(pair)))),
-            HIDING: begun_at_close(owned(PublishedPrefillHiding(pair))),
-            "fixed gamma 4": begun_at_close(FixedGamma(pair, 4)),
-            GENERATE: begun_at_close(TransformersGenerate(pair, "plain")),
-            "generate, prompt lookup": begun_at_close(TransformersGenerate(pair, "lookup")),
-            "generate, assisted": begun_at_close(TransformersGenerate(pair, "assisted")),
+            ALONE: begun_at_last_frame(captions(owned(autoregressive_decoder(pair)))),
+            HIDING: begun_at_last_frame(owned(PublishedPrefillHiding(pair))),
+            "fixed gamma 4": begun_at_last_frame(owned(FixedGamma(pair, 4))),
+            GENERATE: begun_at_last_frame(TransformersGenerate(pair, "plain")),
+            "generate, prompt lookup": begun_at_last_frame(TransformersGenerate(pair, "lookup")),
+            "generate, assisted": begun_at_last_frame(TransformersGenerate(pair, "assisted")),
         }
         for decoder in list(decoders.values())[4:]:
             decoder(windows[0], Trace())  # what is slow the first time; ours and the target alone are warm
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         "close_to_caption_ratio_spread": mine["close_to_caption_ratio"],
         "close_to_first_token_ratio": mine["close_to_first_token_ratio"]["median"],
         "close_to_first_token_ratio_spread": mine["close_to_first_token_ratio"],
+        "last_frame_to_caption_ratio": mine["last_frame_to_caption_ratio"]["median"],
+        "last_frame_to_caption_ratio_spread": mine["last_frame_to_caption_ratio"],
         "modes": modes,
         "prefill_share_rule": prefill_share_rule(
             stages["frame_encode"] + stages["target_prefill"], stages["decode"]
@@ -92,12 +94,14 @@ def captions(decoder: PrefillHiddenDecoder) -> Callable[[Window, str, Trace], tu
     return lambda window, question, trace: decoder.caption(window, question, trace).token_ids
 
 
-def begun_at_close(answer: Callable[[Window, str, Trace], tuple[int, ...]]) -> Decoder[Window]:
-    """A decoder that gets the window when it has closed."""
+def begun_at_last_frame(answer: Callable[[Window, str, Trace], tuple[int, ...]]) -> Decoder[Window]:
+    """A decoder that gets the window when its last frame has come."""
 
     def caption(window: Window, trace: Trace) -> tuple[int, ...]:
         time.sleep(_IDLE_S)
-        trace.mark("closed")
+        came_ns = time.perf_counter_ns()
+        trace.mark("last_frame", came_ns)
+        trace.mark("closed", came_ns + window.end_ns - max(window.frame_stamps_ns))
         return answer(window, QUESTION, trace)
 
     return caption

@@ -24,11 +24,9 @@ from crossspec_ros.bench.sampling_check import check_sampling
 from crossspec_ros.bench.windows import held_out_windows, stream
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.caption_memory import CaptionMemory
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.prompt_lookup import PromptLookup
-from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
+from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.paths import share_dir
@@ -47,7 +45,7 @@ class Asked(NamedTuple):
     wanted: tuple[int, ...]
 
 
-class Adversary:
+class Adversary(Proposer):
     """Trees of random shape, right and wrong tokens, duplicates and ends of sequence, around the answer."""
 
     name = "adversary"
@@ -71,9 +69,6 @@ class Adversary:
                 tokens.append(self._random.choice([self._eos, self._random.randrange(3, self._vocabulary)]))
         return DraftTree(tuple(tokens), tuple(parents), (0.5,) * nodes, ((self.name,),) * nodes)
 
-    def observe(self, outcome: Outcome) -> None:
-        """It learns nothing."""
-
 
 def run(args: argparse.Namespace) -> int:
     """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
@@ -83,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     exact = count_equal(pair, windows, "float32")
-    pair.target.to(torch.bfloat16)
+    pair.target.module.to(torch.bfloat16)
     # For a rate a quarter of them will do.
     reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16")
     sampling = {
@@ -137,7 +132,7 @@ def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str,
 
 
 def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
-    adversary = Adversary(pair.shared_ids, pair.eos_id)
+    adversary = Adversary(pair.shared_ids, pair.target.spec.eos_ids[0])
 
     def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
         stack.enter_context(closing(decoder))
@@ -152,7 +147,7 @@ def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
     def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
         return PrefillHiddenDecoder(pair, Policy(proposers, None))
 
-    one_shot = stack.enter_context(closing(unlimited(CaptionMemory(), EventDraftProposer())))
+    one_shot = stack.enter_context(closing(unlimited(*make_proposers(["memory", "event_draft"]))))
 
     def asking(case: Asked, trace: Trace) -> tuple[int, ...]:
         if case.question == QUESTIONS[0]:
@@ -164,15 +159,15 @@ def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
 
     return {
         "target alone, streamed": streamed(unlimited()),
-        "caption memory": streamed(unlimited(CaptionMemory())),
-        "event draft": streamed(unlimited(EventDraftProposer())),
-        "prompt lookup": streamed(unlimited(PromptLookup())),
+        "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
+        "event draft": streamed(unlimited(*make_proposers(["event_draft"]))),
+        "prompt lookup": streamed(unlimited(*make_proposers(["lookup"]))),
         "adversary": streamed(unlimited(adversary)),
         "all, measured policy": streamed(speculative_decoder(pair)),
         "one-shot, further questions": asking,
         "generate, prompt lookup": other(TransformersGenerate(pair, "lookup")),
         "generate, assisted": other(TransformersGenerate(pair, "assisted")),
-        "fixed gamma 4": other(FixedGamma(pair, 4)),
+        "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
         "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
     }
 
@@ -191,5 +186,5 @@ def _margin(pair: ModelPair, case: Asked, at: int) -> float:
     inputs = target_inputs(pair, case.window, case.question)
     said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
     inputs["input_ids"] = torch.cat([inputs["input_ids"], said], 1)
-    best = pair.target(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
+    best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
     return float(best[0] - best[1])

@@ -11,9 +11,8 @@ from itertools import product
 import numpy as np
 import torch
 
-from crossspec_ros.engine.accept import follow
 from crossspec_ros.engine.sampling import Sampling, sample_path
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
 VOCABULARY, LENGTH = 5, 3
 _SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=0)

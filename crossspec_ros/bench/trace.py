@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,16 +22,13 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_ros.bench.harness import table, tell
-from crossspec_ros.captioning.assembly import default_proposers
-from crossspec_ros.drafting import caption_memory, suffix_counts
-from crossspec_ros.drafting.caption_memory import CaptionMemory
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting import suffix_counts
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.prompt_lookup import PromptLookup
-from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
-from crossspec_ros.engine.accept import follow
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers import memory as caption_memory
+from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 
 SHARED_IDS = 32000
@@ -44,26 +41,22 @@ WHOLE = "caption memory and event draft"
 class Variant:
     """Which proposers take part, and what of their constants is taken out, by module."""
 
-    proposers: Callable[[], Sequence[Proposer]]
+    proposers: Sequence[str]
     memory: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, float] = field(default_factory=dict)
     drafts: bool = True
 
 
-def _memory_alone() -> Sequence[Proposer]:
-    return (CaptionMemory(),)
-
-
 _UNLEARNED = {"LEARNING_RATE": 0.0, "BIAS_RATE": 0.0}
 VARIANTS = {
-    WHOLE: Variant(default_proposers),
-    "caption memory": Variant(_memory_alone),
-    "that does not see the event draft": Variant(_memory_alone, drafts=False),
-    "nor the caption before": Variant(_memory_alone, {"BIAS_RATE": 0.0}),
-    "nor learns to weigh": Variant(_memory_alone, _UNLEARNED),
-    "nor prefers the latest": Variant(_memory_alone, _UNLEARNED, {"RECENT": 10**9}),
-    "event draft": Variant(lambda: (EventDraftProposer(),)),
-    "prompt lookup": Variant(lambda: (PromptLookup(),)),
+    WHOLE: Variant(("memory", "event_draft")),
+    "caption memory": Variant(("memory",)),
+    "that does not see the event draft": Variant(("memory",), drafts=False),
+    "nor the caption before": Variant(("memory",), {"BIAS_RATE": 0.0}),
+    "nor learns to weigh": Variant(("memory",), _UNLEARNED),
+    "nor prefers the latest": Variant(("memory",), _UNLEARNED, {"RECENT": 10**9}),
+    "event draft": Variant(("event_draft",)),
+    "prompt lookup": Variant(("lookup",)),
 }
 _STEP = 50
 _NOTHING = -1
@@ -103,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     responses, replays = read_trace(args.file)[:: args.stride], dict[str, Replay]()
     for name, variant in VARIANTS.items():
         seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
-        policy = Policy(variant.proposers(), None, Limits(max_nodes=args.nodes))
+        policy = Policy(make_proposers(variant.proposers), None, Limits(max_nodes=args.nodes))
         with _changed(caption_memory, variant.memory), _changed(suffix_counts, variant.counts):
             replays[name] = replay(seen, policy, name)
         if name == WHOLE:
@@ -180,7 +173,7 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
             new = target[written : written + len(path) + 1]
             _count(result, tree, path, written)
             ended = written + len(new) == len(target)
-            policy.observe(Outcome(context, tree, path, new, ended))
+            policy.observe(PassResult(context, tree, path, new, ended))
             written += len(new)
             passes += 1
         result.passes.append(passes)

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
-
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
@@ -65,28 +63,35 @@ def live(
     on_words: Callable[[str], None] | None = None,
     trusted: Window | None = None,
 ) -> Caption:
-    """Live through the window's second and caption it; the trace gets the mark "closed".
+    """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
 
-    Frames come at their stamps, event images at the ends of slices of equal time. `trusted` is the part of
-    the window that the caption may rest on, by default all of it.
+    Frames come at their stamps, event images at the ends of slices of equal time; when the last frame has
+    come the answer is begun, and told when the window has closed. `trusted` is the part of the window that
+    the caption may rest on, by default all of it.
     """
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
-    take_frame = partial(decoder.stream_frame, window.index)
-    arrivals: list[tuple[int, Callable[[np.ndarray], object], np.ndarray]] = [
-        (stamp - window.start_ns, take_frame, image)
-        for stamp, image in zip(window.frame_stamps_ns, window.frames, strict=True)
-    ]
+    arrivals: list[tuple[int, Callable[[], object]]] = []
+    for i, (image, stamp_ns) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
+        is_last = i + 1 == len(window.frames)
+        take = partial(decoder.stream_frame, window.index, image, stamp_ns, is_last)
+        arrivals.append((stamp_ns - window.start_ns, take))
     for i, image in enumerate(window.event_images):
-        take_event_image = partial(
-            decoder.stream_event_image, window.index, question=question, on_draft=on_draft
-        )
-        arrivals.append(((i + 1) * length // slices, take_event_image, image))
+        draft = partial(decoder.stream_event_image, window.index, image, question, on_draft)
+        arrivals.append(((i + 1) * length // slices, draft))
     opened = time.perf_counter_ns()
-    for offset, take, image in sorted(arrivals, key=lambda arrival: arrival[0]):
+    last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
+    for offset, take_image in sorted(arrivals, key=lambda arrival: arrival[0]):
         _sleep_until(opened + offset)
-        take(image)
+        take_image()
+        if opened + offset < last_ns:
+            decoder.prepare(window.index)
+        elif opened + offset == last_ns:
+            decoder.begin(window.index, question)
+            while decoder.advance(window.index) and time.perf_counter_ns() < opened + length:
+                pass
     _sleep_until(opened + length)
     # Not now: what is still to be read when the second is over counts as waiting.
+    trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
     return decoder.caption(trusted or window, question, trace, on_words)
 
@@ -96,10 +101,10 @@ def _sleep_until(at_ns: int) -> None:
 
 
 def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
-    """Give a decoder the window's images as while it is open, and let the event draft finish."""
-    drafts = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
-    for image in window.frames:
-        decoder.stream_frame(window.index, image)
-    for draft in drafts:
-        if draft is not None:
-            draft.result()
+    """Give a decoder the window's images as while it is open, and let all of it be read and drafted."""
+    work = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
+    for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
+        work.append(decoder.stream_frame(window.index, image, stamp_ns))
+    for future in work:
+        if future is not None:
+            future.result()

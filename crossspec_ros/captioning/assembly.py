@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.caption_memory import CaptionMemory
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.models.loading import ModelPair
+
+USUAL_PROPOSERS = ("memory", "event_draft")
 
 
 def speculative_decoder(
@@ -25,19 +28,24 @@ def speculative_decoder(
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm, knows its costs and has all proposers, or those given.
+    """A decoder that is warm, knows its costs and has the usual proposers, or those given.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
-    the decoder closes and in between, see `MemoryFile`. `said` is that of the decoder.
+    the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`.
     """
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, said=said)
+    drafts = None
+    if pair.draft is not None and pair.translation is not None:
+        drafts = DraftModel(pair.draft, pair.translation, said=said)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
     decoder.warm_up()
-    captions, event_draft = default_proposers()
     if proposers is None:
-        proposers = captions, event_draft
+        proposers = make_proposers(USUAL_PROPOSERS)
+    for proposer in proposers:
+        proposer.load(pair.target)
     decoder.policy = Policy(proposers, decoder.measure())
-    if memory is not None:
-        ids = pair.target.get_input_embeddings().num_embeddings
+    captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
+    if memory is not None and captions is not None:
+        ids = pair.target.module.get_input_embeddings().num_embeddings
         decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
     return decoder
 
@@ -53,9 +61,4 @@ def autoregressive_decoder(
 
 def vocabulary(pair: ModelPair) -> str:
     """What tells the tokenizer of a pair's target from others."""
-    return hashlib.blake2b(pair.target_tokenizer.to_str().encode()).hexdigest()
-
-
-def default_proposers() -> tuple[CaptionMemory, EventDraftProposer]:
-    """The caption memory and the event draft."""
-    return CaptionMemory(), EventDraftProposer()
+    return hashlib.blake2b(pair.target.tokenizer.to_str().encode()).hexdigest()

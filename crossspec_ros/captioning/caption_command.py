@@ -23,7 +23,7 @@ from crossspec_ros.captioning.setup import ReplaySetup, models_digest
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+from crossspec_ros.models.registry import draft_architecture
 from crossspec_ros.ros.reports import caption_line
 from crossspec_ros.telemetry.summary import Summary
 
@@ -61,8 +61,8 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
     identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
     progress.remove_task(task)
     if path.exists():
-        config, _ = eventgpt_configs(setup.draft_folders[0])
-        return load_drafts(path, identity, config.vocab_size, config.hidden_size)
+        sizes = draft_architecture(setup.draft_folders[0]).sizes
+        return load_drafts(path, identity, sizes.vocabulary, sizes.width)
     # Before the draft speaks for minutes.
     stored_tensors(setup.target_folder)
     said: dict[bytes, Said] = {}

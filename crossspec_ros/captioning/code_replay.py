@@ -130,7 +130,9 @@ class CodeReplay:
         windows = []
         if isinstance(update, FrameReady):
             frame = resize_shortest(update.image, self._sizes[FrameReady])
-            self._decoder.stream_frame(self._grid.index(update.stamp_ns), frame)
+            read = self._decoder.stream_frame(self._grid.index(update.stamp_ns), frame, update.stamp_ns)
+            # What takes its time here would be forgotten once too many windows are open.
+            wait([read] if read else [])
             windows = self._assembler.add_frame(update.stamp_ns, frame)
         elif isinstance(update, EventImageReady):
             image = resize_shortest(update.image, self._sizes[EventImageReady])

@@ -24,7 +24,7 @@ NEXT = (
 
 @dataclass(frozen=True)
 class Compared:
-    """One window captioned by both; times from its close in ms."""
+    """One window captioned by both; times from its last frame in ms."""
 
     line: str
     ours_ms: float
@@ -36,16 +36,14 @@ def load_comparison(params: SimpleNamespace, decoder: Any) -> Comparison | None:
     """What compares with the models of this decoder, warm, where the parameter `compare` asks for it."""
     if not params.compare:
         return None
-    from crossspec_ros.captioning.assembly import autoregressive_decoder
-
-    return Comparison(autoregressive_decoder(decoder.pair, params.max_new_tokens))
+    return Comparison(decoder.alone())
 
 
 class Comparison:
     """Captions windows anew with the target alone, right after their captions were published.
 
-    So both meet the same window, process and load. The target alone begins when it is asked, as if the
-    window had closed then: nothing was read ahead, and nobody drafts.
+    So both meet the same window, process and load. The target alone begins when it is asked, as if the last
+    frame had come then: nothing was read ahead, and nobody drafts.
     """
 
     def __init__(self, alone: PrefillHiddenDecoder) -> None:
@@ -53,7 +51,7 @@ class Comparison:
         self._compared: list[Compared] = []
 
     def add(self, window: Window, question: str, caption: Caption, ours_ms: float, line: str) -> None:
-        """Compare with a caption that was there `ours_ms` after the close; `line` shows it to people."""
+        """Compare with a caption that was ready `ours_ms` after the last frame; `line` shows it to people."""
         if caption.source != "target":
             return
         started = time.perf_counter()
@@ -83,8 +81,8 @@ class Comparison:
                     for row in rows
                 ),
                 "",
-                f"A caption came {ours_ms:.0f} ms after its second was over. The target alone took "
-                f"{alone_ms:.0f} ms for the same seconds in this run, {ratio:.1f} times as long (medians). "
+                f"A caption was ready {ours_ms:.0f} ms after its last frame had come. The target alone took "
+                f"{alone_ms:.0f} ms for the same frames in this run, {ratio:.1f} times as long (medians). "
                 f"{same} of {len(rows)} captions are word for word those of the target alone.",
                 NEXT,
             ]

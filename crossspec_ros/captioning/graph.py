@@ -11,6 +11,9 @@ from pathlib import Path
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value, check_values
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.placement import NO_DRAFT
+from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.recording import Topics, open_recording
 
@@ -140,38 +143,14 @@ def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
             f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
             f"--models, or train the tiny pair with crossspec train tiny"
         )
-    return {
-        "frame_size": _frame_size(target or str(folder / "target")),
-        "event_image_size": _event_image_size(Path(draft) if draft else folder / "draft"),
+    sizes: dict[str, Value] = {
+        "frame_size": target_spec(
+            target_folder(target or str(folder / "target"), with_weights=False)
+        ).image_size
     }
-
-
-def _frame_size(target: str) -> int:
-    if size := _image_size(Path(target) / "config.json", "vision_config"):
-        return size
-    # What loads models knows every layout, and torch takes seconds to import.
-    from crossspec_ros.models.video_llava import target_config, target_folder
-
-    return target_config(target_folder(target, with_weights=False)).vision_config.image_size
-
-
-def _event_image_size(draft: Path) -> int:
-    if size := _image_size(draft / "clip" / "config.json"):
-        return size
-    from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
-
-    return eventgpt_configs(draft)[1].image_size
-
-
-def _image_size(file: Path, *keys: str) -> int | None:
-    """What a config says, where it is there and says it."""
-    try:
-        config = json.loads(file.read_text())
-        for key in keys:
-            config = config[key]
-        return int(config["image_size"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    if draft != NO_DRAFT:
+        sizes["event_image_size"] = event_image_size(Path(draft) if draft else folder / "draft")
+    return sizes
 
 
 def given(**arguments: Value | None) -> dict[str, Value]:

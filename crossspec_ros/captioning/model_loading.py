@@ -77,15 +77,15 @@ def load_models(params: SimpleNamespace, placement: Placement, only: Only = "") 
 
 def check_cpu_memory(params: SimpleNamespace, placement: Placement, only: Only = "") -> None:
     """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the process."""
-    from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
     from crossspec_ros.models.footprint import estimate, memory
     from crossspec_ros.models.loading import draft_path, target_path
-    from crossspec_ros.models.video_llava import target_config
+    from crossspec_ros.models.registry import draft_architecture, target_architecture
 
     models = _models(params)
-    config = target_config(target_path(models, params.target, with_weights=False))
-    draft_config, vision = eventgpt_configs(draft_path(models, params.draft))
-    needed = estimate(placement, config, draft_config, vision).by_device(only).get("cpu", 0)
+    target = target_architecture(target_path(models, params.target, with_weights=False))
+    draft = draft_path(models, params.draft)
+    footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
+    needed = footprint.by_device(only).get("cpu", 0)
     free, _ = memory("cpu")
     if needed > free:
         raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")

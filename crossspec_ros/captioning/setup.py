@@ -121,12 +121,13 @@ class ReplaySetup:
 
     @cached_property
     def draft_folders(self) -> list[Path]:
-        """Where the draft is, and its tower where that is elsewhere."""
-        from crossspec_ros.models.eventgpt_checkpoint import eventgpt_folders
+        """Where the draft is, and its tower where that is elsewhere; none without a draft."""
         from crossspec_ros.models.loading import draft_path
+        from crossspec_ros.models.registry import draft_folders
 
         captioner = self.params["captioner"]
-        return eventgpt_folders(draft_path(captioner.models_folder, captioner.draft))
+        path = draft_path(captioner.models_folder, captioner.draft)
+        return draft_folders(path) if path else []
 
     def open(self) -> Recording:
         """The recording, with the topics that are to be played."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +16,7 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, buffer: KVBuffer, index: int) -> None:
         super().__init__()
-        # Weak, so that the memory goes with the buffer and not when Python next looks for circles.
-        self._buffer = weakref.proxy(buffer)
+        self._buffer = buffer
         self._index = index
         self.length = 0
 
@@ -85,6 +83,10 @@ class KVBuffer(Cache):
                 states[..., : self.length, :] = self._states[..., : self.length, :]
             self._states, self.capacity = states, capacity
         return self._states
+
+    def release(self) -> None:
+        """Give the memory back now, and not when Python next looks for circles; the cache is empty then."""
+        self.length, self._states = 0, None
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the positions `moved`, which follow."""

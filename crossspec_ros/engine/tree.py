@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,3 +113,16 @@ class DraftTree:
             tuple(probs),
             tuple(sources),
         )
+
+
+def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ...], int]:
+    """The nodes that hold the target's own tokens, from the root down, and its token after the last of them.
+
+    `choose` gives the target's token after a node (ROOT: after the last verified token) and is asked once
+    for each node on the way. Where siblings hold the same token the first is followed. A token that is no
+    target's, such as an id out of its vocabulary, is never met.
+    """
+    nodes = [ROOT]
+    while (child := tree.child(nodes[-1], token := choose(nodes[-1]))) is not None:
+        nodes.append(child)
+    return tuple(nodes[1:]), token

@@ -7,10 +7,9 @@ import torch
 from crossspec_ros.engine.tree import DraftTree
 
 
-def positions(cached: int, unread: int, tree: DraftTree) -> list[int]:
-    """The positions of `unread` tokens behind `cached` ones, and of the tree's nodes by their depth."""
-    last = cached + unread - 1
-    return [*range(cached, last + 1), *(last + depth for depth in tree.depths())]
+def tree_positions(tree: DraftTree, after: int) -> torch.Tensor:
+    """The (nodes,) positions of the tree's nodes by their depth; `after` is that of the token before it."""
+    return after + torch.tensor(tree.depths(), dtype=torch.long)
 
 
 def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype) -> torch.Tensor:

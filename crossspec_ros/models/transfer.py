@@ -1,10 +1,6 @@
-"""Work and data for a device, so that the host waits for neither."""
+"""Data for a device, so that the host does not wait for it."""
 
 from __future__ import annotations
-
-import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 
@@ -12,39 +8,3 @@ import torch
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Host values on `device`; the copy goes into the current stream, and nobody waits for it."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
-
-
-class Lane:
-    """What is done inside `with lane():` is queued in a stream of its own, where the device has streams.
-
-    A `first` lane goes before others of the same device.
-    """
-
-    def __init__(self, device: torch.device, first: bool = False) -> None:
-        self._stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
-            # The weights have come on another.
-            torch.cuda.synchronize(device)
-            # It would plan anew for every length of a mask, which takes it longer than many passes.
-            torch.backends.cuda.enable_cudnn_sdp(False)
-            # Nor is float32 to be less than that in a tower's first layer.
-            torch.backends.cudnn.allow_tf32 = False
-
-    def mark(self) -> float | torch.cuda.Event:
-        """This point of what is queued, see `seconds`."""
-        if self._stream is None:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self._stream)
-        return event
-
-    def seconds(self, since: Any, until: Any) -> float:
-        """What the work between two marks took, without what was queued before it; waits for its end."""
-        if self._stream is None:
-            return until - since
-        until.synchronize()
-        return since.elapsed_time(until) / 1e3
-
-    def __call__(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self._stream) if self._stream else nullcontext()

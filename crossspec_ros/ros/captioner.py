@@ -201,10 +201,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         decoder, self._decoder = self._decoder, None
         self._health.unloaded()
         try:
-            if decoder is not None:
-                decoder.close()
             if self._comparison is not None:
                 self._comparison.close()
+            if decoder is not None:
+                decoder.close()
         except Exception as error:  # whatever it is, the node has to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
 
@@ -257,7 +257,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         def add() -> list[Window]:
             stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
             if self._worker is not None and self._params.mode != "autoregressive":
-                self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame)
+                self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame, stamp_ns)
             return self._assembler.add_frame(stamp_ns, frame)
 
         self._take(add)
@@ -414,7 +414,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # Before the report, for which a replay waits.
         if self._comparison is not None:
             try:
-                self._comparison.add(window, self._params.question, caption, stages["total"], line)
+                self._comparison.add(window, self._params.question, caption, stages["answer"], line)
             except Exception as error:  # it must not cost the window its report
                 self.get_logger().error(f"the target alone could not caption this window: {error!r}")
         outputs.report(message)

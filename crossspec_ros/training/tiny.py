@@ -114,13 +114,13 @@ def _save(student: object, name: str, folder: Path, out: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from crossspec_ros.models.eventgpt import EventGPT, released_state
+    from crossspec_ros.models.eventgpt import EventGPTModule, released_state
     from crossspec_ros.training.models import Student
 
     assert isinstance(student, Student)
     out.mkdir(parents=True, exist_ok=True)
     model = student.model.to(torch.bfloat16)
-    if isinstance(model, EventGPT):
+    if isinstance(model, EventGPTModule):
         save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {
             "model_type": "EventChat_llama",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,16 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from crossspec_ros.bench import gpu
 from crossspec_ros.bench.gpu import latencies, noise, print_tables, replay_windows
-from crossspec_ros.bench.gpu_models import dimensions_of, random_pair
+from crossspec_ros.bench.gpu_models import random_pair
 from crossspec_ros.bench.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_ros.bench.gpu_told import Teller
 from crossspec_ros.bench.latency import ALONE, GENERATE, HIDING, OURS
 from crossspec_ros.bench.trace import Response, read_trace
 from crossspec_ros.cli import main
-from crossspec_ros.drafting.cost import SIZES
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.engine.runner import SIZES
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.models.placement import Placement
@@ -67,7 +69,7 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         latency = run["latency"]
         assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
         assert latency["tokens_per_pass"] > 1  # the memory has heard the like
-        assert latency["times_sooner"][f"caption {ALONE}"]["median"] > 0
+        assert latency["times_sooner"][ALONE]["median"] > 0
         assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
         assert set(run["bytes"]["peak"]) == {"passes", "latency"}
     whole, small = (result["dtypes"][dtype]["bytes"]["weights"]["target"] for dtype in ("float32", "nf4"))
@@ -75,7 +77,8 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
     events = json.loads(timeline.read_text())["traceEvents"]
     processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert processes >= {f"nf4: {OURS}", f"nf4: {GENERATE}"}
-    assert {event["name"] for event in events if event["ph"] == "i"} == {"closed", "first_token"}
+    marks = {event["name"] for event in events if event["ph"] == "i"}
+    assert marks == {"last_frame", "closed", "first_token"}
     assert plot.stat().st_size > 20_000
     printed = capsys.readouterr().out
     assert "told" in printed and "random weights" in printed and "aimed at" not in printed
@@ -86,14 +89,16 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
     heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
     told.append(Response(told[0].target, ()))  # an empty draft is no draft
-    pair = random_pair(tiny, dimensions_of(tiny, "tiny"), Placement("float32"))
+    pair = random_pair(tiny, gpu.tiny(), Placement("float32"))
     # It raises where a decoder says something else.
-    runs, _ = replay_windows(pair, told, 1, heard, window_s=0.1)
-    for name, reads in ((OURS, tiny.frames + 1), (ALONE, 1), (HIDING, 1), (GENERATE, 0)):
-        assert runs[name].tokens == [(*response.target, tiny.eos_id) for response in told]
-        for mine in runs[name].traces:  # frame by frame and then the question, or all at once
-            assert sum(span.stage == "target_prefill" for span in mine.spans) == reads
-            assert name == OURS or min(span.start_ns for span in mine.spans) > mine.marks["closed"]
+    runs, _ = replay_windows(pair, told, 1, heard, window_s=0.5)
+    eos_id = tiny.target.spec.eos_ids[0]
+    for name, reads in ((OURS, range(2, tiny.frames + 1)), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
+        assert runs[name].tokens == [(*response.target, eos_id) for response in told]
+        for mine in runs[name].traces:  # frame by frame and then the last and the question, or all at once
+            assert sum(span.stage == "target_prefill" for span in mine.spans) in reads
+            late_ns = mine.marks["last_frame"]
+            assert name == OURS or min(span.start_ns for span in mine.spans) > late_ns
     for mine, tokens in zip(runs[ALONE].traces, runs[ALONE].tokens, strict=True):
         # Without proposers each token is a pass, of which the first reads the question.
         assert sum(span.stage == "decode" for span in mine.spans) == len(tokens) - 1
@@ -101,20 +106,23 @@ def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> No
         assert sum(span.stage == "verify" for span in mine.spans) <= 1
     figures = latencies(runs)
     assert figures["tokens_per_pass"] > 1  # the memory has heard these
-    assert figures["times_sooner"][f"caption {ALONE}"]["median"] == pytest.approx(
-        np.median(runs[ALONE].ms("caption") / runs[OURS].ms("caption"))
+    assert figures["times_sooner"][ALONE]["median"] == pytest.approx(
+        np.median(runs[ALONE].ms_from_last_frame() / runs[OURS].ms_from_last_frame())
     )
 
 
 @pytest.mark.parametrize("images", [4, 5])
 def test_a_told_draft_takes_a_step_for_every_token_and_is_sure(tiny: ModelPair, images: int) -> None:
-    teller = Teller(random_pair(tiny, dimensions_of(tiny, "tiny"), Placement("float32")), QUESTION)
+    teller = Teller(random_pair(tiny, gpu.tiny(), Placement("float32")), QUESTION)
     told = (7, 8, 9)
     teller.tell(Response((5,), told))
     pixels = noise(np.random.default_rng(0), images, tiny.event_image_size)
-    draft = EventDraft(teller.pair, pixels, QUESTION, 64)
-    assert draft.proposal() == ((), ())
-    assert draft.run(Trace()) and draft.tokens == [*told, tiny.draft_eos_id]
+    assert teller.pair.draft and teller.pair.translation
+    with closing(DraftModel(teller.pair.draft, teller.pair.translation)) as drafts:
+        draft = drafts.draft(pixels, QUESTION, 64)
+        assert draft.proposal() == ((), ())
+        assert drafts.submit(draft.run, Trace()).result()
+    assert draft.tokens == [*told, teller.pair.draft.eos_ids[0]]
     tokens, probs = draft.proposal()
     assert tokens == told and min(probs) > 0.99
 
@@ -122,24 +130,26 @@ def test_a_told_draft_takes_a_step_for_every_token_and_is_sure(tiny: ModelPair, 
 @pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
 def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
     torch.manual_seed(0)
-    dimensions, placement = dimensions_of(tiny, "tiny"), Placement(dtype)
+    dimensions, placement = gpu.tiny(), Placement(dtype)
     pair = random_pair(tiny, dimensions, placement)
-    estimated = estimate(placement, dimensions.target, dimensions.draft, dimensions.vision)
-    assert measured_bytes(pair.target) == pytest.approx(estimated.target.weights, rel=0.02)
-    assert measured_bytes(pair.draft) == pytest.approx(estimated.draft.weights, rel=0.02)
-    for tensor in (*pair.target.buffers(), *pair.draft.buffers(), *pair.target.parameters()):
+    estimated = estimate(placement, dimensions.target, dimensions.draft)
+    assert pair.draft and tiny.draft
+    target, draft = pair.target.module, pair.draft.module
+    assert measured_bytes(target) == pytest.approx(estimated.target.weights, rel=0.02)
+    assert measured_bytes(draft) == pytest.approx(estimated.draft.weights, rel=0.02)
+    for tensor in (*target.buffers(), *draft.buffers(), *target.parameters()):
         assert tensor.device.type == "cpu"
-    for mine, real in ((pair.target, tiny.target), (pair.draft, tiny.draft)):
+    for mine, real in ((target, tiny.target.module), (draft, tiny.draft.module)):
         assert list(mine.state_dict()) and not mine.training
         for (name, buffer), (_, wanted) in zip(mine.named_buffers(), real.named_buffers(), strict=True):
             torch.testing.assert_close(buffer, wanted, msg=name)
-    logits = pair.target(input_ids=torch.arange(3, 40)[None]).logits
+    logits = target(input_ids=torch.arange(3, 40)[None]).logits
     assert logits.isfinite().all() and logits.std() > 0.01
 
 
 def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> None:
-    text = tiny.target.config.text_config
-    body = sum(p.numel() for p in tiny.target.model.language_model.parameters())
+    text = tiny.target.body.config
+    body = sum(p.numel() for p in tiny.target.body.parameters())
     words = text.vocab_size * text.hidden_size
     assert pass_bytes(tiny, 0) == 4 * (body - words + words)  # the head is as large as they are
     each = pass_bytes(tiny, 11) - pass_bytes(tiny, 10)

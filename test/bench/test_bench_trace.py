@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from crossspec_ros.bench.trace import Response, read_trace, replay
+from crossspec_ros.captioning.assembly import USUAL_PROPOSERS
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
 
 
-class Recorder:
+class Recorder(Proposer):
     """Proposes a fixed chain at the start of each response, and keeps what it was shown."""
 
     name = "recorder"
@@ -25,14 +27,14 @@ class Recorder:
     def __init__(self, chain: tuple[int, ...]) -> None:
         self._chain = chain
         self.contexts: list[Context] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[PassResult] = []
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         self.contexts.append(context)
         chain = () if context.tokens else self._chain[:budget]
         return DraftTree.chain(chain, [0.9] * len(chain), self.name)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: PassResult) -> None:
         self.outcomes.append(outcome)
 
 
@@ -115,7 +117,6 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
 def test_recorded_captions_are_foreseen() -> None:
-    from crossspec_ros.captioning.assembly import default_proposers
-
-    result = replay(read_trace(SHARED)[::2][:120], Policy(default_proposers(), None), "test")
+    policy = Policy(make_proposers(USUAL_PROPOSERS), None)
+    result = replay(read_trace(SHARED)[::2][:120], policy, "test")
     assert result.acceptance_length() > 5.3

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_layouts import copied, edit, hub_weights, save, weights, write
+from crossspec_ros.models.eventgpt_checkpoint import load_eventgpt
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import Stored, load, stored_tensors
-from crossspec_ros.models.eventgpt_checkpoint import load_eventgpt
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.video_llava import load_target
 

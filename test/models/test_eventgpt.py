@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_layouts import TINY, TOWER, copied, edit, weights, write
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs, load_eventgpt
 from safetensors.torch import load_file
 from transformers import CLIPVisionModel
 
@@ -19,7 +20,6 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
 from crossspec_ros.models.eventgpt import EVENT_TOKEN_ID, EventGPT, released_state
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs, load_eventgpt
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.recordings.arrays import read_arrays

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
 
 from crossspec_ros.captioning import open_windows
 from crossspec_ros.drafting import event_draft
 from crossspec_ros.engine import frame_features, target_model
 from crossspec_ros.models import footprint
 from crossspec_ros.models.checkpoint import skeleton
-from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
 from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
 from crossspec_ros.models.footprint import (
     CUDA_BYTES,
     estimate,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from checkpoint_layouts import TINY, copied, edit
+from crossspec_ros.models.eventgpt_checkpoint import eventgpt_tokenizer
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_tokenizer
 from crossspec_ros.models.prompts import (
     draft_prompt,
     draft_prompt_ids,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
 
 LONGEST = 3
 """The longest run of last tokens that is looked for, as in Saxena's baseline."""
 
 
-class PromptLookup:
+class PromptLookup(Proposer):
     """Proposes the chain after the latest earlier occurrence of the last 3, 2 or 1 tokens (Saxena, 2023)."""
 
     name = "lookup"
@@ -22,9 +22,6 @@ class PromptLookup:
         order, chain = _look_up(context)
         chain = chain[:budget]
         return DraftTree.chain(chain, (order / (order + 1),) * len(chain), self.name)
-
-    def observe(self, outcome: Outcome) -> None:
-        """It learns nothing."""
 
 
 def _look_up(context: Context) -> tuple[int, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.drafting.similar_windows import SimilarWindows
 from crossspec_ros.drafting.suffix_counts import ORDERS, START, SuffixCounts, suffixes
 from crossspec_ros.engine.tree import ROOT, DraftTree
@@ -45,7 +45,7 @@ class DamagedMemoryError(ValueError):
     """The file of a memory is not what was saved."""
 
 
-class CaptionMemory:
+class CaptionMemory(Proposer):
     """Proposes from the last `capacity` captions to the same question; learns a caption when it has ended.
 
     A logistic regression, trained on every verified token as in context-mixing compressors (Mahoney, PAQ),
@@ -72,23 +72,27 @@ class CaptionMemory:
         stream.attend(context)
         return stream.grow(context.tokens, budget, worth, self.name)
 
-    def observe(self, outcome: Outcome) -> None:
+    def prepare(self, context: Context, budget: int, worth: float) -> None:
+        """Grow the tree once: what it looks up is known when the window closes."""
+        self.propose(context, budget, worth)
+
+    def observe(self, result: PassResult) -> None:
         """Train the mixing on the tokens of a pass, and learn the caption if it has ended."""
         with self._learning:
-            self._learn(outcome)
+            self._learn(result)
 
-    def _learn(self, outcome: Outcome) -> None:
-        question = outcome.context.question
+    def _learn(self, result: PassResult) -> None:
+        question = result.context.question
         if question not in self._streams:
             self._streams[question] = _Stream(self._capacity)
         self._streams.move_to_end(question)
         stream = self._streams[question]
         if len(self._streams) > QUESTIONS:
             self._streams.popitem(last=False)
-        stream.attend(outcome.context)
-        stream.train(outcome.context.tokens, outcome.tokens)
-        if outcome.ended:
-            stream.add(outcome.context.tokens + outcome.tokens, outcome.context.feature)
+        stream.attend(result.context)
+        stream.train(result.context.tokens, result.tokens)
+        if result.ended:
+            stream.add(result.context.tokens + result.tokens, result.context.feature)
             self.learned += 1
 
     def save(self, path: Path, vocabulary: str) -> None:
@@ -101,7 +105,7 @@ class CaptionMemory:
         document = {"caption_memory": 1, "vocabulary": vocabulary, "questions": state}
         replace_file(path, json.dumps(document).encode())
 
-    def load(self, path: Path, vocabulary: str, ids: int) -> None:
+    def restore(self, path: Path, vocabulary: str, ids: int) -> None:
         """Take over what was saved, in place of what is here; `ids` is how many token ids the target knows.
 
         Raises:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
 
 LONGEST = 8
 """The longest run of last tokens by which a draft that has departed is aligned anew."""
 
 
-class EventDraftProposer:
+class EventDraftProposer(Proposer):
     """Proposes what the event draft says next, with the draft's own probabilities."""
 
     name = "event_draft"
+    needs = frozenset({"events"})
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """A chain of at most `budget` nodes, down to path probability `worth`."""
@@ -24,9 +25,6 @@ class EventDraftProposer:
                 break
             end += 1
         return DraftTree.chain(context.draft_tokens[begin:end], context.draft_probs[begin:end], self.name)
-
-    def observe(self, outcome: Outcome) -> None:
-        """It learns nothing: the policy knows how far it can be believed."""
 
 
 def _align(said: tuple[int, ...], draft: tuple[int, ...]) -> int:
