@@ -107,6 +107,15 @@ def stream(decoder: PrefillHiddenDecoder, window: Window, count: int = 8) -> Non
         read.result(20)
 
 
+def live(decoder: PrefillHiddenDecoder, window: Window) -> None:
+    """Give it all images of a window that is still open, and let the event draft finish."""
+    drafts = [decoder.stream_event_image(window.index, image, QUESTION) for image in window.event_images]
+    stream(decoder, window)
+    for draft in drafts:
+        if draft is not None:
+            draft.result(20)
+
+
 def event_draft(pair: ModelPair, images: np.ndarray, question: str, limit: int) -> EventDraft:
     """A draft with a KV pool of its own."""
     assert pair.draft is not None and pair.translation is not None

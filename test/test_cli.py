@@ -13,6 +13,16 @@ from crossspec_ros.paths import share_dir
 HEAVY = ("torch", "numpy", "rclpy", "cv2", "h5py", "transformers", "yaml")
 
 
+@pytest.mark.parametrize("command", [["caption", "BAG"], ["bench", "latency"], ["train", "tiny"]])
+def test_an_unknown_option_is_told_with_the_usage_of_its_command(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--nonsense"])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert error.startswith(f"usage: crossspec {' '.join(word for word in command if word != 'BAG')} [-h]")
+    assert "unrecognized arguments: --nonsense" in error
+
+
 def test_help_loads_nothing_heavy():
     code = (
         "import sys\nfrom crossspec_ros.cli import main\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.cli import make_parser
 from crossspec_ros.telemetry.trace import LATENCIES
 
@@ -38,7 +38,9 @@ def test_every_command_parameter_argument_message_and_format_is_generated() -> N
     )
     assert "| `--rate RATE` | " in commands
     parameters = reference.parameters()
-    assert [p.name for params in PARAMS.values() for p in params if f"| `{p.name}` |" not in parameters] == []
+    assert [
+        p.name for kind in NODES.values() for p in kind.params() if f"| `{p.name}` |" not in parameters
+    ] == []
     assert "| `frames` | `8` | frame slots per window (1 to 64) |" in parameters
     launch = reference.launch_arguments()
     assert "## dsec_replay.launch.py" in launch and "| `camera` | one of davis, " in launch

@@ -39,10 +39,10 @@ from crossspec_ros.bench.harness import (
 )
 from crossspec_ros.bench.latency import ALONE, GENERATE, HIDING, OURS, begun_at_last_frame, captions, lived
 from crossspec_ros.bench.trace import Response, read_trace, replay
-from crossspec_ros.captioning.assembly import USUAL_PROPOSERS, speculative_decoder
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import ModelPair, load_pair
@@ -229,7 +229,7 @@ def replay_windows(
         cost, runs = ours.policy.cost, {name: Runs() for name in decoders}
         windows = _windows(pair, window_s, rng)
         for turn in range(rounds + 1):
-            ours.policy = Policy(make_proposers(USUAL_PROPOSERS), copy.deepcopy(cost))
+            ours.policy = Policy(make_proposers(USUAL), copy.deepcopy(cost))
             if turn and heard:
                 replay(heard, ours.policy, "what the memory has heard")
             # The first does not count: all that is slow the first time.

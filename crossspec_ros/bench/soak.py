@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from crossspec_ros.bench.processes import cpu_seconds, end, free_ports
-from crossspec_ros.captioning.graph import Process
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.ros.graph import Process
 from crossspec_ros.ros.live_graph import live_graph
 from crossspec_ros.ros.supervisor import start
 from crossspec_ros.telemetry.memory import resident_mb
@@ -180,7 +181,8 @@ class _Child:
 def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, float]]:
     """Memory of each node for so long, and of the processes that dv_camera reads in, by name; CPU as well."""
     pids = {name: node.process.pid for name, node in nodes.items()}
-    pids |= {f"dv_camera reader {i}": pid for i, pid in enumerate(_children(pids["dv_camera"]))}
+    readers = psutil.Process(pids["dv_camera"]).children()
+    pids |= {f"dv_camera reader {i}": reader.pid for i, reader in enumerate(readers)}
     cpu_s = {name: cpu_seconds(pid) for name, pid in pids.items()}
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
     start_s = time.monotonic()
@@ -198,11 +200,6 @@ def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, f
             "cpu_share": (cpu_seconds(pid) - cpu_s[name]) / seconds,
         }
     return rows
-
-
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sorted(int(word) for task in tasks for word in (task / "children").read_text().split())
 
 
 def _wait(condition: Callable[[], bool], complaint: str) -> None:

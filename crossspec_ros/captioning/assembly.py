@@ -12,12 +12,10 @@ from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Proposer
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.models.loading import ModelPair
-
-USUAL_PROPOSERS = ("memory", "event_draft")
 
 
 def speculative_decoder(
@@ -39,13 +37,13 @@ def speculative_decoder(
     decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
     decoder.warm_up()
     if proposers is None:
-        proposers = make_proposers(USUAL_PROPOSERS)
+        proposers = make_proposers(USUAL)
     for proposer in proposers:
         proposer.load(pair.target)
     decoder.policy = Policy(proposers, decoder.measure())
     captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
     if memory is not None and captions is not None:
-        ids = pair.target.module.get_input_embeddings().num_embeddings
+        ids = pair.target.body.get_input_embeddings().num_embeddings
         decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
     return decoder
 

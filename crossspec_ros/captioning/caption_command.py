@@ -7,24 +7,26 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_ros.captioning.caption import RESTS_ON
-from crossspec_ros.captioning.code_replay import Captioned, captions
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.code_replay import Captioned, RecordingDecoder, captions
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
-from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.tiny_pair import warning
+from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.models.registry import draft_architecture
-from crossspec_ros.ros.reports import caption_line
 from crossspec_ros.telemetry.summary import Summary
 
 
@@ -35,8 +37,12 @@ def run(args: argparse.Namespace) -> None:
     is gone before the target is loaded.
     """
     setup = ReplaySetup.asked(args)
+    captioner = setup.captioner
+    if told := warning(setup.recording, captioner.models_folder, captioner.target):
+        print(f"crossspec: {told}", file=sys.stderr)
     console = Console(highlight=False, soft_wrap=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with closing(setup), bar as progress:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals = [], Counter[str](), Summary()
         for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
@@ -45,6 +51,8 @@ def run(args: argparse.Namespace) -> None:
             console.print(line, markup=False)
             windows.append(_row(captioned))
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
+            if caption.source == "none":
+                totals.count(nothing_seen=1)
     if not windows:
         raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
     totals.count(**counts)
@@ -74,7 +82,7 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
 
 def _captions(
     setup: ReplaySetup,
-    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
+    load: Callable[[CaptionerSettings], RecordingDecoder],
     progress: Progress,
     what: str,
     counts: Counter[str],

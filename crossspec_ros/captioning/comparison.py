@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -20,6 +20,7 @@ NEXT = (
     "Next: crossspec info and crossspec replay with a recording of your own; README.md says which are read, "
     "and how to connect a camera."
 )
+NOTHING = "no captioned window had images to look at, so there is nothing to compare with the target alone"
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Compared:
     is_same: bool
 
 
-def load_comparison(params: SimpleNamespace, decoder: Any) -> Comparison | None:
+def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
     """What compares with the models of this decoder, warm, where the parameter `compare` asks for it."""
-    if not params.compare:
+    if not settings.compare:
         return None
     return Comparison(decoder.alone())
 
@@ -64,11 +65,14 @@ class Comparison:
         """End the decoder; what was compared stays."""
         self._alone.close()
 
-    def text(self) -> str:
-        """The captions, how much sooner they came, and where to go next; empty where nothing was compared."""
+    def text(self, brief: str) -> str:
+        """The captions, how much sooner they came, and where to go next.
+
+        Where nothing was compared, `brief`, what a run without a comparison ends with, and why.
+        """
         rows = list(self._compared)
         if not rows:
-            return ""
+            return f"{brief}; {NOTHING}" if brief else ""
         ours_ms = float(np.median([row.ours_ms for row in rows]))
         alone_ms = float(np.median([row.alone_ms for row in rows]))
         ratio = float(np.median([row.alone_ms / row.ours_ms for row in rows]))

@@ -37,8 +37,14 @@ class DraftingDecoder:
         )
         self._decoder.warm_up(with_target=False)
         self._drafts.made.clear()
-        self.check_question = self._decoder.check_question
-        self.stream_event_image = self._decoder.stream_event_image
+
+    def check_question(self, question: str) -> None:
+        """As any decoder."""
+        self._decoder.check_question(question)
+
+    def stream_event_image(self, index: int, image: np.ndarray, question: str) -> Future[None] | None:
+        """As any decoder."""
+        return self._decoder.stream_event_image(index, image, question)
 
     def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> Future[None] | None:
         """Nobody sees it, but from now on its window is open."""
@@ -46,10 +52,10 @@ class DraftingDecoder:
         self._drafts.submit(lambda: None).result()
         return self._decoder.stream_frame(index, frame, stamp_ns)
 
-    def caption(self, window: Window, *args: Any, **options: Any) -> Caption:
-        """What the draft says about the window; the arguments are those of any decoder."""
+    def caption(self, window: Window, question: str, trace: Trace) -> Caption:
+        """What the draft says about the window."""
         blind = replace(window, frames=window.frames[:0], frame_stamps_ns=())
-        caption = self._decoder.caption(blind, *args, **options)
+        caption = self._decoder.caption(blind, question, trace)
         for images in [images for images, draft in self._drafts.made.items() if draft.ended]:
             draft = self._drafts.made.pop(images)
             assert draft.feature is not None

@@ -6,15 +6,22 @@ import pkgutil
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from crossspec_ros.drafting.proposer import Proposer
+if TYPE_CHECKING:
+    # Who asks for the names alone need not wait for torch.
+    from crossspec_ros.drafting.proposer import Proposer
+
+USUAL = ("memory", "event_draft")
+"""Those that draft unless others are named."""
 
 _FOLDER = "proposers"
 
 
 def proposer_names() -> tuple[str, ...]:
-    """Those that there are, without importing them."""
-    return tuple(sorted(found.name for found in pkgutil.iter_modules([str(Path(__file__).parent / _FOLDER)])))
+    """Those that there are, the usual ones first."""
+    found = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / _FOLDER)])}
+    return (*USUAL, *sorted(found - set(USUAL)))
 
 
 def make_proposers(names: Sequence[str]) -> tuple[Proposer, ...]:
@@ -23,6 +30,8 @@ def make_proposers(names: Sequence[str]) -> tuple[Proposer, ...]:
 
 
 def _class(name: str) -> type[Proposer]:
+    from crossspec_ros.drafting.proposer import Proposer
+
     if name not in proposer_names():
         raise KeyError(f"there is no proposer {name}: it must be one of {', '.join(proposer_names())}")
     module = import_module(f"{__package__}.{_FOLDER}.{name}")

@@ -61,7 +61,7 @@ class KVBuffer(Cache):
         # Keys and values of all layers: (2, layers, heads, capacity, head size).
         self._states: torch.Tensor | None = None
         self._buffers = [_Layer(self, index) for index in range(layers)]
-        super().__init__(layers=self._buffers)
+        super().__init__(layers=[*self._buffers])
 
     @property
     def length(self) -> int:

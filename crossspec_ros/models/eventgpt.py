@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.architecture import DraftArchitecture, Sizes
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.checkpoint import Stored, load, skeleton, stored_tensors
 from crossspec_ros.models.config_files import eos_ids, read_json
@@ -32,7 +32,7 @@ from crossspec_ros.models.eventgpt_config import (
     tower_values,
 )
 from crossspec_ros.models.language_model import TransformersModel
-from crossspec_ros.models.llama_clip import clip_l, llama_7b, sizes
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.prompts import EVENT_END, EVENT_PATCH, EVENT_START, draft_prompt_ids
@@ -91,9 +91,9 @@ class EventGPT(TransformersModel):
 
     def __init__(self, module: EventGPTModule, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> None:
         super().__init__(module, module.model, tokenizer)
-        self.image_size: int = module.vision_config.image_size
+        self.image_size = cast(int, module.vision_config.image_size)
         self.eos_ids = eos_ids
-        self._prompt_ids = lru_cache(_QUESTIONS)(lambda question: draft_prompt_ids(tokenizer, question))
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(draft_prompt_ids, tokenizer))
 
     def encode(self, images: np.ndarray) -> Tensor:
         """(tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
@@ -111,6 +111,7 @@ class EventGPTArchitecture:
 
     text: LlamaConfig
     vision: CLIPVisionConfig
+    eos_ids: tuple[int, ...]
     folder: Path | None = None
 
     unquantized = ("lm_head", "model.visual_tower", "model.visual_projector", "model.feature_adaptor")
@@ -150,20 +151,18 @@ class EventGPTArchitecture:
         )
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
-        said = self.text.eos_token_id
-        return EventGPT(module, tokenizer, eos_ids(self.folder, said) if self.folder else (said,))
+        return EventGPT(module, tokenizer, self.eos_ids)
 
 
 def architecture(folder: Path) -> EventGPTArchitecture:
     """Of the checkpoint in `folder`; raises InputError that names the file which is missing or wrong."""
-    return EventGPTArchitecture(
-        _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder)), folder
-    )
+    text, vision = _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder))
+    return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
 
 
-def released() -> EventGPTArchitecture:
+def released() -> DraftArchitecture:
     """XduSyL/EventGPT: LLaMA-7B, and its tower CLIP ViT-L/14 at 336 pixels."""
-    return EventGPTArchitecture(llama_7b(32003), clip_l(336))
+    return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
 
 
 def released_state(module: EventGPTModule) -> dict[str, Tensor]:

@@ -23,8 +23,8 @@ _CLIP_NEEDED = (
     "patch_size",
 )  # fmt: skip
 _CLIP_KEYS = (*_CLIP_NEEDED, "num_channels", "hidden_act", "layer_norm_eps")
-_CLIP_IMAGE_SIZE = 224
-"""What transformers takes where it is left out."""
+_CLIP = {"image_size": 224, "patch_size": 32}
+"""What transformers takes for a value that is left out."""
 _KNOWN_TOWERS: dict[str, dict[str, Any]] = {
     "clip-vit-large-patch14-336": dict(
         hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
@@ -35,11 +35,7 @@ _KNOWN_TOWERS: dict[str, dict[str, Any]] = {
 
 def image_size(folder: Path) -> int:
     """The shortest edge in pixels of the images that the model in `folder` looks at; raises InputError."""
-    file, values = tower_values(folder)
-    size = values.get("image_size", _CLIP_IMAGE_SIZE)
-    if not isinstance(size, int):
-        raise no_config(file, TypeError(f"image_size {size}"))
-    return size
+    return tower_values(folder)[1]["image_size"]
 
 
 def llama_values(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -58,7 +54,12 @@ def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
     values = read_json(file)
     # A whole CLIP has a text tower as well; in the part for each, what is left out is transformers' default.
     inner = values.get("vision_config")
-    return file, _known(inner if isinstance(inner, dict) else read_json(file, _CLIP_NEEDED), _CLIP_KEYS)
+    said = _known(inner if isinstance(inner, dict) else read_json(file, _CLIP_NEEDED), _CLIP_KEYS)
+    values = _CLIP | said
+    for name in _CLIP:
+        if not isinstance(values[name], int):
+            raise no_config(file, TypeError(f"{name} {values[name]}"))
+    return file, values
 
 
 def folders(folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 
@@ -15,13 +16,12 @@ from crossspec_ros.models.architecture import Architecture, DraftArchitecture, S
 from crossspec_ros.models.placement import QUANTIZED, Only, Placement
 
 SESSIONS = 3
-"""KV caches of the target: of two windows that are still open, and of the one captioned last."""
+"""Of the target, each with a KV cache and the features of its frames: those of two windows that are still
+open, and of the one captioned last."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
 """Tokens in the KV cache of the draft, which has one."""
-KEPT_WINDOWS = 3
-"""Windows whose features are kept: each session keeps its own."""
 VERIFIED = 129
 """Rows of logits of the largest pass."""
 CUDA_BYTES = 1 << 30
@@ -72,8 +72,7 @@ def estimates(
 ) -> list[Footprint]:
     """The same in each of several placements."""
     window = target.spec.frame_tokens + TEXT_ROOM
-    kept = SESSIONS * target.sizes.cached * window
-    kept += KEPT_WINDOWS * target.spec.frame_tokens * target.sizes.width
+    kept = SESSIONS * (target.sizes.cached * window + target.sizes.width * target.spec.frame_tokens)
     skeleton = target.skeleton()
     of_target = [_bytes(target, skeleton, placement, kept, window) for placement in placements]
     of_draft = [Bytes(0, 0, 0)] * len(of_target)
@@ -136,9 +135,8 @@ def memory(device: str) -> tuple[int, int]:
     """Free and total bytes of a device; of the CPU, what this process may still take."""
     if device != "cpu":
         return torch.cuda.mem_get_info(torch.device(device))
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    found = {words[0]: int(words[1]) << 10 for words in lines}
-    free, total = found["MemAvailable:"], found["MemTotal:"]
+    machine = psutil.virtual_memory()
+    free, total = machine.available, machine.total
     try:
         # A container's own limit, where it has one; what files fill is given back when it is needed.
         limit, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))

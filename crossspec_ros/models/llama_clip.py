@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from transformers import CLIPVisionConfig, LlamaConfig
 
 from crossspec_ros.models.architecture import Sizes
 
+EOS_7B = 2
+
 
 def sizes(text: LlamaConfig, vision: CLIPVisionConfig, images: int) -> Sizes:
     """Of a model whose tower looks at so many images in one pass."""
+    heads, head = cast(int, text.num_key_value_heads), cast(int, text.head_dim)
+    # The patches and the class token.
+    positions = (cast(int, vision.image_size) // cast(int, vision.patch_size)) ** 2 + 1
     return Sizes(
         width=text.hidden_size,
         vocabulary=text.vocab_size,
-        cached=2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim,
+        cached=2 * text.num_hidden_layers * heads * head,
         layer=_layer(text),
-        tower=images * positions(vision) * _layer(vision),
+        tower=images * positions * _layer(vision),
         unpacked=text.hidden_size * text.intermediate_size,
     )
-
-
-def positions(vision: CLIPVisionConfig) -> int:
-    """Tokens of an image: its patches and the class token."""
-    return (vision.image_size // vision.patch_size) ** 2 + 1
 
 
 def _layer(config: LlamaConfig | CLIPVisionConfig) -> int:
@@ -41,7 +43,7 @@ def llama_7b(vocabulary: int) -> LlamaConfig:
         max_position_embeddings=4096,
         rms_norm_eps=1e-5,
         bos_token_id=1,
-        eos_token_id=2,
+        eos_token_id=EOS_7B,
         pad_token_id=0,
     )
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
 from crossspec_ros.models.base import EventModel, VideoTarget
-from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
@@ -75,40 +75,19 @@ def load_pair(
     """
     torch.set_num_threads(threads)
     # All that is quick before the weights, which take their time.
-    architecture = target_architecture(target_path(models, target))
-    tokenizer = architecture.tokenizer()
-    path = draft_path(models, draft)
-    if path is None:
+    of_target = target_architecture(target_path(models, target))
+    tokenizer = of_target.tokenizer()
+    folder = draft_path(models, draft)
+    if folder is None:
         if only == "draft":
             raise InputError(f"draft is {NO_DRAFT}, but a draft is what is asked for: name one's folder")
-        return ModelPair(_loaded(architecture, tokenizer, placement, True), None, None, 0)
-    draft_one = draft_architecture(path)
-    draft_tokenizer = draft_one.tokenizer()
-    loaded = _loaded(architecture, tokenizer, placement, only != "draft")
-    drafting = _loaded(draft_one, draft_tokenizer, placement, only != "target")
-    translation = Translation(draft_tokenizer, tokenizer, drafting.eos_ids[0], loaded.spec.eos_ids[0])
-    return ModelPair(loaded, drafting, translation, _shared(tokenizer, draft_tokenizer))
-
-
-def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
-    """Where the target of `load_pair` is; by a hub id it is fetched, see `target_folder`."""
-    return target_folder(target, with_weights) if target else Path(models) / "target"
-
-
-def draft_path(models: Path | str, draft: str) -> Path | None:
-    """Where the draft of `load_pair` is; None where there is to be none.
-
-    Raises InputError where none is named and `models` has none.
-    """
-    if draft == NO_DRAFT:
-        return None
-    path = Path(draft or Path(models) / "draft")
-    if not draft and not path.is_dir():
-        raise InputError(
-            f"there is no folder '{path}': name the folder of an event draft with draft, or do without one "
-            f"by draft:={NO_DRAFT}"
-        )
-    return path
+        return ModelPair(_loaded(of_target, tokenizer, placement, True), None, None, 0)
+    of_draft = draft_architecture(folder)
+    draft_tokenizer = of_draft.tokenizer()
+    video = _loaded(of_target, tokenizer, placement, only != "draft")
+    events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
+    translation = Translation(draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0])
+    return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer))
 
 
 def _loaded(

@@ -62,7 +62,7 @@ def released_draft() -> DraftArchitecture:
 def _file(folder: Path, families: dict[str, str], what: str, suffix: str = "") -> Any:
     file = folder / "config.json"
     values = read_config(file, ["model_type"])
-    kind = values["model_type"]
+    kind = str(values["model_type"])
     if kind in _ANCESTORS:
         import_module(f"crossspec_ros.models.{_ANCESTORS[kind]}_config").refuse_ancestor(file, values)
     if kind not in families:

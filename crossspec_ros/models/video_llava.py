@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from tokenizers import Tokenizer
-from transformers import VideoLlavaConfig, VideoLlavaForConditionalGeneration
+from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.architecture import Sizes, TargetArchitecture
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.checkpoint import load, skeleton, stored_tensors
-from crossspec_ros.models.config_files import eos_ids
 from crossspec_ros.models.language_model import TransformersModel
-from crossspec_ros.models.llama_clip import clip_l, llama_7b, sizes
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.prompts import VIDEO, target_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.video_llava_config import checked, no_config, spec_of
+from crossspec_ros.models.video_llava_config import checked, no_config, spec, spec_of
 
 # The port's own names, into those that transformers 5 gives its modules.
 _RENAMED = (
@@ -51,7 +51,11 @@ class VideoLlava(TransformersModel):
         super().__init__(module, module.model.language_model, tokenizer)
         self.spec = spec
         # Every window is asked the same, and at its close there is no time to lose.
-        self.prompt_ids = lru_cache(_QUESTIONS)(self._prompt)
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before and after the frames."""
+        return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
         """What stands before the frames."""
@@ -67,33 +71,25 @@ class VideoLlava(TransformersModel):
         """What stands after the frames, up to where the response begins."""
         return self.words(self.prompt_ids(question)[1])
 
-    def _prompt(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        before, after = target_prompt_ids(self.tokenizer, question)
-        return tuple(before), tuple(after)
-
 
 @dataclass(frozen=True)
 class VideoLlavaArchitecture:
     """A Video-LLaVA known by its config, that of the checkpoint in `folder` where there is one."""
 
     config: VideoLlavaConfig
+    spec: InputSpec
     folder: Path | None = None
 
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
 
     @property
-    def spec(self) -> InputSpec:
-        said = self.config.text_config.eos_token_id
-        return spec_of(self.config.to_dict(), eos_ids(self.folder, said) if self.folder else (said,))
-
-    @property
     def sizes(self) -> Sizes:
-        return sizes(self.config.text_config, self.config.vision_config, 1)
+        return sizes(self._text, cast(CLIPVisionConfig, self.config.vision_config), 1)
 
     def tokenizer(self) -> Tokenizer:
         """The folder's; raises InputError as `load_tokenizer`, and where it lacks the token for a video."""
         assert self.folder
-        tokenizer = load_tokenizer(self.folder, self.config.text_config.vocab_size)
+        tokenizer = load_tokenizer(self.folder, self._text.vocab_size)
         if tokenizer.token_to_id(VIDEO) is None:
             raise InputError(
                 f"the tokenizer in '{self.folder}' lacks '{VIDEO}': take the one that came with the weights"
@@ -121,27 +117,35 @@ class VideoLlavaArchitecture:
     def model(self, module: VideoLlavaModule, tokenizer: Tokenizer) -> VideoLlava:
         return VideoLlava(module, tokenizer, self.spec)
 
+    @property
+    def _text(self) -> LlamaConfig:
+        return cast(LlamaConfig, self.config.text_config)
+
 
 def architecture(folder: Path) -> VideoLlavaArchitecture:
     """Of the checkpoint in `folder`; raises InputError, also for the original Video-LLaVA."""
-    values = checked(folder)
+    found, values = spec(folder), checked(folder)
     try:
-        return VideoLlavaArchitecture(VideoLlavaConfig.from_dict(values), folder)
+        return VideoLlavaArchitecture(VideoLlavaConfig.from_dict(values), found, folder)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise no_config(folder / "config.json", error) from error
 
 
-def released() -> VideoLlavaArchitecture:
+def released() -> TargetArchitecture:
     """LanguageBind/Video-LLaVA-7B-hf: LLaMA-7B behind CLIP ViT-L/14 at 224 pixels, 8 frames of 257 tokens."""
-    return VideoLlavaArchitecture(
-        VideoLlavaConfig(
-            text_config=llama_7b(32064),
-            vision_config=clip_l(224),
-            image_seq_length=256,
-            video_seq_length=8 * 257,
-        )
+    config = VideoLlavaConfig(
+        text_config=llama_7b(32064),
+        vision_config=clip_l(224),
+        image_seq_length=256,
+        video_seq_length=8 * 257,
     )
+    return VideoLlavaArchitecture(config, spec_of(config.to_dict(), (EOS_7B,)))
+
+
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    before, after = target_prompt_ids(tokenizer, question)
+    return tuple(before), tuple(after)
 
 
 def _module_name(stored: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ def spec(folder: Path) -> InputSpec:
     """What the model in `folder` takes; raises InputError, also for the original Video-LLaVA."""
     file, values = folder / "config.json", checked(folder)
     try:
-        return spec_of(values, eos_ids(folder, {**_TEXT, **values["text_config"]}["eos_token_id"]))
+        found = spec_of(values, ())
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(file, error) from error
+    by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
+    return replace(found, eos_ids=eos_ids(folder, by_config))
 
 
 def checked(folder: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
@@ -21,7 +22,6 @@ from crossspec_ros.events.messages import (
     typestore,
 )
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.recordings.recording import Topics
 
 # Some drivers publish their rendered events there, which are no view of the scene.

@@ -25,8 +25,8 @@ def build_target(tokenizer: Tokenizer) -> VideoLlavaForConditionalGeneration:
     config = VideoLlavaConfig(
         vision_config=_vision(192, 4),
         text_config=_text(192, 5, 4, 512, tokenizer.get_vocab_size()),
-        image_token_index=tokenizer.token_to_id("<image>"),
-        video_token_index=tokenizer.token_to_id(VIDEO),
+        image_token_index=tokenizer.get_vocab()["<image>"],
+        video_token_index=tokenizer.get_vocab()[VIDEO],
         image_seq_length=_POSITIONS - 1,
         video_seq_length=FRAMES * _POSITIONS,
     )

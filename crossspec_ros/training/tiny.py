@@ -111,7 +111,6 @@ def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, 
 
 
 def _save(student: object, name: str, folder: Path, out: Path) -> None:
-    import torch
     from safetensors.torch import save_file
 
     from crossspec_ros.models.eventgpt import EventGPTModule, released_state
@@ -119,7 +118,7 @@ def _save(student: object, name: str, folder: Path, out: Path) -> None:
 
     assert isinstance(student, Student)
     out.mkdir(parents=True, exist_ok=True)
-    model = student.model.to(torch.bfloat16)
+    model = student.model.bfloat16()
     if isinstance(model, EventGPTModule):
         save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {

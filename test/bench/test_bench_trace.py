@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from crossspec_ros.bench.trace import Response, read_trace, replay
-from crossspec_ros.captioning.assembly import USUAL_PROPOSERS
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
@@ -117,6 +116,6 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
 def test_recorded_captions_are_foreseen() -> None:
-    policy = Policy(make_proposers(USUAL_PROPOSERS), None)
+    policy = Policy(make_proposers(USUAL), None)
     result = replay(read_trace(SHARED)[::2][:120], policy, "test")
     assert result.acceptance_length() > 5.3

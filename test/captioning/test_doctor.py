@@ -127,8 +127,7 @@ def test_a_config_of_absurd_size_is_refused_at_once(
     file.write_text(json.dumps(values))
     assert main(["doctor", "--target", str(tmp_path / "target")]) == 2
     assert (
-        "describes no VideoLlavaModule (10000000 layers): take the one that came"
-        in capsys.readouterr().err
+        "describes no VideoLlavaModule (10000000 layers): take the one that came" in capsys.readouterr().err
     )
 
 

@@ -32,11 +32,11 @@ COUNTING = [
     *("events/" + name for name in ("batch.py", "clock.py", "dvs.py", "evt3.py", "libcaer.py")),
     *(
         "events/" + name
-        for name in ("libcaer_cmp.py", "mono.py", "packet_decoder.py", "splice.py", "trigger.py")
+        for name in ("libcaer_cmp.py", "mono.py", "packet_decoder.py", "splice.py", "stream.py", "trigger.py")
     ),
-    *("windows/" + name for name in ("assembler.py", "synchronizer.py")),
+    *("windows/" + name for name in ("assembler.py", "pipeline.py", "synchronizer.py")),
     *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera.py")),
-    *("ros/" + name for name in ("event_stream.py", "synchronizer.py")),
+    "ros/synchronizer.py",
 ]
 # A self-report of the sensor, no damage; the directions of a jump and the streams are put in by the code.
 NO_PROBLEM = {"monitoring_words"}

@@ -41,6 +41,7 @@ from crossspec_ros.events.messages import (
 from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
+from crossspec_ros.ros.graph import replay_graph
 from crossspec_ros.ros.messages import closed_counts
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
@@ -304,7 +305,7 @@ def replayed(setup, rate):
     }
     with ExitStack() as stack:
         observer = stack.enter_context(outsider())
-        for process in setup.processes:
+        for process in replay_graph(setup.parameters):
             values = dict(process.parameters)
             if process.name == "dsec_player":
                 values |= {"rate": rate, "every_window": True, "caption_timeout_s": 20.0}

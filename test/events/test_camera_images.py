@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 

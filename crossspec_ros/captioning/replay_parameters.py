@@ -1,26 +1,19 @@
-"""The processes of a replay, for the CLI and the launch file alike, checked before any of them starts."""
+"""The parameters of a replay's nodes, for CLI, launch file and code alike, checked before it starts."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import Value, check_values
+from crossspec_ros.captioning.params import Value
+from crossspec_ros.captioning.settings import NODES, SynchronizerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.hub import target_folder
-from crossspec_ros.models.placement import NO_DRAFT
+from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import Topics, open_recording
-
-EVENTS_TOPIC = "event_camera/events"
-IMAGE_TOPIC = "camera/image_raw"
-CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
-"""Captioner and player listen to the synchronizer beside them."""
+from crossspec_ros.recordings.recording import Recording, Topics, open_recording
 
 MODEL_ARGUMENTS = {
     "target": "target",
@@ -28,32 +21,22 @@ MODEL_ARGUMENTS = {
     "dtype": "models.dtype",
     "device": "models.device",
     "draft_device": "models.draft_device",
+    "fallback": "models.fallback",
 }
 """Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
 
 
 @dataclass(frozen=True)
-class Process:
-    """One node: executable and node have the same name; `parameters` go over those of the file."""
+class ReplayParameters:
+    """What the nodes of a replay are given: the file of their parameters, and what goes over it."""
 
-    name: str
-    params_file: Path
-    parameters: dict[str, Value] = field(default_factory=dict)
-    remaps: dict[str, str] = field(default_factory=dict)
-
-    def command(self) -> list[str]:
-        """The command that starts it with this very Python."""
-        command = [sys.executable, "-m", f"crossspec_ros.ros.{self.name}", "--ros-args"]
-        command += ["--params-file", str(self.params_file)]
-        for name, value in self.parameters.items():
-            # JSON is YAML in which a string stays a string, whatever is in it.
-            command += ["-p", f"{name}:={json.dumps(value, ensure_ascii=False)}"]
-        for topic, name in self.remaps.items():
-            command += ["-r", f"{topic}:={name}"]
-        return command
+    file: Path
+    nodes: dict[str, dict[str, Value]]
+    """By node, the player last; the file's own values as well, for its names are those of nodes without a
+    namespace."""
 
 
-def replay_graph(
+def replay_parameters(
     path: Path,
     models: Path | None = None,
     question: str | None = None,
@@ -65,13 +48,15 @@ def replay_graph(
     image_topic: str | None = None,
     loop: bool | None = None,
     memory: str | None = None,
-    **placed: str | None,
-) -> list[Process]:
-    """The nodes that replay a recording; what is None comes from the configuration.
+    keep: Callable[[Recording], None] | None = None,
+    **placed: str | bool | None,
+) -> ReplayParameters:
+    """The parameters of the nodes that replay a recording; what is None comes from the configuration.
 
     The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
     those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
     synchronizer publishes images as small as the models want them, unless the configuration sets a size.
+    The recording is closed, unless there is somebody to `keep` it.
 
     Raises InputError for a recording, models or a configuration that cannot work.
     """
@@ -86,12 +71,14 @@ def replay_graph(
     topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
     folder = str(player.get("images", ""))
     recording = open_recording(path, topics, Path(folder) if folder else None)
-    recording.close()
+    if keep:
+        keep(recording)
+    else:
+        recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)
-    lateness = check_values("synchronizer", configured["synchronizer"])["max_lateness_s"]
-    # The file's own values as well: its names are those of nodes without a namespace.
-    overrides: dict[str, dict[str, Value]] = {
+    lateness = SynchronizerSettings.of(configured["synchronizer"]).max_lateness_s
+    nodes: dict[str, dict[str, Value]] = {
         "synchronizer": {
             **image_sizes({**configured["captioner"], **chosen}),
             **configured["synchronizer"],
@@ -107,19 +94,13 @@ def replay_graph(
         },
         "dsec_player": {**player, "max_lateness_s": lateness},
     }
-    for node, values in overrides.items():
-        check_values(node, values)
-    image = IMAGE_TOPIC if raw else f"{IMAGE_TOPIC}/compressed"
-    remaps = {
-        "synchronizer": {"events": EVENTS_TOPIC, "image": image},
-        "captioner": CAPTIONER_REMAPS,
-        "dsec_player": {"report": "captioner/report", **CAPTIONER_REMAPS},
-    }
-    return [Process(node, config.resolve(), overrides[node], remaps[node]) for node in overrides]
+    for node, values in nodes.items():
+        NODES[node].check(values)
+    return ReplayParameters(config.resolve(), nodes)
 
 
 def chosen_models(
-    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | None]
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
     folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
@@ -143,14 +124,11 @@ def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
             f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
             f"--models, or train the tiny pair with crossspec train tiny"
         )
-    sizes: dict[str, Value] = {
-        "frame_size": target_spec(
-            target_folder(target or str(folder / "target"), with_weights=False)
-        ).image_size
+    drafting = draft_path(folder, draft)
+    return {
+        "frame_size": target_spec(target_path(folder, target, with_weights=False)).image_size,
+        **({"event_image_size": event_image_size(drafting)} if drafting else {}),
     }
-    if draft != NO_DRAFT:
-        sizes["event_image_size"] = event_image_size(Path(draft) if draft else folder / "draft")
-    return sizes
 
 
 def given(**arguments: Value | None) -> dict[str, Value]:

@@ -1,4 +1,4 @@
-"""A subscribed event stream: its messages become batches in ROS time, its damage becomes counters."""
+"""A stream of event messages becomes batches in ROS time, and its damage counters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
-from crossspec_ros.events.messages import is_end_mark
+from crossspec_ros.events.messages import is_end_mark, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.packet_decoder import PacketDecoder
-from crossspec_ros.ros.messages import to_ns
 
 
 class PacketStream:
@@ -91,22 +90,5 @@ class DvsStream:
 
 
 def make_stream(event_type: str) -> PacketStream | DvsStream:
-    """The stream for one of `params.EVENT_TYPES`."""
+    """The stream of messages of this type, as in `event_camera_msgs/EventPacket`."""
     return DvsStream() if event_type == "dvs_msgs/EventArray" else PacketStream()
-
-
-def message_class(event_type: str) -> type:
-    """The message class of one of `params.EVENT_TYPES`; raises InputError where it is not installed."""
-    try:
-        if event_type == "dvs_msgs/EventArray":
-            from dvs_msgs.msg import EventArray
-
-            return EventArray
-        from event_camera_msgs.msg import EventPacket
-
-        return EventPacket
-    except ImportError:
-        raise InputError(
-            f"the message type {event_type} is not installed: run make setup, or build the package "
-            f"{event_type.split('/')[0]} in your workspace and source it"
-        ) from None
