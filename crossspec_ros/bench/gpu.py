@@ -11,7 +11,7 @@ import argparse
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     timelines: dict[str, Sequence[Trace]] = {}
     for placement in placements:
         pair = random_pair(like, dimensions, placement)
-        peaks: dict[str, dict[str, int]] = {}
+        peaks: dict[str, int] = {}
         measured: dict[str, Any] = {
             "placement": str(placement),
             "attention": pair.target.body.config._attn_implementation,
@@ -259,17 +259,13 @@ def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
 
 
 def latencies(runs: Mapping[str, Runs]) -> dict[str, Any]:
-    """Times by decoder, how many times as long as ours each takes, and how much of our draft was hidden."""
+    """Times by decoder, tokens of ours a pass, and how much of our draft was hidden."""
     ours = runs[OURS]
     passes = sum(span.stage in ("verify", "decode") for trace in ours.traces for span in trace.spans)
     return {
         "windows": len(ours.traces),
         "modes": compared(runs, ALONE),
-        "times_sooner": {
-            name: ratio(mine.ms_from_last_frame(), ours.ms_from_last_frame())
-            for name, mine in runs.items()
-            if name != OURS
-        },
+        "times_sooner_than_generate": ratio(runs[GENERATE].ms_from_last_frame(), ours.ms_from_last_frame()),
         # The first pass of a caption reads the question and counts as prefill.
         "tokens_per_pass": sum(map(len, ours.tokens)) / (len(ours.tokens) + passes),
         "hidden_share": spread([_hidden_share(trace) for trace in ours.traces]),
@@ -293,77 +289,32 @@ def _bytes(pair: ModelPair, placement: Placement, dimensions: Dimensions) -> dic
 
 
 @contextmanager
-def _peak(phase: str, placement: Placement, peaks: dict[str, dict[str, int]]) -> Iterator[None]:
+def _peak(phase: str, placement: Placement, peaks: dict[str, int]) -> Iterator[None]:
     """The most bytes that were allocated on each device; on the CPU, the process's size afterwards."""
     devices = {placement.device, placement.draft_on}
     for device in devices - {"cpu"}:
         torch.cuda.reset_peak_memory_stats(device)
     yield
-    peaks[phase] = {
-        device: int(resident_mb() * 1e6) if device == "cpu" else torch.cuda.max_memory_allocated(device)
-        for device in sorted(devices)
-    }
-
-
-class _Bar(NamedTuple):
-    """What is aimed at on an H200: the least of a figure, or the most where `is_most`."""
-
-    name: str
-    wanted: float
-    is_most: bool
-    value: Callable[[dict[str, Any]], float]
-
-
-def _sooner(name: str) -> Callable[[dict[str, Any]], float]:
-    return lambda run: run["latency"]["times_sooner"][name]["median"]
-
-
-_BARS = (
-    _Bar("decode step, share of the copy bandwidth", 0.6, False, lambda run: run["bandwidth_share"]),
-    _Bar("T_verify(32) / T_verify(1)", 1.3, True, lambda run: run["verify_32_to_1"]),
-    _Bar("last frame to caption, times sooner than autoregressive", 5.0, False, _sooner(ALONE)),
-    _Bar("last frame to caption, times sooner than generate", 8.0, False, _sooner(GENERATE)),
-    _Bar("hidden share of the draft", 0.8, False, lambda run: run["latency"]["hidden_share"]["median"]),
-)
+    for device in devices:
+        size = resident_mb() * 1e6 if device == "cpu" else torch.cuda.max_memory_allocated(device)
+        peaks[f"{phase} on {device}"] = int(size)
 
 
 def print_tables(figures: dict[str, Any]) -> None:
     """Everything, a row for each dtype."""
-    runs = figures["dtypes"]
-    print(
-        f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; "
-        f"{figures['told']}\n"
-    )
+    runs, latency = figures["dtypes"], {d: run["latency"] for d, run in figures["dtypes"].items()}
+    print(f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; {TOLD}\n")
     print(table("T_verify(n), n tokens in one pass: ms", {d: run["verify_ms"] for d, run in runs.items()}))
     single = ("bound_ms", "achieved_gb_s", "bandwidth_share", "verify_32_to_1")
-    memory = {
-        f"{dtype} {part}": {"GB": size / 1e9}
-        for dtype, run in runs.items()
-        for part, size in {**run["bytes"]["weights"], **_flat(run["bytes"]["peak"])}.items()
-    }
     copies = {"copy_gb_s": figures["copy_gb_s"]}
     print(table("one pass", {d: copies | {key: run[key] for key in single} for d, run in runs.items()}))
-    print(table("memory", memory))
-    for dtype, run in runs.items():
-        latency = run["latency"]
-        rows = {name: {k: row[k] for k in row if k != "stages_ms"} for name, row in latency["modes"].items()}
-        print(table(f"{dtype}: {latency['windows']} windows, ms from the close", rows))
-        sooner = {name: {"times ours": ratio} for name, ratio in latency["times_sooner"].items()}
-        print(table(f"{dtype}: against ours", sooner))
-        print(f"{latency['tokens_per_pass']:.2f} tokens a pass of ours\n")
-        # What is aimed at on an H200 is no measure for small models on a CPU.
-        if figures["dimensions"] != "tiny":
-            print(table("aimed at on an H200", {bar.name: _judged(bar, run) for bar in _BARS}))
-
-
-def _flat(peaks: dict[str, dict[str, int]]) -> dict[str, int]:
-    return {f"peak, {phase}, {device}": size for phase, on in peaks.items() for device, size in on.items()}
-
-
-def _judged(bar: _Bar, run: dict[str, Any]) -> dict[str, Any]:
-    value = bar.value(run)
-    is_met = value <= bar.wanted if bar.is_most else value >= bar.wanted
-    return {"aim": f"{'<=' if bar.is_most else '>='} {bar.wanted:g}", "measured": value, "met": is_met}
+    sizes = {d: run["bytes"]["weights"] | run["bytes"]["peak"] for d, run in runs.items()}
+    print(table("memory, GB", {d: {n: size / 1e9 for n, size in row.items()} for d, row in sizes.items()}))
+    for dtype, found in latency.items():
+        rows = {name: {k: row[k] for k in row if k != "stages_ms"} for name, row in found["modes"].items()}
+        print(table(f"{dtype}: {found['windows']} windows, ms", rows))
+    ours = ("tokens_per_pass", "hidden_share", "times_sooner_than_generate")
+    print(table(OURS, {d: {key: found[key] for key in ours} for d, found in latency.items()}))
 
 
 def _draw(figures: dict[str, Any]) -> Figure:
@@ -377,7 +328,8 @@ def _draw(figures: dict[str, Any]) -> Figure:
         ends = [[row[key] for row in rows] for key in ("p10", "p90")]
         curve.fill_between(sizes, *ends, color=line.get_color(), alpha=0.2)
         curve.axhline(run["bound_ms"], color=line.get_color(), linestyle=":")
-        draw_bars(axes, run["latency"]["modes"], {name: name for name in run["latency"]["modes"]})
+        modes = run["latency"]["modes"]
+        draw_bars(axes, modes, {name: name for name in modes}, "last_frame_to_caption_ms")
         axes.set_title(dtype)
     curve.set(xlabel="tokens of a pass", ylabel="ms", ylim=(0, None), title="T_verify(n); dotted: read once")
     curve.legend()

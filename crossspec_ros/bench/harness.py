@@ -23,6 +23,7 @@ Case = TypeVar("Case")
 Decoder = Callable[[Case, Trace], tuple[int, ...]]
 """Captions what it is given and gives the token ids; where it is timed, it marks "last_frame" and "closed" in
 the trace."""
+SINCE = {"caption_ms": "from the end of a second", "last_frame_to_caption_ms": "from a second's last frame"}
 _LEAST_MS = 1.0
 """Of a wait in a ratio: an answer may be there when its window closes."""
 
@@ -125,10 +126,10 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def draw_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """How long captions take after the close: medians and outer deciles of those named, by what to call
-    them; the first is ours."""
-    rows = [modes[name]["caption_ms"] for name in names]
+def draw_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str], key: str) -> None:
+    """How long captions take: medians and outer deciles of those named, by what to call them; the first is
+    ours."""
+    rows = [modes[name][key] for name in names]
     ends = [[row["median"] - row["p10"] for row in rows], [row["p90"] - row["median"] for row in rows]]
     colours = ["#31a354", *["#969696"] * (len(rows) - 1)]
     medians = [row["median"] for row in rows]
@@ -139,7 +140,7 @@ def draw_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str]) ->
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(0, 1.12 * max(row["p90"] for row in rows))
-    axes.set_xlabel("ms from the end of a second to its caption: median, 10th to 90th percentile", fontsize=9)
+    axes.set_xlabel(f"ms {SINCE[key]} to the caption: median, 10th to 90th percentile", fontsize=9)
 
 
 def tell(args: argparse.Namespace, figures: Mapping[str, Any], draw: Callable[[], Figure] | None) -> None:

@@ -28,7 +28,7 @@ def draw_headline(measured: Path, out: Path) -> None:
     axes = figure.subplots()
     try:
         figures = json.loads(measured.read_text())
-        draw_bars(axes, figures["modes"], NAMES)
+        draw_bars(axes, figures["modes"], NAMES, "caption_ms")
         axes.set_title(headline(figures), fontsize=10)
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(

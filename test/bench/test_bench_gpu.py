@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from crossspec_ros.bench import gpu
-from crossspec_ros.bench.gpu import latencies, noise, print_tables, replay_windows
+from crossspec_ros.bench.gpu import latencies, noise, replay_windows
 from crossspec_ros.bench.gpu_models import random_pair
 from crossspec_ros.bench.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_ros.bench.gpu_told import Teller
@@ -69,9 +69,9 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         latency = run["latency"]
         assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
         assert latency["tokens_per_pass"] > 1  # the memory has heard the like
-        assert latency["times_sooner"][ALONE]["median"] > 0
+        assert latency["modes"][ALONE]["last_frame_to_caption_ratio"]["median"] == 1
         assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
-        assert set(run["bytes"]["peak"]) == {"passes", "latency"}
+        assert set(run["bytes"]["peak"]) == {"passes on cpu", "latency on cpu"}
     whole, small = (result["dtypes"][dtype]["bytes"]["weights"]["target"] for dtype in ("float32", "nf4"))
     assert small < whole / 2
     events = json.loads(timeline.read_text())["traceEvents"]
@@ -81,9 +81,7 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert marks == {"last_frame", "closed", "first_token"}
     assert plot.stat().st_size > 20_000
     printed = capsys.readouterr().out
-    assert "told" in printed and "random weights" in printed and "aimed at" not in printed
-    print_tables(result | {"dimensions": "7B"})
-    assert "T_verify(32) / T_verify(1)" in capsys.readouterr().out
+    assert "told" in printed and "random weights" in printed and "T_verify(n)" in printed
 
 
 def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
@@ -106,8 +104,8 @@ def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> No
         assert sum(span.stage == "verify" for span in mine.spans) <= 1
     figures = latencies(runs)
     assert figures["tokens_per_pass"] > 1  # the memory has heard these
-    assert figures["times_sooner"][ALONE]["median"] == pytest.approx(
-        np.median(runs[ALONE].ms_from_last_frame() / runs[OURS].ms_from_last_frame())
+    assert figures["times_sooner_than_generate"]["median"] == pytest.approx(
+        np.median(runs[GENERATE].ms_from_last_frame() / runs[OURS].ms_from_last_frame())
     )
 
 
