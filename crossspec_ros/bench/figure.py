@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -38,14 +39,12 @@ def _caption(args: argparse.Namespace) -> None:
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
     last = args.second + args.seconds if is_moving else args.second + 1
     scenes = Drive(args.seed, drive(args.seed, last + 2), args.exposure)
-    decoder = speculative_decoder(pair)
-    # The memory knows the seconds before, as that of a running node does.
-    seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
-    decoder.close()
+    with closing(speculative_decoder(pair)) as decoder:
+        # The memory knows the seconds before, as that of a running node does.
+        seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
     if is_moving:
-        target = autoregressive_decoder(pair)
-        others = [alone(target, second.window) for second in seconds]
-        target.close()
+        with closing(autoregressive_decoder(pair)) as target:
+            others = [alone(target, second.window) for second in seconds]
         for second, other in zip(seconds, others, strict=True):
             ours_ms, alone_ms = second.words[-1][0], other[-1][0]
             print(f"second {second.second}: {ours_ms:.0f} ms, the target alone {alone_ms:.0f} ms", flush=True)

@@ -60,7 +60,6 @@ def live(
     trace: Trace,
     question: str,
     on_draft: Callable[[str], None] | None = None,
-    on_words: Callable[[str], None] | None = None,
     trusted: Window | None = None,
 ) -> Caption:
     """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
@@ -93,7 +92,7 @@ def live(
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
-    return decoder.caption(trusted or window, question, trace, on_words)
+    return decoder.caption(trusted or window, question, trace)
 
 
 def _sleep_until(at_ns: int) -> None:
