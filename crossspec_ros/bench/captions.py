@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     for name, value in figures.items():
         if isinstance(value, float):
             print(f"{name.replace('_', ' '):<46} {value:.3f}")
-    tell(args, figures, None)
+    tell(args, figures)
     return 0
 
 

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import ctypes
 import gc
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from rich.progress import track
 from crossspec_ros.bench import events_plot, events_ros
 from crossspec_ros.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
 from crossspec_ros.bench.event_ways import MOST_EVENTS, OURS, STAGES, ours, start_of, ways
+from crossspec_ros.bench.harness import table, tell
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -37,11 +37,8 @@ def run(args: argparse.Namespace) -> None:
     figures = measure([recorded(path) for path in args.recordings], args.repeats)
     figures["ros"] = events_ros.measure() if args.ros else []
     figures["ros_highest_mev_s"] = events_ros.highest(figures["ros"])
-    print(table(figures))
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if args.plot:
-        events_plot.draw(figures).savefig(args.plot, dpi=110)
+    print_figures(figures)
+    tell(args, figures, lambda: events_plot.draw(figures))
 
 
 def measure(
@@ -136,38 +133,26 @@ def _status_mb(key: str) -> float:
     return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
 
 
-def table(figures: dict[str, Any]) -> str:
+def print_figures(figures: dict[str, Any]) -> None:
     """The figures for people."""
-    head = f"{'Mev/s, median (min-max) of ' + str(figures['repeats']):<44}"
-    lines = [head + "".join(f"{name:>22}" for name in ("decode", "+ window", "+ render")) + "  peak MB"]
-    for encoding, found in figures["encodings"].items():
-        for stream, row in found["streams"].items():
-            lines.append(f"{encoding}, {stream}")
-            for name, values in row.items():
-                cells = "".join(f"{_cell(values, stage):>22}" for stage in STAGES)
-                lines.append(f"  {name:<42}{cells}{values['peak_mb']:9.1f}")
-        slowest = ", ".join(f"{stage} {found[f'{stage}_mev_s']:.1f}" for stage in STAGES)
-        lines.append(f"  slowest stream of {encoding}: {slowest} Mev/s")
-        if found["too_short"]:
-            lines.append(f"  too short to be timed: {', '.join(found['too_short'])}")
-    peaks = figures["window_peak_mb"]
-    lines.append(
-        f"a window of {figures['window_rate_mev_s']:g} million events needs {peaks['TimeSlices']:.0f} MB "
-        f"with slices of equal time, {peaks['CountSlices']:.0f} MB with slices of equal count"
-    )
+    rows = {
+        f"{encoding}, {stream}: {way}": {
+            stage: {"median": values[f"{stage}_mev_s"]}
+            | dict(zip(("p10", "p90"), values[f"{stage}_spread"], strict=True))
+            for stage in STAGES
+        }
+        | {"peak MB": values["peak_mb"]}
+        for encoding, found in figures["encodings"].items()
+        for stream, row in found["streams"].items()
+        for way, values in row.items()
+    }
+    title = f"million events per second: median (least-most) of {figures['repeats']} runs"
+    print(table(title, rows))
+    short = [name for found in figures["encodings"].values() for name in found["too_short"]]
+    print(f"too short to be timed: {', '.join(short) or 'none'}")
+    print(f"MB of a window of {figures['window_rate_mev_s']:g} million events: {figures['window_peak_mb']}")
     if figures["ros"]:
-        lines += ["", f"{'between two processes':<24}{'counted':>9}{'CPU share':>11}{'image late, ms':>24}"]
-        for row in figures["ros"]:
-            late = f"{row['event_image_ms']['median']:.0f} (most {row['event_image_ms']['max']:.0f})"
-            share = row["events_counted"] / row["events_sent"]
-            lines.append(f"{row['rate_mev_s']:>14g} Mev/s{share:>13.1%}{row['cpu_share']:>11.2f}{late:>24}")
-        lines.append(
-            f"highest rate that holds, as all lower ones do (nothing lost, no image "
-            f"{events_ros.MOST_BEHIND_MS / 1000:g} s late): {figures['ros_highest_mev_s']:g} Mev/s"
-        )
-    return "\n".join(lines)
-
-
-def _cell(values: dict[str, Any], stage: str) -> str:
-    low, high = values[f"{stage}_spread"]
-    return f"{values[f'{stage}_mev_s']:.1f} ({low:.1f}-{high:.1f})"
+        shown = ("events_sent", "events_counted", "cpu_share", "event_image_ms", "peak_mb", "holds")
+        rates = {f"{row['rate_mev_s']:g} Mev/s": {key: row[key] for key in shown} for row in figures["ros"]}
+        print(table("between two processes", rates))
+        print(f"highest rate that holds, as all lower ones do: {figures['ros_highest_mev_s']:g} Mev/s")

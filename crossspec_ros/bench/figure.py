@@ -103,8 +103,9 @@ def _draw(second: Second, out: Path) -> None:
         whole, end = figure.add_subplot(grid[3]), figure.add_subplot(grid[4])
         draw_timeline(whole, trace, legend=False)
         draw_timeline(end, trace)
-        closed = trace.marks["closed"]
-        end.set_xlim(-5, (max(span.end_ns for span in trace.spans) - closed) / 1e6 + 2)
+        begun_ns, closed_ns = trace.marks["last_frame"], trace.marks["closed"]
+        ended_ns = max(span.end_ns for span in trace.spans)
+        end.set_xlim((begun_ns - closed_ns) / 1e6 - 5, (ended_ns - closed_ns) / 1e6 + 2)
         whole.set_xlabel("")
         end.set_xlabel("ms from the window's close", loc="left")
     figure.savefig(out, dpi=100)

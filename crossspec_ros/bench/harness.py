@@ -120,7 +120,8 @@ def table(title: str, rows: Mapping[str, Mapping[Any, Any]]) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{_cell(value['median'])} ({_cell(value['p10'])}-{_cell(value['p90'])})"
+        ends = "-".join(_cell(end) for name, end in value.items() if name != "median")
+        return f"{_cell(value['median'])} ({ends})"
     if isinstance(value, float):
         return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
     return "-" if value is None else str(value)
@@ -143,7 +144,9 @@ def draw_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str], ke
     axes.set_xlabel(f"ms {SINCE[key]} to the caption: median, 10th to 90th percentile", fontsize=9)
 
 
-def tell(args: argparse.Namespace, figures: Mapping[str, Any], draw: Callable[[], Figure] | None) -> None:
+def tell(
+    args: argparse.Namespace, figures: Mapping[str, Any], draw: Callable[[], Figure] | None = None
+) -> None:
     """Write the figures as JSON and as a picture, where that was asked for."""
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         )
     )
     print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
-    tell(args, figures | {"bfloat16": reduced, "sampling": sampling}, None)
+    tell(args, figures | {"bfloat16": reduced, "sampling": sampling})
     right = all(row["equal"] == row["total"] for row in figures.values())
     checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())
     return 0 if right and checked else 1
