@@ -24,7 +24,7 @@ def add_bench(subparsers: Subparsers) -> None:
         return bench
 
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
-    latency = add("latency", "from a window's close to its caption, against other decoders, in real time")
+    latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
     lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
     for bench, windows in ((captions, 200), (latency, 200), (lossless, 500)):
         bench.add_argument("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")

@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +43,7 @@ from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.footprint import estimate, measured_bytes
+from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
 from crossspec_ros.models.registry import (
@@ -103,16 +102,18 @@ def run(args: argparse.Namespace) -> int:
     timelines: dict[str, Sequence[Trace]] = {}
     for placement in placements:
         pair = random_pair(like, dimensions, placement)
-        peaks: dict[str, int] = {}
         measured: dict[str, Any] = {
             "placement": str(placement),
             "attention": pair.target.body.config._attn_implementation,
-            "bytes": _bytes(pair, placement, dimensions) | {"peak": peaks},
+            "bytes": {
+                "target's weights": measured_bytes(pair.target.module),
+                "draft's weights": measured_bytes(pair.draft.module) if pair.draft else 0,
+            },
         }
-        with _peak("passes", placement, peaks):
+        with _peak("passes", placement, measured["bytes"]):
             passes = _passes(pair, args.repeats, float(np.median(copies)))
         free_memory()
-        with _peak("latency", placement, peaks):
+        with _peak("latency", placement, measured["bytes"]):
             window_s = _TINY_WINDOW_S if args.tiny else _WINDOW_S
             runs, cost = replay_windows(pair, responses, args.rounds, heard, window_s)
         latency = latencies(runs) | {"policy_cost_ms": {n: 1e3 * s for n, s in cost.items()}}
@@ -277,19 +278,8 @@ def _hidden_share(trace: Trace) -> float:
     return trace.hidden / (sum(stages.get(stage, 0.0) for stage in DRAFT_STAGES) or 1.0)
 
 
-def _bytes(pair: ModelPair, placement: Placement, dimensions: Dimensions) -> dict[str, Any]:
-    estimated = estimate(placement, dimensions.target, dimensions.draft)
-    return {
-        "weights": {
-            "target": measured_bytes(pair.target.module),
-            "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
-        },
-        "estimated": {"target": asdict(estimated.target), "draft": asdict(estimated.draft)},
-    }
-
-
 @contextmanager
-def _peak(phase: str, placement: Placement, peaks: dict[str, int]) -> Iterator[None]:
+def _peak(phase: str, placement: Placement, sizes: dict[str, int]) -> Iterator[None]:
     """The most bytes that were allocated on each device; on the CPU, the process's size afterwards."""
     devices = {placement.device, placement.draft_on}
     for device in devices - {"cpu"}:
@@ -297,7 +287,7 @@ def _peak(phase: str, placement: Placement, peaks: dict[str, int]) -> Iterator[N
     yield
     for device in devices:
         size = resident_mb() * 1e6 if device == "cpu" else torch.cuda.max_memory_allocated(device)
-        peaks[f"{phase} on {device}"] = int(size)
+        sizes[f"{phase} on {device}"] = int(size)
 
 
 def print_tables(figures: dict[str, Any]) -> None:
@@ -308,8 +298,8 @@ def print_tables(figures: dict[str, Any]) -> None:
     single = ("bound_ms", "achieved_gb_s", "bandwidth_share", "verify_32_to_1")
     copies = {"copy_gb_s": figures["copy_gb_s"]}
     print(table("one pass", {d: copies | {key: run[key] for key in single} for d, run in runs.items()}))
-    sizes = {d: run["bytes"]["weights"] | run["bytes"]["peak"] for d, run in runs.items()}
-    print(table("memory, GB", {d: {n: size / 1e9 for n, size in row.items()} for d, row in sizes.items()}))
+    sizes = {d: {name: size / 1e9 for name, size in run["bytes"].items()} for d, run in runs.items()}
+    print(table("memory, at most after each phase, GB", sizes))
     for dtype, found in latency.items():
         rows = {name: {k: row[k] for k in row if k != "stages_ms"} for name, row in found["modes"].items()}
         print(table(f"{dtype}: {found['windows']} windows, ms", rows))

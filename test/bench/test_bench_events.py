@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from crossspec_ros.bench import events_plot
 from crossspec_ros.bench.event_streams import ENCODERS, batches, synthetic
 from crossspec_ros.bench.event_ways import STAGES, decoder_of, loop, ways
-from crossspec_ros.bench.events import measure, peak_of_window, print_figures
+from crossspec_ros.bench.events import draw, measure, peak_of_window, print_figures
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
 
@@ -53,7 +52,7 @@ def test_the_figures_are_whole(capsys):
         assert found["streams"]["0.05 Mev/s"]["ours"]["decode_mev_s"] == found["decode_mev_s"]
     print_figures(figures)
     assert capsys.readouterr().out.count("Python loop") == 1
-    assert isinstance(events_plot.draw(figures), Figure)
+    assert isinstance(draw(figures), Figure)
 
 
 def test_a_window_by_time_takes_less_than_its_events():

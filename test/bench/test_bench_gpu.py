@@ -71,8 +71,8 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert latency["tokens_per_pass"] > 1  # the memory has heard the like
         assert latency["modes"][ALONE]["last_frame_to_caption_ratio"]["median"] == 1
         assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
-        assert set(run["bytes"]["peak"]) == {"passes on cpu", "latency on cpu"}
-    whole, small = (result["dtypes"][dtype]["bytes"]["weights"]["target"] for dtype in ("float32", "nf4"))
+        assert set(run["bytes"]) >= {"passes on cpu", "latency on cpu"}
+    whole, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
     assert small < whole / 2
     events = json.loads(timeline.read_text())["traceEvents"]
     processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
