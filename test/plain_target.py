@@ -17,7 +17,7 @@ from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.models.video_llava import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window

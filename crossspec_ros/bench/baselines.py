@@ -20,7 +20,6 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.transfer import to_device
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -91,10 +90,10 @@ def target_inputs(pair: ModelPair, window: Window, question: str) -> dict[str, t
     config: Any = pair.target.module.config
     before, after = pair.target.prompt_ids(question)
     ids = [*before, *[config.video_token_index] * config.video_seq_length, *after]
-    pixels = to_device(clip_pixels(window.frames, pair.frame_size)[None], pair.target.device)
+    pixels = clip_pixels(window.frames, pair.frame_size)[None]
     return {
-        "input_ids": to_device(torch.tensor([ids]), pair.target.device),
-        "pixel_values_videos": pixels.to(pair.target.dtype),
+        "input_ids": torch.tensor([ids], device=pair.target.device),
+        "pixel_values_videos": pixels.to(pair.target.device, pair.target.dtype),
     }
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.runner import ModelRunner, RunnerPool
-from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.engine.tree_attention import attention_mask
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.trace import Trace

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.models.base import to_device
 
 
 class _Layer(CacheLayerMixin):

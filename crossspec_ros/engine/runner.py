@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaModel
 
 from crossspec_ros.engine.kv import KVBuffer
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.models.base import to_device
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ stream need no locks: they belong to this thread alone.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from crossspec_ros.telemetry.pulse import Pulse
 
 MOST_AHEAD = 64
 """Frames that may wait; a window whose frames went lost is read when it closes."""
+
+_FAREWELL_S = 5.0
+"""How long the end of the process waits for a pass."""
 
 Result = TypeVar("Result")
 
@@ -63,6 +67,8 @@ class Scheduler:
         self.pulse = Pulse(name)
         self._thread = threading.Thread(target=self.pulse.run, args=(self._work,), name=name, daemon=True)
         self._thread.start()
+        # torch ends the process with an abort where one of its passes is cut off.
+        atexit.register(self.close, _FAREWELL_S)
 
     def submit(self, do: Callable[[], Result]) -> Future[Result]:
         """Do this once what was submitted before is done, before any frame that is read ahead."""
@@ -99,12 +105,13 @@ class Scheduler:
         """Whether a session has an answer in work."""
         return self._answering is not None
 
-    def close(self) -> None:
-        """End the thread once all that is urgent is done."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """End the thread once all that is urgent is done, and wait for that."""
+        atexit.unregister(self.close)
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(timeout_s)
 
     def _work(self) -> None:
         with torch.inference_mode(), self._stream():

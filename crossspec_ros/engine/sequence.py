@@ -15,8 +15,7 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import HiddenStates, Step
-from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.engine.tree_attention import attention_mask, tree_positions
+from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
 

@@ -138,3 +138,8 @@ class EventModel(LanguageModel, Protocol):
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
         """The whole prompt, the event tokens in their place."""
         ...
+
+
+def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Host values on `device`; the copy goes into the current stream, and nobody waits for it."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)

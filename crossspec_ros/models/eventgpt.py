@@ -35,12 +35,17 @@ from crossspec_ros.models.language_model import TransformersModel
 from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import EVENT_END, EVENT_PATCH, EVENT_START, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
 
 EVENT_IMAGES = 5
 """Of a window, as the released model was trained."""
 
+EVENT_PATCH, EVENT_START, EVENT_END = "<ev_patch>", "<ev_start>", "<ev_end>"
+
+_SYSTEM = (
+    "A chat between a curious human and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the human's questions."
+)
 _TOWER = "model.visual_tower.visual_tower."
 _QUESTIONS = 64
 
@@ -197,3 +202,15 @@ def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> An
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise no_config(file, error) from error
+
+
+def draft_prompt(question: str) -> tuple[str, str]:
+    """Text before and after the event tokens of EventGPT."""
+    return f"{_SYSTEM} USER: {EVENT_START}", f"{EVENT_END}\n{question} ASSISTANT:"
+
+
+def draft_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
+    """Token ids before and after the event tokens of EventGPT, each text on its own as in the published
+    code."""
+    before, after = draft_prompt(question)
+    return tokenizer.encode(before).ids, tokenizer.encode(after, add_special_tokens=False).ids

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.models.base import Chunk, to_device
 
 
 class TransformersModel:

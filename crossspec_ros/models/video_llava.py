@@ -20,10 +20,10 @@ from crossspec_ros.models.language_model import TransformersModel
 from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import VIDEO, target_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.video_llava_config import checked, no_config, spec, spec_of
 
+VIDEO = "<video>"
 # The port's own names, into those that transformers 5 gives its modules.
 _RENAMED = (
     (re.compile(r"^language_model\.lm_head\."), "lm_head."),
@@ -152,3 +152,18 @@ def _module_name(stored: str) -> str:
     for pattern, replacement in _RENAMED:
         stored = pattern.sub(replacement, stored)
     return stored
+
+
+def target_prompt(question: str) -> tuple[str, str]:
+    """Text before and after the video tokens of Video-LLaVA."""
+    return "USER: ", f"\n{question} ASSISTANT:"
+
+
+def target_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
+    """Token ids before and after the video tokens of Video-LLaVA.
+
+    Of the text as a whole: on its own, what comes after would begin with a space in LLaMA's tokenizer.
+    """
+    whole = tokenizer.encode(VIDEO.join(target_prompt(question)))
+    at = whole.tokens.index(VIDEO)
+    return whole.ids[:at], whole.ids[at + 1 :]

@@ -46,6 +46,8 @@ _SECOND = 1_000_000_000
 _FILE_WIDTH = 160
 _TOLD = 5
 """Losses of a damaged bag that are told one by one."""
+_SHORTEST_S = 0.9
+"""What a window of a second must have of it not to be partial (windows/quality.py)."""
 _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
 
 Tick = Callable[[float], None]
@@ -103,7 +105,7 @@ def _survey_recording(path: Path, tick: Tick, asked: Topics, images: Path | None
             losses = recording.losses
         except InputError as error:
             losses = [*recording.losses, str(error)]
-    return _report(path, recording.format, surveys.values(), _told(losses))
+    return _report(path, recording.format, surveys.values(), [*_told(losses), *recording.remarks])
 
 
 def _survey_bag(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:
@@ -266,6 +268,8 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['duration_s']:.2f} s",
         markup=False,
     )
+    if report["duration_s"] < _SHORTEST_S:
+        console.print("shorter than a window of a second: no caption of it will rest on a whole one")
     table = Table(*_IN_TOPIC_TABLE)
     for topic in report["topics"]:
         table.add_row(*(escape(_shown(topic[name])) for name in _IN_TOPIC_TABLE))

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
-from crossspec_ros.models.eventgpt import EventGPTModule
+from crossspec_ros.models.eventgpt import EventGPTModule, draft_prompt
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import VIDEO, draft_prompt, target_prompt
+from crossspec_ros.models.video_llava import VIDEO, target_prompt
 from crossspec_ros.training.dataset import FRAMES, SIDE
 from crossspec_ros.training.world.grammar import QUESTION
 

@@ -14,8 +14,7 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.sequence import TargetSequence
-from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.engine.tree_attention import attention_mask, tree_positions
+from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

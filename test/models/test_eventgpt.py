@@ -18,10 +18,9 @@ from transformers import CLIPVisionModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
-from crossspec_ros.models.eventgpt import EventGPTModule, architecture, released_state
+from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids, released_state
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import draft_prompt_ids
 from crossspec_ros.recordings.arrays import read_arrays
 from crossspec_ros.windows.slices import CountSlices
 

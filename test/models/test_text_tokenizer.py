@@ -11,14 +11,9 @@ from checkpoint_layouts import TINY, copied, edit
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.eventgpt import architecture
-from crossspec_ros.models.prompts import (
-    draft_prompt,
-    draft_prompt_ids,
-    target_prompt,
-    target_prompt_ids,
-)
+from crossspec_ros.models.eventgpt import architecture, draft_prompt, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
+from crossspec_ros.models.video_llava import target_prompt, target_prompt_ids
 
 QUESTION = "What are the key elements in this scene?"
 TEXTS = ["A car waits at the light.", "USER: What is it?\nASSISTANT:", "two  spaces", "naïve 赤 😀", "x"]

@@ -11,8 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from crossspec_ros.models.prompts import draft_prompt, target_prompt
+from crossspec_ros.models.eventgpt import draft_prompt
 from crossspec_ros.models.translation import Translation
+from crossspec_ros.models.video_llava import target_prompt
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training.world.grammar import QUESTION, caption
 from crossspec_ros.training.world.scene import drive

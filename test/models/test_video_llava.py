@@ -16,9 +16,8 @@ from checkpoint_layouts import TINY, copied, edit, hub_weights, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import target_prompt_ids
 from crossspec_ros.models.registry import target_architecture, target_spec
-from crossspec_ros.models.video_llava import VideoLlava, architecture
+from crossspec_ros.models.video_llava import VideoLlava, architecture, target_prompt_ids
 
 
 @pytest.fixture(scope="module")

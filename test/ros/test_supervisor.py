@@ -33,7 +33,7 @@ class Fake(Process):
     """The captioner without models."""
 
     def command(self):
-        return [sys.executable, str(HERE / "fake_captioner.py"), *super().command()[3:]]
+        return [sys.executable, str(HERE.parent / "fake_captioner.py"), *super().command()[3:]]
 
 
 def graph(path, models, **arguments):
