@@ -96,7 +96,6 @@ def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
     for (name, stage), (_, *values) in rates.items():  # the first turn warms up
         row[name][f"{stage}_mev_s"] = float(np.median(values))
         row[name][f"{stage}_spread"] = [min(values), max(values)]
-        row[name][f"ours_{stage}_ratio"] = float(np.median(np.divide(rates[OURS, stage][1:], values)))
     return row
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 
 from crossspec_ros.bench.harness import tell
-from crossspec_ros.bench.processes import cpu_seconds, end, free_ports
+from crossspec_ros.bench.processes import end, free_ports
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.graph import Process
 from crossspec_ros.ros.live_graph import live_graph
@@ -176,11 +176,10 @@ class _Child:
 
 
 def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, float]]:
-    """Memory of each node for so long, and of the processes that dv_camera reads in, by name; CPU as well."""
+    """Memory of each node for so long, and of the processes that dv_camera reads in, by name."""
     pids = {name: node.process.pid for name, node in nodes.items()}
     readers = psutil.Process(pids["dv_camera"]).children()
     pids |= {f"dv_camera reader {i}": reader.pid for i, reader in enumerate(readers)}
-    cpu_s = {name: cpu_seconds(pid) for name, pid in pids.items()}
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
     start_s = time.monotonic()
     while (now_s := time.monotonic() - start_s) < seconds:
@@ -188,13 +187,12 @@ def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, f
             samples[name].append((now_s, resident_mb(pid)))
         time.sleep(1.0)
     rows = {}
-    for name, pid in pids.items():
-        at_s, mb = np.array(samples[name]).T
+    for name, found in samples.items():
+        at_s, mb = np.array(found).T
         counts = at_s >= (_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4)
         rows[name] = {
             "mb": float(mb[-1]),
             "mb_per_min": float(np.polyfit(at_s[counts] / 60, mb[counts], 1)[0]),
-            "cpu_share": (cpu_seconds(pid) - cpu_s[name]) / seconds,
         }
     return rows
 

@@ -231,14 +231,6 @@ def _print(figures: dict[str, Any]) -> None:
     for name, value in figures.items():
         if not isinstance(value, dict | list):
             print(f"{name.replace('_', ' '):<24} {value if isinstance(value, str) else round(value, 2)}")
-    depths = {
-        source: {
-            f"depth {depth}": f"{accepted}/{drafted}"
-            for depth, accepted, drafted in zip(range(1, 9), row["accepted"], row["drafted"], strict=False)
-        }
-        for source, row in figures["sources"].items()
-    }
-    print(table("\naccepted / drafted", depths))
 
 
 def _draw(figures: dict[str, Any]) -> Figure:
