@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from stand_ins import write_models
 
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
@@ -98,14 +99,7 @@ def test_models_that_are_not_there(capsys, tmp_path, shared):
 
 
 def test_options_and_configuration_that_do_not_fit(capsys, tmp_path, shared):
-    models = tmp_path / "models"
-    for file, content in (
-        ("target", '{"vision_config": {"image_size": 64}}'),
-        ("draft/clip", '{"image_size": 64}'),
-    ):
-        (models / file).mkdir(parents=True)
-        (models / file / "config.json").write_text(content)
-    bag = shared / "data" / "events_real" / "evt3_bag"
+    models, bag = write_models(tmp_path / "models"), shared / "data" / "events_real" / "evt3_bag"
     assert "from 0.01 to 100" in sentence(capsys, "replay", bag, "--models", models, "--rate", "0")
     assert "mode is 'x'" in sentence(capsys, "replay", bag, "--models", models, "--mode", "x")
     config = tmp_path / "config.yaml"

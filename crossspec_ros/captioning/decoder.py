@@ -68,6 +68,7 @@ class PrefillHiddenDecoder:
         self._last: OpenWindow | None = None
         self._started: int | None = None
         self._lesson: PassResult | None = None
+        self._is_closed = False
         self.at_close: Callable[[], object] = lambda: None
         """Called when the decoder closes."""
 
@@ -89,11 +90,11 @@ class PrefillHiddenDecoder:
         The last that is expected is read together with the question instead, see `begin`. Should it fail,
         its window is read when it closes.
         """
-        stream = self._open.get(index)
-        session = stream.add(self._engine, frame, stamp_ns)
+        opened = self._open.get(index)
+        session = opened.add(self._engine, frame, stamp_ns)
         if not is_last:
             return session.append(frame, stamp_ns)
-        stream.last_frame_ns = time.perf_counter_ns()
+        opened.last_frame_ns = time.perf_counter_ns()
         return None
 
     def stream_event_image(
@@ -108,26 +109,26 @@ class PrefillHiddenDecoder:
         """
         if self._drafts is None:
             return None
-        stream = self._open.get(index)
-        stream.event_images.append(image)
-        if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
+        opened = self._open.get(index)
+        opened.event_images.append(image)
+        if len(opened.event_images) == max(1, self._event_images - 1) and opened.draft is None:
             self._open.stop_drafts()
-            images = np.stack(stream.event_images)
-            stream.draft = self._drafts.draft(images, question, self.max_new_tokens)
-            stream.running = self._drafts.submit(
-                self._run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
+            images = np.stack(opened.event_images)
+            opened.draft = self._drafts.draft(images, question, self.max_new_tokens)
+            opened.running = self._drafts.submit(
+                self._run_draft, opened.draft, opened.trace, on_draft, opened.stop.is_set
             )
-        return stream.running
+        return opened.running
 
     def prepare(self, index: int) -> None:
         """Let the proposers look up what they will be asked when the open window `index` closes."""
         with self._turn:
             self._learn()
-            stream = self._open.find(index)
-            if stream is None or stream.draft is None or stream.running is None or not stream.running.done():
+            opened = self._open.find(index)
+            if opened is None or opened.draft is None or opened.running is None or not opened.running.done():
                 return
             self._start(index)
-            self.policy.prepare(drafted_context(self._context(stream.draft.question), stream.draft))
+            self.policy.prepare(drafted_context(self._context(opened.draft.question), opened.draft))
 
     def begin(self, index: int, question: str) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.
@@ -136,23 +137,29 @@ class PrefillHiddenDecoder:
         same.
         """
         with self._turn:
-            stream = self._open.find(index)
-            if stream is None or stream.session is None or stream.answer is not None:
+            opened = self._open.find(index)
+            if opened is None or opened.session is None or opened.answer is not None:
                 return
-            stream.session.fit(list(stream.frames), list(stream.stamps_ns))
+            opened.session.fit(list(opened.frames), list(opened.stamps_ns))
             self._learn()
-            stream.answer = self._answer(stream, question, stream.trace)
+            opened.answer = self._answer(opened, question, opened.trace)
 
     def advance(self, index: int) -> bool:
         """One more pass of the answer that was begun; False where there is nothing to do."""
         with self._turn:
-            stream = self._open.find(index)
-            if stream is None or stream.answer is None or stream.answer.ended:
+            opened = self._open.find(index)
+            if opened is None or opened.answer is None or opened.answer.ended:
                 return False
-            stream.answer.advance()
-            if stream.answer.ended:
-                self._rest(stream)
-            return not stream.answer.ended
+            try:
+                opened.answer.advance()
+            except BaseException:
+                # Whatever it was, the answer is made anew at the close.
+                opened.answer = None
+                self._rest(opened)
+                raise
+            if opened.answer.ended:
+                self._rest(opened)
+            return not opened.answer.ended
 
     def caption(
         self,
@@ -172,27 +179,27 @@ class PrefillHiddenDecoder:
         """
         with self._turn:
             begun_ns = time.perf_counter_ns()
-            stream = self._open.close(window.index)
+            opened = self._open.close(window.index)
             self._forget_last()
             # Beside the target it goes on, unless it would take the CPU from it.
             if self._share_cpu() or not len(window.frames):
-                stream.end_draft()
+                opened.end_draft()
             self._event_images = len(window.event_images) or self._event_images
             try:
                 if not len(window.frames):
-                    return self._draft_alone(stream, window, question, cancel, deadline_ns)
-                early, answer = stream.answer, self._begun(stream, window, question)
-                caption = self._finish(stream, answer, on_words, cancel, deadline_ns)
-                begun_ns = stream.last_frame_ns if answer is early else begun_ns
-                stream.trace.add("answer", begun_ns, answer.ended_ns)
-                self._last = stream
+                    return self._draft_alone(opened, window, question, cancel, deadline_ns)
+                early, answer = opened.answer, self._begun(opened, window, question)
+                caption = self._finish(opened, answer, on_words, cancel, deadline_ns)
+                begun_ns = opened.last_frame_ns if answer is early else begun_ns
+                opened.trace.add("answer", begun_ns, answer.ended_ns)
+                self._last = opened
                 return caption
             finally:
-                stream.stop.set()
-                if self._last is not stream:
-                    self._rest(stream)
-                    stream.forget()
-                trace.extend(stream.trace)
+                opened.stop.set()
+                if self._last is not opened:
+                    self._rest(opened)
+                    opened.forget()
+                trace.extend(opened.trace)
 
     def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
         """Answer a further question about the window captioned last, whose frames stay read.
@@ -204,21 +211,21 @@ class PrefillHiddenDecoder:
         """
         self.check_question(question)
         with self._turn:
-            stream, self._last = self._last, None
-            if stream is None:
+            opened, self._last = self._last, None
+            if opened is None:
                 raise InputError(
                     "there is no window to ask about: ask again once one has been captioned from its frames"
                 )
             try:
                 self._learn()
-                answer = self._answer(stream, question, trace)
-                caption = self._finish(stream, answer, None, cancel, None, trace)
-                self._last = stream
+                answer = self._answer(opened, question, trace)
+                caption = self._finish(opened, answer, None, cancel, None, trace)
+                self._last = opened
                 return caption
             finally:
-                if self._last is not stream:
-                    self._rest(stream)
-                    stream.forget()
+                if self._last is not opened:
+                    self._rest(opened)
+                    opened.forget()
 
     def check_question(self, question: str) -> None:
         """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
@@ -252,7 +259,10 @@ class PrefillHiddenDecoder:
         return VerifyCost(self._engine.measure(), self._engine.pads)
 
     def close(self) -> None:
-        """End the threads of draft and engine."""
+        """End the threads of draft and engine; a second time does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._open.stop_drafts()
         if self._drafts is not None:
             self._drafts.close()
@@ -264,29 +274,29 @@ class PrefillHiddenDecoder:
                 self._engine.close()
             self.at_close()
 
-    def _begun(self, stream: OpenWindow, window: Window, question: str) -> Answer:
+    def _begun(self, opened: OpenWindow, window: Window, question: str) -> Answer:
         """The answer that was begun before the close, or a new one where it was about something else."""
-        answer, frames, stamps_ns = stream.answer, list(window.frames), list(window.frame_stamps_ns)
+        answer, frames, stamps_ns = opened.answer, list(window.frames), list(window.frame_stamps_ns)
         if (
             answer is not None
-            and stream.stamps_ns == stamps_ns
+            and opened.stamps_ns == stamps_ns
             and (answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)
             and answer.sampling == self.sampling
         ):
             return answer
-        if stream.session is None:
-            stream.session = self._engine.open(stream.index, stream.trace)
-        stream.session.fit(frames, stamps_ns)
+        if opened.session is None:
+            opened.session = self._engine.open(opened.index, opened.trace)
+        opened.session.fit(frames, stamps_ns)
         self._learn()
-        return self._answer(stream, question, stream.trace)
+        return self._answer(opened, question, opened.trace)
 
-    def _answer(self, stream: OpenWindow, question: str, trace: Trace) -> Answer:
-        self._start(stream.index)
-        assert stream.session is not None
+    def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
+        self._start(opened.index)
+        assert opened.session is not None
         return Answer(
-            stream.session,
+            opened.session,
             self.policy,
-            stream.draft,
+            opened.draft,
             self._context(question),
             trace,
             self.max_new_tokens,
@@ -295,7 +305,7 @@ class PrefillHiddenDecoder:
 
     def _finish(
         self,
-        stream: OpenWindow,
+        opened: OpenWindow,
         answer: Answer,
         on_words: Callable[[str], None] | None,
         cancel: threading.Event | None,
@@ -303,7 +313,7 @@ class PrefillHiddenDecoder:
         trace: Trace | None = None,
     ) -> Caption:
         """Advance the answer to its end, or until it is cut short; from now on its words are told."""
-        trace, late = trace or stream.trace, False
+        trace, late = trace or opened.trace, False
 
         def tell() -> None:
             trace.mark("first_token")
@@ -321,7 +331,7 @@ class PrefillHiddenDecoder:
                 answer.cut()
             if late or (cancel is not None and cancel.is_set()):
                 break
-        self._rest(stream)
+        self._rest(opened)
         # Told later, to save time.
         self._lesson = answer.take_lesson()
         return Caption(
@@ -334,9 +344,9 @@ class PrefillHiddenDecoder:
             late,
         )
 
-    def _rest(self, stream: OpenWindow) -> None:
-        if stream.session is not None:
-            stream.session.rest()
+    def _rest(self, opened: OpenWindow) -> None:
+        if opened.session is not None:
+            opened.session.rest()
 
     def _forget_last(self) -> None:
         last, self._last = self._last, None
@@ -367,7 +377,7 @@ class PrefillHiddenDecoder:
 
     def _draft_alone(
         self,
-        stream: OpenWindow,
+        opened: OpenWindow,
         window: Window,
         question: str,
         cancel: threading.Event | None,
@@ -379,12 +389,12 @@ class PrefillHiddenDecoder:
 
         if not len(window.event_images) or self._drafts is None:
             return Caption("", (), "none")
-        draft, finished = stream.draft, True
+        draft, finished = opened.draft, True
         if draft is None or not draft.ended or draft.question != question:
             self._open.stop_drafts()
             draft = self._drafts.draft(window.event_images, question, self.max_new_tokens)
             asked = self._drafts.beating(stopped)
-            finished = self._drafts.submit(draft.run, stream.trace, asked).result()
+            finished = self._drafts.submit(draft.run, opened.trace, asked).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
 
     def _run_draft(

@@ -62,7 +62,9 @@ class TargetSequence:
         self._stamps.append(stamp_ns)
 
     def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> None:
-        """Encode and read the next frame before the question is known."""
+        """Encode and read the next frame before the question is known; one that comes later changes nothing."""
+        if self._prefix is not None:
+            return
         self.append(frame, stamp_ns)
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
             self._read(DraftTree())

@@ -637,6 +637,32 @@ def test_an_answer_about_something_else_is_thrown_away(
     assert sum(result.ended for result in guess.results) == 3
 
 
+def test_an_answer_that_fails_early_is_made_anew_at_the_close(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(decoder, windows[0])
+    decoder.advance(0)
+    with monkeypatch.context() as broken:
+        broken.setattr(TargetSequence, "_read", lambda self, tree: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decoder.advance(0)
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+
+
+def test_frames_that_come_after_the_question_are_in_no_answer(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    begin(decoder, windows[0])
+    late = [decoder.stream_frame(0, frame, 2 * 10**9 + i) for i, frame in enumerate(windows[1].frames)]
+    while decoder.advance(0):
+        pass
+    for read in late:
+        assert read is not None
+        read.result(20)
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.ask(OTHER, Trace()).token_ids == generated(pair, windows[0], question=OTHER)
+
+
 def test_a_window_that_is_never_captioned_holds_nobody_up(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:

@@ -262,7 +262,7 @@ class Witness:
     def check_question(self, question):
         pass
 
-    def stream_frame(self, index, frame):
+    def stream_frame(self, index, frame, stamp_ns):
         pass
 
     def stream_event_image(self, *_):

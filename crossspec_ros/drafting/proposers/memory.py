@@ -58,7 +58,7 @@ class CaptionMemory(Proposer):
 
     def __init__(self, capacity: int = 512) -> None:
         self._capacity = capacity
-        self._streams: OrderedDict[str, _Stream] = OrderedDict()
+        self._questions: OrderedDict[str, _Question] = OrderedDict()
         # Saved in a thread beside the one that learns.
         self._learning = threading.Lock()
         self.learned = 0
@@ -66,11 +66,11 @@ class CaptionMemory(Proposer):
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """The likeliest `budget` paths, down to probability `worth`; `probs` of siblings sum to at most 1."""
-        stream = self._streams.get(context.question)
-        if stream is None or budget <= 0:
+        known = self._questions.get(context.question)
+        if known is None or budget <= 0:
             return DraftTree()
-        stream.attend(context)
-        return stream.grow(context.tokens, budget, worth, self.name)
+        known.attend(context)
+        return known.grow(context.tokens, budget, worth, self.name)
 
     def prepare(self, context: Context, budget: int, worth: float) -> None:
         """Grow the tree once: what it looks up is known when the window closes."""
@@ -83,16 +83,16 @@ class CaptionMemory(Proposer):
 
     def _learn(self, result: PassResult) -> None:
         question = result.context.question
-        if question not in self._streams:
-            self._streams[question] = _Stream(self._capacity)
-        self._streams.move_to_end(question)
-        stream = self._streams[question]
-        if len(self._streams) > QUESTIONS:
-            self._streams.popitem(last=False)
-        stream.attend(result.context)
-        stream.train(result.context.tokens, result.tokens)
+        if question not in self._questions:
+            self._questions[question] = _Question(self._capacity)
+        self._questions.move_to_end(question)
+        known = self._questions[question]
+        if len(self._questions) > QUESTIONS:
+            self._questions.popitem(last=False)
+        known.attend(result.context)
+        known.train(result.context.tokens, result.tokens)
         if result.ended:
-            stream.add(result.context.tokens + result.tokens, result.context.feature)
+            known.add(result.context.tokens + result.tokens, result.context.feature)
             self.learned += 1
 
     def save(self, path: Path, vocabulary: str) -> None:
@@ -101,7 +101,7 @@ class CaptionMemory(Proposer):
         `vocabulary` tells the target's tokenizer from others. Event features are not kept. For any thread.
         """
         with self._learning:
-            state = {question: stream.state() for question, stream in self._streams.items()}
+            state = {question: known.state() for question, known in self._questions.items()}
         document = {"caption_memory": 1, "vocabulary": vocabulary, "questions": state}
         replace_file(path, json.dumps(document).encode())
 
@@ -124,8 +124,8 @@ class CaptionMemory(Proposer):
                     f"the caption memory '{path}' is of a target with another tokenizer: delete the file or "
                     f"name another, and the memory starts afresh"
                 )
-            streams = OrderedDict(
-                (str(question), _Stream.restored(self._capacity, state, ids))
+            questions = OrderedDict(
+                (str(question), _Question.restored(self._capacity, state, ids))
                 for question, state in document["questions"].items()
             )
         except InputError:
@@ -141,10 +141,10 @@ class CaptionMemory(Proposer):
             raise DamagedMemoryError(
                 f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error})"
             ) from error
-        self._streams = streams
+        self._questions = questions
 
 
-class _Stream:
+class _Question:
     """The captions to one question, and how far each source is to be trusted."""
 
     def __init__(self, capacity: int) -> None:
@@ -258,17 +258,17 @@ class _Stream:
         }
 
     @classmethod
-    def restored(cls, capacity: int, state: dict[str, Any], ids: int) -> _Stream:
-        """The stream that gave `state`; ValueError, KeyError or TypeError if it is none."""
-        stream = cls(capacity)
+    def restored(cls, capacity: int, state: dict[str, Any], ids: int) -> _Question:
+        """What gave `state`; ValueError, KeyError or TypeError if it is none."""
+        known = cls(capacity)
         for caption in state["captions"]:
             if not all(type(token) is int and 0 <= token < ids for token in caption):
                 raise ValueError("a caption holds something other than the target's token ids")
-            stream.add(tuple(caption))
-        stream._weights = _floats(state["weights"], ORDERS + 1)
-        stream._hint_biases = _floats(state["hint_biases"], 2 * _BIASES)
-        stream._last_biases = _floats(state["last_biases"], _BIASES)
-        return stream
+            known.add(tuple(caption))
+        known._weights = _floats(state["weights"], ORDERS + 1)
+        known._hint_biases = _floats(state["hint_biases"], 2 * _BIASES)
+        known._last_biases = _floats(state["last_biases"], _BIASES)
+        return known
 
 
 def _floats(values: Sequence[Any], size: int) -> list[float]:
