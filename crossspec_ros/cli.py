@@ -19,7 +19,7 @@ from crossspec_ros.arguments import (
     seconds,
     topics,
 )
-from crossspec_ros.bench.arguments import add_bench, add_fuzz
+from crossspec_ros.bench.arguments import add_bench
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import FORMATS
 
@@ -75,7 +75,6 @@ def make_parser() -> argparse.ArgumentParser:
         _convert,
         _train,
         add_bench,
-        add_fuzz,
     ):
         register(subparsers)
     return parser
@@ -138,7 +137,7 @@ def _doctor(subparsers: Subparsers) -> None:
         "--measure", action="store_true", help="load the models in each choice that fits, and time them"
     )
     parser.add_argument("--json", type=Path, help="write the same here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.bench.doctor:run")))
+    parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.doctor:run")))
 
 
 def _regress(subparsers: Subparsers) -> None:

@@ -78,9 +78,7 @@ def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):
         "bench events --repeats 0",
         "bench lossless --samples 0",
         "bench figure x.png --second -1",
-        "fuzz events --seed -1",
-        "fuzz events --seconds nan",
-        "fuzz events --packets 0",
+        "bench soak --seconds nan",
         "convert tcp://localhost:1 bag --seconds -1",
     ],
 )

@@ -31,7 +31,7 @@ def test_every_block_stands_on_one_page() -> None:
 
 def test_every_command_parameter_argument_message_and_format_is_generated() -> None:
     commands = reference.commands()
-    for command in ("replay PATH", "train tiny", "bench trace FILE", "fuzz events"):
+    for command in ("replay PATH", "train tiny", "bench trace FILE"):
         assert f"## crossspec {command}\n" in commands
     assert set(re.findall(r"^## crossspec (\w+)", commands, re.MULTILINE)) == set(
         make_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]

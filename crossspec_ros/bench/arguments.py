@@ -1,4 +1,4 @@
-"""The arguments of `crossspec bench` and `crossspec fuzz`."""
+"""The arguments of `crossspec bench`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_bench(subparsers: Subparsers) -> None:
         return bench
 
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
-    latency = add("latency", "from a window's close to its caption, against other decoders, in real time")
+    latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
     lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
     for bench, windows in ((captions, 200), (latency, 200), (lossless, 500)):
         bench.add_argument("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
@@ -96,16 +96,3 @@ def add_bench(subparsers: Subparsers) -> None:
     )
     for bench in (captions, latency, lossless, soak, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
-
-
-def add_fuzz(subparsers: Subparsers) -> None:
-    """The command `crossspec fuzz`."""
-    parser = subparsers.add_parser("fuzz", help="look for inputs that break the program")
-    what = parser.add_subparsers(required=True, metavar="WHAT")
-    purpose = "damaged packets of every encoding, from decoder to synchronizer; exit code 1 if one breaks it"
-    events = what.add_parser("events", help=purpose, description=purpose)
-    events.add_argument("--seconds", type=seconds, help="how long [60, no limit with --packets]")
-    events.add_argument("--packets", type=at_least(1), help="end after so many packets [no limit]")
-    events.add_argument("--seed", type=at_least(0), default=0, help="which packets [0]")
-    events.add_argument("--json", type=Path, help="write the figures here as well")
-    events.set_defaults(handler=checked(lazily("crossspec_ros.bench.fuzz_events:run")))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crossspec_ros.bench import doctor
+from crossspec_ros.captioning import doctor
 from crossspec_ros.cli import main
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import share_dir
@@ -60,12 +60,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
 
 
 def verdicts() -> dict[str, str]:
-    footprints = doctor.estimates(doctor.placements(), *doctor.read_configs("", ""))
+    footprints = doctor.estimates(doctor.placements(), *doctor.architectures("", ""))
     return {str(footprint.placement): doctor.verdict(footprint) for footprint in footprints}
 
 
 def recommended() -> str:
-    footprints = doctor.estimates(doctor.placements(), *doctor.read_configs("", ""))
+    footprints = doctor.estimates(doctor.placements(), *doctor.architectures("", ""))
     return doctor.recommendation([doctor.judged(footprint) for footprint in footprints])
 
 
@@ -127,8 +127,7 @@ def test_a_config_of_absurd_size_is_refused_at_once(
     file.write_text(json.dumps(values))
     assert main(["doctor", "--target", str(tmp_path / "target")]) == 2
     assert (
-        "the config describes no VideoTarget (10000000 layers): take the one that came"
-        in capsys.readouterr().err
+        "describes no VideoLlavaModule (10000000 layers): take the one that came" in capsys.readouterr().err
     )
 
 

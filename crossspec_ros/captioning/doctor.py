@@ -20,18 +20,22 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
+from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
+from crossspec_ros.models.hub import target_folder
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import DTYPES, Placement, available, ladder
-from crossspec_ros.models.video_llava import target_config, target_folder
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
 
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
 _TIMED = (1, 32)
@@ -41,8 +45,6 @@ _FILE_WIDTH = 160
 ONE_AT_A_TIME = "fits one model at a time"
 """A verdict; recordings can be captioned so."""
 
-Configs = tuple[VideoLlavaConfig, LlamaConfig, CLIPVisionConfig]
-
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine, print what was found, and write it as JSON if asked."""
@@ -50,8 +52,8 @@ def run(args: argparse.Namespace) -> None:
     draft = args.draft or (str(args.models / "draft") if args.models else "")
     if args.measure and not (target and draft):
         raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
-    configs = read_configs(target, draft)
-    choices = [judged(footprint) for footprint in estimates(placements(), *configs)]
+    models = architectures(target, draft)
+    choices = [judged(footprint) for footprint in estimates(placements(), *models)]
     if args.measure:
         for choice in choices:
             if choice["verdict"] == "fits":
@@ -91,12 +93,12 @@ def placements() -> list[Placement]:
     return choices
 
 
-def read_configs(target: str, draft: str) -> Configs:
-    """The configs of the models that are named, of the released 7B models for those that are not."""
-    draft_configs = eventgpt_configs(Path(draft)) if draft else eventgpt_7b()
-    if not target:
-        return video_llava_7b(), *draft_configs
-    return target_config(target_folder(target, with_weights=False)), *draft_configs
+def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture]:
+    """The models that are named by their configs, the released 7B models for those that are not."""
+    return (
+        target_architecture(target_folder(target, with_weights=False)) if target else released_target(),
+        draft_architecture(Path(draft)) if draft else released_draft(),
+    )
 
 
 def judged(footprint: Footprint) -> dict[str, Any]:
@@ -136,7 +138,11 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
         pair = load_pair("", 1, placement, target, draft)
         loading_s = time.perf_counter() - started
         # Now, because bitsandbytes packs some anew at the first pass on a CPU.
-        weights = {"target": measured_bytes(pair.target), "draft": measured_bytes(pair.draft)}
+        assert pair.draft is not None
+        weights = {
+            "target": measured_bytes(pair.target.module),
+            "draft": measured_bytes(pair.draft.module),
+        }
         decoder = speculative_decoder(pair)
         decoder.close()
         assert decoder.policy.cost is not None
