@@ -5,7 +5,6 @@ Whatever the proposers guess, the caption is the target's own (docs/decoding.md)
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.local import LocalEngine
@@ -30,8 +28,6 @@ from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
-
-_LOG = logging.getLogger(__name__)
 
 _ANSWER_ROOM, _MOST_QUESTION = 64, 10_000
 
@@ -115,9 +111,7 @@ class PrefillHiddenDecoder:
             self._open.stop_drafts()
             images = np.stack(opened.event_images)
             opened.draft = self._drafts.draft(images, question, self.max_new_tokens)
-            opened.running = self._drafts.submit(
-                self._run_draft, opened.draft, opened.trace, on_draft, opened.stop.is_set
-            )
+            opened.running = self._drafts.start(opened.draft, opened.trace, opened.stop.is_set, on_draft)
         return opened.running
 
     def prepare(self, index: int) -> None:
@@ -394,23 +388,5 @@ class PrefillHiddenDecoder:
         if draft is None or not draft.ended or draft.question != question:
             self._open.stop_drafts()
             draft = self._drafts.draft(window.event_images, question, self.max_new_tokens)
-            asked = self._drafts.beating(stopped)
-            finished = self._drafts.submit(draft.run, opened.trace, asked).result()
+            finished = self._drafts.finish(draft, opened.trace, stopped)
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
-
-    def _run_draft(
-        self,
-        draft: EventDraft,
-        trace: Trace,
-        on_draft: Callable[[str], None] | None,
-        stopped: Callable[[], bool],
-    ) -> None:
-        assert self._drafts is not None
-        try:
-            finished = draft.run(trace, self._drafts.beating(stopped))
-            if finished and on_draft:
-                on_draft(draft.text)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # also a panic in a library
-            _LOG.error("the event draft failed, the caption goes without it: %r", error)

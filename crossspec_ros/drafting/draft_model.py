@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
+
+_LOG = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -64,14 +67,33 @@ class DraftModel:
         """Let the thread do this once it has done what was submitted before."""
         return self._thread.submit(self._do, work, *args)
 
-    def beating(self, stopped: Callable[[], bool]) -> Callable[[], bool]:
-        """The same question, which whoever works here asks after each token: it shows that he gets on."""
+    def start(
+        self,
+        draft: EventDraft,
+        trace: Trace,
+        stopped: Callable[[], bool],
+        on_draft: Callable[[str], None] | None = None,
+    ) -> Future[None]:
+        """Let the thread write this draft, unless it is `stopped`; a failure is logged and costs no more.
 
-        def asked() -> bool:
-            self.pulse.beat()
-            return stopped()
+        `on_draft` gets the text of a finished one, in the thread.
+        """
 
-        return asked
+        def write() -> None:
+            try:
+                finished = draft.run(trace, self._beating(stopped))
+                if finished and on_draft:
+                    on_draft(draft.text)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # also a panic in a library
+                _LOG.error("the event draft failed, the caption goes without it: %r", error)
+
+        return self.submit(write)
+
+    def finish(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
+        """Have this draft written now, and wait for it; whether it came to its end."""
+        return self.submit(draft.run, trace, self._beating(stopped)).result()
 
     def warm_up(self) -> None:
         """Take the buffers, capture the graphs, and do what is slow the first time."""
@@ -86,6 +108,15 @@ class DraftModel:
         """End the thread once all is done."""
         self.submit(self.pool.release)
         self._thread.shutdown()
+
+    def _beating(self, stopped: Callable[[], bool]) -> Callable[[], bool]:
+        """The same question, which a draft asks after each token: that shows that it gets on."""
+
+        def asked() -> bool:
+            self.pulse.beat()
+            return stopped()
+
+        return asked
 
     @torch.inference_mode()
     def _do(self, work: Callable[..., Result], *args: Any) -> Result:
