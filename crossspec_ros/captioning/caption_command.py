@@ -64,6 +64,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
     """What the draft says about the recording, from the file or for it."""
+    if not setup.draft_folders:
+        raise InputError(
+            f"there is no draft whose words could be kept in '{path}': leave out --drafts, or name a draft"
+        )
     task = progress.add_task("reading the recording and the draft", total=None)
     draft = models_digest(setup.draft_folders)
     identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.placement import Only, Placement, available, ladder
+from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.paths import share_dir
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ _COMPLAINTS = re.compile(
 
 def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
-    return available(settings.models_dtype, settings.models_device, settings.models_draft_device)
+    # One for a draft that there is not would never be found taken.
+    draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
+    return available(settings.models_dtype, settings.models_device, draft_device)
 
 
 def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHiddenDecoder:

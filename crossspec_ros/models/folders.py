@@ -24,7 +24,7 @@ def draft_path(models: Path | str, draft: str) -> Path | None:
     path = Path(draft or Path(models) / "draft")
     if not draft and not path.is_dir():
         raise InputError(
-            f"there is no folder '{path}': name the folder of an event draft with draft, or do without one "
-            f"by draft:={NO_DRAFT}"
+            f"there is no folder '{path}': set draft to the folder of an event draft, or to {NO_DRAFT} to do "
+            f"without one"
         )
     return path

@@ -33,7 +33,7 @@ from crossspec_ros.recordings.bag_reader import (
     one_line,
     storage_files,
 )
-from crossspec_ros.recordings.choice import Choice, choose
+from crossspec_ros.recordings.choice import Choice, choose, is_unread
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
@@ -240,7 +240,12 @@ def _findings(topics: list[TopicSurvey]) -> list[str]:
     images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]
     found = []
     if not events and not any(isinstance(topic, EventSurvey) and topic.messages for topic in topics):
-        found.append(f"there are no events: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as well")
+        meaning = ", so captions come from the images alone"
+        if not images or any(is_unread(topic.type) for topic in topics):
+            meaning = ""
+        found.append(
+            f"there are no events{meaning}: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as well"
+        )
     elif not events:
         found.append("no event could be read: see below why, or open the camera's lens")
     if not images:

@@ -55,7 +55,7 @@ class SourceRecording:
     What of a damaged file could be read plays; the rest is told in `losses`.
     """
 
-    event_topic = "/event_camera/events"
+    event_topic: str | None = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:

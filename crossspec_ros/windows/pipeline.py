@@ -92,6 +92,9 @@ class Pipeline:
         if isinstance(message, Break):
             over_ns = self.grid.closing(message.last_ns, self._synchronizer.lateness_ns)
             yield from self._resized(self._synchronizer.advance(EVENTS, over_ns))
+            if message.next_ns is not None and message.next_ns < message.last_ns:
+                # Events that never come cannot jump back by themselves.
+                yield from self._resized(self._synchronizer.advance(EVENTS, message.next_ns))
         elif message.kind == EVENTS and self.stream.raw:
             yield from self.take_events(message.data)
         else:

@@ -7,6 +7,7 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import closing
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,45 @@ def test_what_the_models_cannot_take_is_refused(
         config = with_settings(tmp_path / "config.yaml", captioner={name: value})
         assert f"set the captioner's {name} to 0" in refusal(capsys, drive, "--config", config)
     assert "cannot be written" in refusal(capsys, drive, "--drafts", tmp_path / "nowhere" / "drafts")
+
+
+def test_without_a_draft_the_captions_are_the_same_word_for_word(
+    drive: Path,
+    tmp_path: Path,
+    loaded: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(TINY / "target", models / "target")
+    alone = ["--models", models, "--draft", "none"]
+    there = tmp_path / "drafts"
+    there.write_text("drafts of an earlier run")
+    for drafts in (there, tmp_path / "new"):
+        assert f"no draft whose words could be kept in '{drafts}': leave out --drafts" in refusal(
+            capsys, drive, *alone, "--drafts", drafts
+        )
+    assert f"'{models / 'draft'}': set draft to" in refusal(capsys, drive, "--models", models)
+    assert loaded == []
+    windows = captions(drive, tmp_path / "alone.json", *map(str, alone))
+    assert loaded == ["VideoLlavaArchitecture"]
+    monkeypatch.undo()
+    both = captions(drive, tmp_path / "both.json")
+    # What the events show alone is the draft's to say.
+    assert windows[BLIND]["caption_source"] == "none"
+    assert said(windows)[:BLIND] + said(windows)[BLIND + 1 :] == said(both)[:BLIND] + said(both)[BLIND + 1 :]
+    assert [window["degraded"] for window in windows] == [window["degraded"] for window in both]
+
+
+def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tmp_path: Path) -> None:
+    with closing(open_recording(BAG)) as recording, write_bag(tmp_path / "images") as write:
+        for message in recording.messages():
+            if message.kind == "image":
+                write("/camera/image_raw/compressed", message)
+    windows = captions(tmp_path / "images", tmp_path / "images.json")
+    golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
+    assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
+    assert all(window["degraded"] == ["events_missing"] for window in windows)
 
 
 def test_a_target_that_is_damaged_is_found_before_the_draft_speaks(

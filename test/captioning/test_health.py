@@ -219,11 +219,12 @@ def test_the_model_part_says_what_serves_and_what_is_missing(loaded, waiting, to
     health = CaptionHealth()
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
-        health.loaded("models/tiny", SimpleNamespace(pair=SimpleNamespace(target=target)))
+        health.loaded("models/tiny", SimpleNamespace(pair=SimpleNamespace(target=target, draft=None)))
     model = health.readings(0.0, waiting)["model"]
     assert told in " ".join(model.warnings.values()) and bool(told) == bool(model.warnings)
     assert (
-        {"folder": "models/tiny", "device": "cpu", "dtype": "float32"}.items() <= model.values.items()
+        {"folder": "models/tiny", "device": "cpu", "dtype": "float32", "draft_device": "none"}.items()
+        <= model.values.items()
     ) == loaded
     health.unloaded()
     assert not health.readings(0.0, 0)["model"].values

@@ -39,6 +39,13 @@ def full(n, error):
     return load, seen
 
 
+def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
+    given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
+    assert model_loading.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
+    with pytest.raises(InputError, match=r"models\.draft_device is cuda:77"):
+        model_loading.asked_placement(CaptionerSettings(**given))
+
+
 @pytest.mark.parametrize("n", [0, 1, 3, 5])
 def test_each_failure_leads_to_the_next_choice_and_gives_its_memory_back(n):
     load, seen = full(n, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))

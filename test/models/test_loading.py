@@ -91,7 +91,7 @@ def test_the_models_may_lie_apart(tmp_path: Path) -> None:
     write(draft, weights("draft"), "bin shards index")
     pair = load_pair("/nowhere", target=str(target), draft=str(draft))
     assert pair.frames == 8
-    with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'.* by draft:=none$"):
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'.* to none to do without one$"):
         load_pair("/nowhere", target=str(target))
 
 

@@ -248,7 +248,12 @@ def set_back(path):
     return write_bag(path / "bag", evt3_messages(-1_200_000) + png_messages(-1_200_000))
 
 
-ODDITIES = {write.__name__: write for write in (stray_frames, gap, pause, set_back)}
+def no_events(path):
+    """Nor is a clock of theirs set back as the images' is, which come twice."""
+    return write_bag(path / "bag", png_messages() * 2)
+
+
+ODDITIES = {write.__name__: write for write in (stray_frames, gap, pause, set_back, no_events)}
 
 
 class Witness:
@@ -345,6 +350,7 @@ def test_a_replay_gives_the_windows_of_caption(write, tmp_path):
         (gap, [101, 102, 3702, 3703], {"forward_jumps": 1}),
         (pause, [101, 102, 103, 104, 105, 106, 107], {}),
         (set_back, [101, 102, 101], {"backward_jumps": 1}),
+        (no_events, [101, 102, 103] * 2, {"backward_jumps": 1}),
     ],
     ids=ODDITIES,
 )
