@@ -29,7 +29,7 @@ from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitect
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
 from crossspec_ros.models.hub import target_folder
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, Placement, available, ladder
+from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Placement, available, ladder
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -93,11 +93,11 @@ def placements() -> list[Placement]:
     return choices
 
 
-def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture]:
+def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
     """The models that are named by their configs, the released 7B models for those that are not."""
     return (
         target_architecture(target_folder(target, with_weights=False)) if target else released_target(),
-        draft_architecture(Path(draft)) if draft else released_draft(),
+        None if draft == NO_DRAFT else draft_architecture(Path(draft)) if draft else released_draft(),
     )
 
 
@@ -138,10 +138,9 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
         pair = load_pair("", 1, placement, target, draft)
         loading_s = time.perf_counter() - started
         # Now, because bitsandbytes packs some anew at the first pass on a CPU.
-        assert pair.draft is not None
         weights = {
             "target": measured_bytes(pair.target.module),
-            "draft": measured_bytes(pair.draft.module),
+            "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
         }
         decoder = speculative_decoder(pair)
         decoder.close()
