@@ -97,7 +97,7 @@ MUTANTS = {
         ("self._is_between and len(self._ahead) > 1", "self._is_between"),
         ("self._is_between and len(self._ahead) > 1", "len(self._ahead) > 1"),
         ("if self._answering is session:", "if True:"),
-        ("self._is_between = work.window is None", "self._is_between = True"),
+        ("self._is_between = work.is_pass", "self._is_between = True"),
     ],
     "drafting/policy.py": [
         (".cut(left - 1)", ".cut(left)"),

@@ -57,6 +57,9 @@ class FakeDecoder:
     def advance(self, index):
         return False
 
+    def give_up(self):
+        pass
+
     def stream_event_image(self, index, image, question, on_draft):
         self.streamed.append((index, "event_image"))
         if self.streamed.count((index, "event_image")) == 4:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -35,16 +36,17 @@ def speculative_decoder(
     if pair.draft is not None and pair.translation is not None:
         drafts = DraftModel(pair.draft, pair.translation, said=said)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
-    decoder.warm_up()
-    if proposers is None:
-        proposers = make_proposers(USUAL)
-    for proposer in proposers:
-        proposer.load(pair.target)
-    decoder.policy = Policy(proposers, decoder.measure())
-    captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
-    if memory is not None and captions is not None:
-        ids = pair.target.body.get_input_embeddings().num_embeddings
-        decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
+    with _closed_if_it_fails(decoder):
+        decoder.warm_up()
+        if proposers is None:
+            proposers = make_proposers(USUAL)
+        for proposer in proposers:
+            proposer.load(pair.target)
+        decoder.policy = Policy(proposers, decoder.measure())
+        captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
+        if memory is not None and captions is not None:
+            ids = pair.target.body.get_input_embeddings().num_embeddings
+            decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
     return decoder
 
 
@@ -53,8 +55,19 @@ def autoregressive_decoder(
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm and never drafts."""
     decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
-    decoder.warm_up(with_draft=False)
+    with _closed_if_it_fails(decoder):
+        decoder.warm_up(with_draft=False)
     return decoder
+
+
+@contextmanager
+def _closed_if_it_fails(decoder: PrefillHiddenDecoder) -> Iterator[None]:
+    """A decoder that nobody gets must not leave its threads behind."""
+    try:
+        yield
+    except BaseException:
+        decoder.close()
+        raise
 
 
 def vocabulary(pair: ModelPair) -> str:

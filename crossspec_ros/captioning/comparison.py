@@ -58,6 +58,8 @@ class Comparison:
         started = time.perf_counter()
         alone = self._alone.caption(window, question, Trace())
         alone_ms = (time.perf_counter() - started) * 1e3
+        # The engine has buffers for the windows of a decoder, not of two.
+        self._alone.forget()
         is_same = alone.token_ids == caption.token_ids
         self._compared.append(Compared(line, ours_ms, alone_ms, is_same))
 

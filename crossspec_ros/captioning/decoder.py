@@ -86,8 +86,7 @@ class PrefillHiddenDecoder:
         The last that is expected is read together with the question instead, see `begin`. Should it fail,
         its window is read when it closes.
         """
-        opened = self._open.get(index)
-        session = opened.add(self._engine, frame, stamp_ns)
+        opened, session = self._open.add_frame(index, self._engine, frame, stamp_ns)
         if not is_last:
             return session.append(frame, stamp_ns)
         opened.last_frame_ns = time.perf_counter_ns()
@@ -134,26 +133,41 @@ class PrefillHiddenDecoder:
             opened = self._open.find(index)
             if opened is None or opened.session is None or opened.answer is not None:
                 return
-            opened.session.fit(list(opened.frames), list(opened.stamps_ns))
+            # More may come meanwhile; then the answer is not about all of them.
+            stamps_ns = list(opened.stamps_ns)
+            opened.session.fit(opened.frames[: len(stamps_ns)], stamps_ns)
             self._learn()
-            opened.answer = self._answer(opened, question, opened.trace)
+            opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
 
     def advance(self, index: int) -> bool:
         """One more pass of the answer that was begun; False where there is nothing to do."""
         with self._turn:
             opened = self._open.find(index)
-            if opened is None or opened.answer is None or opened.answer.ended:
+            answer = opened.answer if opened else None
+            if opened is None or answer is None or answer.ended:
                 return False
             try:
-                opened.answer.advance()
+                answer.advance()
             except BaseException:
                 # Whatever it was, the answer is made anew at the close.
                 opened.answer = None
                 self._rest(opened)
                 raise
-            if opened.answer.ended:
+            if answer.ended:
                 self._rest(opened)
-            return not opened.answer.ended
+            return not answer.ended
+
+    def give_up(self) -> None:
+        """Nobody waits for the answers that were begun; frames need not wait for them."""
+        with self._turn:
+            for opened in self._open.answered():
+                opened.answer = None
+                self._rest(opened)
+
+    def forget(self) -> None:
+        """Give back what is held of the window captioned last; nobody will ask about it."""
+        with self._turn:
+            self._forget_last()
 
     def caption(
         self,
@@ -274,7 +288,7 @@ class PrefillHiddenDecoder:
         answer, frames, stamps_ns = opened.answer, list(window.frames), list(window.frame_stamps_ns)
         if (
             answer is not None
-            and opened.stamps_ns == stamps_ns
+            and opened.answered_ns == stamps_ns
             and (answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)
             and answer.sampling == self.sampling
         ):
@@ -327,7 +341,8 @@ class PrefillHiddenDecoder:
             if late or (cancel is not None and cancel.is_set()):
                 break
         self._rest(opened)
-        # Told later, to save time.
+        # Told later, to save time; what an answer between taught must not get lost.
+        self._learn()
         self._lesson = answer.take_lesson()
         return Caption(
             self._text(answer.tokens),

@@ -21,7 +21,8 @@ OPEN_WINDOWS = 2
 class OpenWindow:
     """State of one window, which `caption` gets at its close.
 
-    Images come from one thread, in order of their stamps; `answer` is the captioning thread's.
+    Images come from one thread, in order of their stamps; `answer` and `answered_ns` are the captioning
+    thread's.
     """
 
     def __init__(self, index: int) -> None:
@@ -35,24 +36,23 @@ class OpenWindow:
         self.running: Future[None] | None = None
         self.stop = threading.Event()
         self.answer: Answer | None = None
+        self.answered_ns: list[int] = []
+        """The stamps of the frames that `answer` is about."""
         self.last_frame_ns = 0
         """When its last frame came (`perf_counter_ns`)."""
 
     def add(self, engine: Engine, frame: np.ndarray, stamp_ns: int) -> Session:
-        """Take the next frame; one that is not later than the last means that time has begun anew."""
-        if self.stamps_ns and stamp_ns <= self.stamps_ns[-1]:
-            self.forget()
+        """Take the next frame."""
         if self.session is None:
             self.session = engine.open(self.index, self.trace)
         self.frames.append(frame)
+        # Last: whoever reads both has a frame for every stamp.
         self.stamps_ns.append(stamp_ns)
         return self.session
 
     def forget(self) -> None:
         """Give back what the target holds of this window."""
         session, self.session, self.answer = self.session, None, None
-        self.frames.clear()
-        self.stamps_ns.clear()
         if session is not None:
             session.close()
 
@@ -78,11 +78,31 @@ class OpenWindows:
     def get(self, index: int) -> OpenWindow:
         """The window of this index, or a new one; the oldest is dropped where there are too many."""
         with self._lock:
-            if index not in self._windows:
-                self._windows[index] = OpenWindow(index)
-                while len(self._windows) > OPEN_WINDOWS:
-                    self._windows.popitem(last=False)[1].drop()
-            return self._windows[index]
+            return self._get(index)
+
+    def add_frame(
+        self, index: int, engine: Engine, frame: np.ndarray, stamp_ns: int
+    ) -> tuple[OpenWindow, Session]:
+        """Give the next frame to its window; one that is not later than the last means that time, and with
+        it the window, has begun anew."""
+        with self._lock:
+            opened = self._get(index)
+            if opened.stamps_ns and stamp_ns <= opened.stamps_ns[-1]:
+                self._windows.pop(index).drop()
+                opened = self._get(index)
+            return opened, opened.add(engine, frame, stamp_ns)
+
+    def answered(self) -> list[OpenWindow]:
+        """Those whose answer was begun."""
+        with self._lock:
+            return [window for window in self._windows.values() if window.answer is not None]
+
+    def _get(self, index: int) -> OpenWindow:
+        if index not in self._windows:
+            self._windows[index] = OpenWindow(index)
+            while len(self._windows) > OPEN_WINDOWS:
+                self._windows.popitem(last=False)[1].drop()
+        return self._windows[index]
 
     def find(self, index: int) -> OpenWindow | None:
         """The window of this index, if it is open."""

@@ -66,6 +66,8 @@ class Decoder(Protocol):
 
     def advance(self, index: int) -> bool: ...
 
+    def give_up(self) -> None: ...
+
     def caption(
         self,
         window: Window,
@@ -252,6 +254,7 @@ class CaptionWorker:
                     self._finish(self._caption(item))
                 if not waiting and not self._advance() and not self._answer():
                     self._prepare()
+        self._decoder.give_up()
 
     def _has_work(self) -> bool:
         asked = self._questions and self._captioned is not None

@@ -38,8 +38,8 @@ class LocalEngine:
         self.pool = RunnerPool(target.body, target.spec.frame_tokens + TEXT_ROOM, is_static)
         self.verifier = Verifier()
         self.scheduler = Scheduler(self.stream, "target")
-        self.answer: Trace | None = None
-        """Of the answer that was begun last."""
+        self.answer_trace: Trace | None = None
+        """That of the answer that was begun last."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -70,9 +70,10 @@ class LocalEngine:
         """An empty one, for the scheduler's thread."""
         return TargetSequence(self.target, self.pool, self.stream, self.verifier, trace)
 
-    def waiting(self) -> AbstractContextManager[object]:
-        """What is read ahead inside it an answer may have to wait for."""
-        return self.answer.span(READ_AHEAD) if self.scheduler.is_answering and self.answer else nullcontext()
+    def reading_ahead(self) -> AbstractContextManager[object]:
+        """A span in the trace of the answer that is in work, where there is one: it may have to wait."""
+        trace = self.answer_trace if self.scheduler.is_answering else None
+        return trace.span(READ_AHEAD) if trace else nullcontext()
 
     def close(self) -> None:
         self.scheduler.submit(self.pool.release)
@@ -94,7 +95,7 @@ class LocalEngine:
 class LocalSession:
     """See `session.Session`.
 
-    `_sequence` and `_error` belong to the engine's thread, all other fields to the one that calls.
+    `_sequence`, `_error`, `_is_over` belong to the engine's thread, the other fields to the one that calls.
     """
 
     def __init__(self, engine: LocalEngine, window: int, trace: Trace) -> None:
@@ -106,10 +107,11 @@ class LocalSession:
         self._sequence: TargetSequence | None = None
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
+        self._is_over = False
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         def read() -> None:
-            with self._engine.waiting():
+            with self._engine.reading_ahead():
                 self._do(lambda sequence: sequence.read_ahead(frame, stamp_ns))
 
         future = self._scheduler.submit_ahead(self._window, read)
@@ -128,7 +130,7 @@ class LocalSession:
 
     def ask(self, question: str, trace: Trace) -> int:
         def ask() -> None:
-            self._engine.answer = trace
+            self._engine.answer_trace = trace
             self._do(lambda sequence: sequence.ask(question, trace))
 
         self._scheduler.begin_answer(self, self._window)
@@ -137,7 +139,9 @@ class LocalSession:
         return unread + len(self._engine.target.prompt_ids(question)[1])
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
-        return self._scheduler.submit(lambda: self._do(lambda sequence: sequence.step(tree, sampling)))
+        return self._scheduler.submit(
+            lambda: self._do(lambda sequence: sequence.step(tree, sampling)), is_pass=True
+        )
 
     def rest(self) -> None:
         self._scheduler.end_answer(self)
@@ -152,6 +156,8 @@ class LocalSession:
         self._scheduler.submit(self._close)
 
     def _do(self, work: Callable[[TargetSequence], Result]) -> Result:
+        if self._is_over:
+            raise RuntimeError("the session is closed")
         if self._error is not None:
             raise self._error
         try:
@@ -164,6 +170,7 @@ class LocalSession:
             raise
 
     def _close(self) -> None:
+        self._is_over = True
         if self._sequence is not None:
             self._sequence.close()
             self._sequence = None

@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 class _Work:
     do: Callable[[], Any]
     window: int | None = None
+    is_pass: bool = False
     future: Future[Any] = field(default_factory=Future)
 
     def run(self) -> None:
@@ -57,36 +58,29 @@ class Scheduler:
         self._urgent: deque[_Work] = deque()
         self._ahead: deque[_Work] = deque()
         self._changed = threading.Condition()
-        # The window that was read last, and the newest that was asked about.
+        # The windows that were read and asked about last.
         self._reading: int | None = None
         self._asked: int | None = None
         self._answering: object | None = None
         # A frame may be read, for the pass before it has ended.
         self._is_between = False
-        self._closing = False
+        self._closing = self._is_over = False
         self.pulse = Pulse(name)
         self._thread = threading.Thread(target=self.pulse.run, args=(self._work,), name=name, daemon=True)
         self._thread.start()
         # torch ends the process with an abort where one of its passes is cut off.
         atexit.register(self.close, _FAREWELL_S)
 
-    def submit(self, do: Callable[[], Result]) -> Future[Result]:
-        """Do this once what was submitted before is done, before any frame that is read ahead."""
-        work = _Work(do)
-        with self._changed:
-            self._urgent.append(work)
-            self._changed.notify()
-        return work.future
+    def submit(self, do: Callable[[], Result], is_pass: bool = False) -> Future[Result]:
+        """Do this once what was submitted before is done, before any frame that is read ahead.
+
+        `is_pass` says that it is a pass of an answer. After `close` it is cancelled at once.
+        """
+        return self._submit(_Work(do, is_pass=is_pass), self._urgent)
 
     def submit_ahead(self, window: int, do: Callable[[], Result]) -> Future[Result]:
         """Do this for the open window `window` when there is time; cancelled where too many wait."""
-        work = _Work(do, window)
-        with self._changed:
-            self._ahead.append(work)
-            if len(self._ahead) > MOST_AHEAD:
-                self._ahead.popleft().future.cancel()
-            self._changed.notify()
-        return work.future
+        return self._submit(_Work(do, window), self._ahead)
 
     def begin_answer(self, session: object, window: int) -> None:
         """From now on this session, that of this window, has an answer in work."""
@@ -113,16 +107,32 @@ class Scheduler:
             self._changed.notify()
         self._thread.join(timeout_s)
 
+    def _submit(self, work: _Work, queue: deque[_Work]) -> Future[Any]:
+        with self._changed:
+            if self._is_over:
+                work.future.cancel()
+                return work.future
+            queue.append(work)
+            if len(self._ahead) > MOST_AHEAD:
+                self._ahead.popleft().future.cancel()
+            self._changed.notify()
+        return work.future
+
     def _work(self) -> None:
-        with torch.inference_mode(), self._stream():
-            while (work := self._next()) is not None:
-                with self.pulse.busy():
-                    work.run()
-                self._is_between = work.window is None
-                # What it came back with must not live until the next piece comes.
-                del work
-        for left in self._ahead:
-            left.future.cancel()
+        try:
+            with torch.inference_mode(), self._stream():
+                while (work := self._next()) is not None:
+                    with self.pulse.busy():
+                        work.run()
+                    self._is_between = work.is_pass
+                    # What it came back with must not live until the next piece comes.
+                    del work
+        finally:
+            # Nobody must wait for what is never done.
+            with self._changed:
+                self._is_over = True
+                for left in (*self._urgent, *self._ahead):
+                    left.future.cancel()
 
     def _next(self) -> _Work | None:
         with self._changed:

@@ -33,11 +33,12 @@ class TargetSequence:
     ) -> None:
         self._target, self._pool, self._stream, self._verifier = target, pool, stream, verifier
         self._trace = trace
-        self._runner = pool.take()
         # By the stamps of the frames: what the vision tower made of them, and those that were read.
         self._units: dict[int, Chunk] = {}
         self._stamps: list[int] = []
+        self._is_whole = False
         self._begin()
+        self._runner = pool.take()
 
     def _begin(self) -> None:
         self._stamps.clear()
@@ -55,15 +56,18 @@ class TargetSequence:
     def append(self, frame: np.ndarray, stamp_ns: int) -> None:
         """Encode the next (H, W, 3) uint8 RGB frame, unless what the tower makes of it is known."""
         i = len(self._stamps)
-        if stamp_ns not in self._units:
+        # Of two frames with one stamp, nobody knows which was meant.
+        unit = None if stamp_ns in self._stamps else self._units.get(stamp_ns)
+        if unit is None:
             with self._trace.span(f"frame_encode[{i}]"):
-                self._units[stamp_ns] = self._target.unit(frame[None], i)
-        self._unread.append(self._units[stamp_ns])
+                unit = self._target.unit(frame[None], i)
+            self._units.setdefault(stamp_ns, unit)
+        self._unread.append(unit)
         self._stamps.append(stamp_ns)
 
     def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> None:
-        """Encode and read the next frame ahead of the question; one that comes later changes nothing."""
-        if self._prefix is not None:
+        """Encode and read the next frame ahead of the question; after `fit` it changes nothing."""
+        if self._is_whole:
             return
         self.append(frame, stamp_ns)
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
@@ -75,11 +79,15 @@ class TargetSequence:
             self._pool.give_back(self._runner)
             self._runner = self._pool.take()
             self._begin()
-        elif self._stamps != list(stamps_ns[: len(self._stamps)]):
+        elif self._stamps != list(stamps_ns[: len(self._stamps)]) or (
+            # What comes now would stand behind the question.
+            self._prefix is not None and len(self._stamps) < len(stamps_ns)
+        ):
             self._runner.keep(0)
             self._begin()
         for i in range(len(self._stamps), len(frames)):
             self.append(frames[i], stamps_ns[i])
+        self._is_whole = True
 
     def ask(self, question: str, trace: Trace) -> None:
         """Let the question follow the frames; the next step reads it together with its tree."""

@@ -15,6 +15,9 @@ class Alone:
         time.sleep(0.02)
         return SimpleNamespace(token_ids=(1, 2, 3))
 
+    def forget(self):
+        pass
+
 
 def caption(*tokens, source="target"):
     return SimpleNamespace(token_ids=tokens, source=source)

@@ -22,6 +22,7 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine import accept, sequence
 from crossspec_ros.engine.accept import greedy_path
+from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.sequence import TargetSequence
@@ -661,6 +662,59 @@ def test_frames_that_come_after_the_question_are_in_no_answer(
         read.result(20)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
     assert decoder.ask(OTHER, Trace()).token_ids == generated(pair, windows[0], question=OTHER)
+
+
+@pytest.mark.parametrize("passes", [0, 1, 100])
+def test_an_answer_about_fewer_frames_than_the_window_turns_out_to_have_is_thrown_away(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, passes: int
+) -> None:
+    stream(decoder, windows[0], 3)
+    decoder.stream_frame(0, windows[0].frames[3], windows[0].frame_stamps_ns[3], True)
+    decoder.begin(0, QUESTION)
+    for _ in range(passes):
+        decoder.advance(0)
+    for i in range(4, 8):
+        decoder.stream_frame(0, windows[0].frames[i], windows[0].frame_stamps_ns[i])
+    while decoder.advance(0) and passes == 100:
+        pass
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.ask(OTHER, Trace()).token_ids == generated(pair, windows[0], question=OTHER)
+
+
+def test_two_frames_with_one_stamp_are_two_frames(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    doubled = replace(windows[0], frame_stamps_ns=(0, 0, *windows[0].frame_stamps_ns[2:]))
+    assert decoder.caption(doubled, QUESTION, Trace()).token_ids == generated(pair, windows[0])
+
+
+def test_every_session_gives_its_buffers_back(pair: ModelPair, windows: list[Window]) -> None:
+    engine = LocalEngine(pair.target)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine=engine)
+    begin(decoder, windows[0])
+    decoder.advance(0)
+    stream(decoder, windows[0], 1)  # time begins anew
+    assert not decoder.advance(0)
+    begin(decoder, windows[1])
+    decoder.give_up()
+    alone = decoder.alone()
+    for window in windows:
+        decoder.caption(window, QUESTION, Trace())
+        alone.caption(window, QUESTION, Trace())
+        alone.forget()
+    taken: list[object] = []
+    engine.scheduler.submit(lambda: taken.extend(engine.pool._free)).result(20)
+    decoder.forget()
+    engine.scheduler.submit(lambda: taken.extend(engine.pool._free)).result(20)
+    assert len(taken) == 2 + 3  # all but that of the window captioned last; then all
+    session = engine.open(9, Trace())
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        session.step(DraftTree()).result(20)
+    alone.close()
+    decoder.close()
+    engine.close()
+    assert engine.scheduler.submit(lambda: None).cancelled()
 
 
 def test_a_window_that_is_never_captioned_holds_nobody_up(

@@ -65,6 +65,9 @@ def test_where_frames_pile_up_one_is_read_between_two_passes(scheduler: Schedule
     for read in range(3):
         assert sum(done(*frames)) == read
         scheduler.submit(nothing).result(WAIT_S)
+        settle(scheduler)
+        assert sum(done(*frames)) == read
+        scheduler.submit(nothing, is_pass=True).result(WAIT_S)
         frames[read].result(WAIT_S)
     settle(scheduler)
     # The last one waits, as no other has come after it.
