@@ -7,6 +7,20 @@ from setuptools import find_packages, setup
 
 NAME = "crossspec_ros"
 SHARE = Path("share") / NAME
+# colcon runs a link to this file, with nothing beside it.
+ROOT = Path(__file__).resolve().parent
+
+BOUNDS = {"rosbags": ">=0.11", "transformers": ">=5.20,<6"}
+"""Of the packages whose interfaces differ outside of these; of all others a host's own version may stay."""
+ROS = ["cv-bridge", "ros-kilted-common-interfaces", "ros-kilted-rclpy", "ros-kilted-rmw-fastrtps-cpp"]
+"""What the nodes need from PyPI where no ROS is installed, beside the messages in interfaces/."""
+
+
+def names(file: str) -> list[str]:
+    """The packages that a file of requirements pins, without the pins, and without those for ROS alone."""
+    lines = (ROOT / file).read_text().splitlines()
+    pinned = dict.fromkeys(line.partition("==")[0] for line in lines if line and not line.startswith("#"))
+    return [name + BOUNDS.get(name, "") for name in pinned if name not in ROS]
 
 
 def installed(*folders: str) -> list[tuple[str, list[str]]]:
@@ -32,10 +46,10 @@ setup(
     maintainer="crossspec_ros maintainers",
     maintainer_email="crossspec-ros@example.org",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    package_data={f"{NAME}.regress": ["page.html"]},
     python_requires=">=3.10",
-    # What runs is pinned in requirements.txt; package.xml names what ROS provides.
-    install_requires=["setuptools"],
-    extras_require={"test": ["pytest"]},
+    install_requires=names("requirements.txt"),
+    extras_require={"ros": ROS, "test": names("requirements-dev.txt")},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (str(SHARE), ["package.xml", "plugin.xml"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
@@ -21,20 +20,15 @@ def state_dir() -> Path:
 
 
 def share_dir() -> Path:
-    """The repository when the code runs from it, else share/crossspec_ros of the installation.
+    """The repository when the code runs from it, else share/crossspec_ros of the installation it belongs to.
 
     Raises InputError when neither is there.
     """
-    source = Path(__file__).resolve().parents[1]
-    if (source / "package.xml").is_file():
-        return source
-    # What ament_index_python does, for a process that has no ROS on its path.
-    prefixes = [*os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep), sys.prefix]
-    for prefix in filter(None, prefixes):
-        share = Path(prefix, "share", PACKAGE)
+    code = Path(__file__).resolve().parents[1]
+    # However it was installed, by colcon or by pip, share/ lies beside the code or beside a folder around it.
+    for share in (code, *(folder / "share" / PACKAGE for folder in (code, *code.parents))):
         if (share / "package.xml").is_file():
             return share
     raise InputError(
-        f"no share/{PACKAGE} is in {' or '.join(filter(None, prefixes))}: source the setup file of the "
-        f"workspace that {PACKAGE} was built in"
+        f"no share/{PACKAGE} is found from '{code}' upwards: install {PACKAGE} as a whole, by colcon or pip"
     )

@@ -19,8 +19,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from crossspec_ros.captioning.params import PARAMS, Param
+from crossspec_ros.captioning.params import Param
 from crossspec_ros.captioning.remedies import RISING, STOPPED
+from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.cli import make_parser
 from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 
@@ -53,8 +54,8 @@ def _block(name: str) -> str:
 def parameters() -> str:
     """A table for each node."""
     sections = []
-    for node, params in PARAMS.items():
-        rows = [(f"`{param.name}`", f"`{_default(param)}`", _meaning(param)) for param in params]
+    for node, kind in NODES.items():
+        rows = [(f"`{param.name}`", f"`{_default(param)}`", _meaning(param)) for param in kind.params()]
         sections.append(f"## {node}\n\n{table(('parameter', 'default', 'meaning'), rows)}")
     return "\n\n".join(sections)
 

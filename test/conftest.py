@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from crossspec_ros.environment import ros_environment
@@ -55,9 +56,10 @@ def shared_memory() -> Iterator[None]:
     yield
     used = set[str]()
     # What this process still maps nobody needs any more.
-    for maps in set(Path("/proc").glob("[0-9]*/maps")) - {Path(f"/proc/{os.getpid()}/maps")}:
-        with contextlib.suppress(OSError):
-            used.update(line.split()[-1] for line in maps.read_text().splitlines() if "/dev/shm/" in line)
+    for process in psutil.process_iter():
+        if process.pid != os.getpid():
+            with contextlib.suppress(psutil.Error, OSError):
+                used.update(mapped.path for mapped in process.memory_maps())
     for path in set(folder.glob("*fast*")) - before:
         # A lock is not mapped, but held open beside what is.
         if str(path).removesuffix("_el") not in used:
@@ -70,10 +72,18 @@ def pair() -> ModelPair:
     return load_pair(share_dir() / "models" / "tiny")
 
 
+def stamps(frames: np.ndarray) -> tuple[int, ...]:
+    """When frames at 8 Hz came, in ns."""
+    return tuple(i * 10**9 // 8 for i in range(len(frames)))
+
+
 @pytest.fixture(scope="session")
 def windows() -> list[Window]:
     seeds = range(2_000_000, 2_000_004)
-    return [Window(i, 0, 10**9, event_window(seed), frame_window(seed)) for i, seed in enumerate(seeds)]
+    return [
+        Window(i, 0, 10**9, event_window(seed), frames := frame_window(seed), stamps(frames))
+        for i, seed in enumerate(seeds)
+    ]
 
 
 @pytest.fixture(scope="session")

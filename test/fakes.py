@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 from crossspec_ros.captioning.caption import Caption
@@ -11,7 +12,8 @@ from crossspec_ros.errors import InputError
 class FakeDecoder:
     """Captions a window by its counts; `gate(window, cancel)` may block, `fail` raises.
 
-    `streamed` has what was read ahead: the window's index and the kind of image.
+    `streamed` has what was read ahead: the window's index and the kind of image; `begun` the windows whose
+    answer was begun before they closed.
     """
 
     def __init__(self, gate=None, fail=False):
@@ -19,6 +21,7 @@ class FakeDecoder:
         self.fail = fail
         self.cancelled = []
         self.streamed = []
+        self.begun = []
         self.closed = False
         self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
@@ -30,38 +33,52 @@ class FakeDecoder:
         if len(question) > 100:
             raise InputError("the question is long: shorten it")
 
-    def ask(self, question, trace, between, cancel):
+    def ask(self, question, trace, cancel):
         if self.fail:
             raise RuntimeError("out of memory")
         if self.gate:
             self.gate(question, cancel)
-        between()
         return Caption(f"answer to {question}", (1,), "target", target_passes=1)
 
-    def stream_frame(self, index, frame):
+    def stream_frame(self, index, frame, stamp_ns, is_last):
         if self.fail:
             raise RuntimeError("out of memory")
         self.streamed.append((index, "frame"))
+        done = Future()
+        done.set_result(None)
+        return None if is_last else done
+
+    def prepare(self, index):
+        pass
+
+    def begin(self, index, question):
+        self.begun.append(index)
+
+    def advance(self, index):
+        return False
+
+    def give_up(self):
+        pass
 
     def stream_event_image(self, index, image, question, on_draft):
         self.streamed.append((index, "event_image"))
         if self.streamed.count((index, "event_image")) == 4:
             on_draft("draft")
 
-    def caption(self, window, question, trace, on_words, between, cancel, deadline_ns):
+    def caption(self, window, question, trace, on_words, cancel, deadline_ns):
         if self.fail:
             raise RuntimeError("out of memory")
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:
                 self.gate(window, cancel)
         self.cancelled.append(cancel.is_set())
-        between()
         text = f"{len(window.frames)} frames, {len(window.event_images)} event images: {question}"
         drafted = len(window.event_images) > 0
         source = "target" if len(window.frames) else "event_draft" if drafted else "none"
         if source == "target":
             with trace.span("target_prefill[0]"), trace.span("verify[0]"):
                 trace.mark("first_token")
+            trace.add("answer", trace.marks["first_token"], trace.marks["first_token"])
             on_words(text)
         return SimpleNamespace(
             text=text if source != "none" else "",

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import target_prompt_ids
+from crossspec_ros.models.video_llava import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 
 def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
-    before, after = target_prompt_ids(pair.target_tokenizer, question)
-    video = [pair.target.config.video_token_index] * (
-        pair.target.config.video_seq_length // pair.frames * frames
-    )
+    before, after = target_prompt_ids(pair.target.tokenizer, question)
+    config = pair.target.module.config  # type: ignore[union-attr]
+    video = [config.video_token_index] * (config.video_seq_length // pair.frames * frames)
     return [*before, *video, *after]
 
 
@@ -31,7 +34,7 @@ def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
 def generated(pair: ModelPair, window: Window, limit: int = 64, question: str = QUESTION) -> tuple[int, ...]:
     """transformers' own greedy tokens."""
     ids = prompt(pair, len(window.frames), question)
-    out = pair.target.generate(
+    out = pair.target.module.generate(
         input_ids=torch.tensor([ids]),
         attention_mask=torch.ones(1, len(ids), dtype=torch.long),
         pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
@@ -45,7 +48,7 @@ def generated(pair: ModelPair, window: Window, limit: int = 64, question: str = 
 def logits(pair: ModelPair, window: Window, tokens: Sequence[int], question: str = QUESTION) -> torch.Tensor:
     """(1 + tokens, vocabulary) logits after the prompt and after each of `tokens`, in one pass."""
     ids = [*prompt(pair, len(window.frames), question), *tokens]
-    out = pair.target(
+    out = pair.target.module(
         input_ids=torch.tensor([ids]),
         attention_mask=torch.ones(1, len(ids), dtype=torch.long),
         pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
@@ -53,20 +56,20 @@ def logits(pair: ModelPair, window: Window, tokens: Sequence[int], question: str
     return out[0, len(ids) - len(tokens) - 1 :]
 
 
-class Guess:
+class Guess(Proposer):
     """Proposes whatever a function makes of the context, and remembers what became of it."""
 
     name = "guess"
 
     def __init__(self, guess: Callable[[Context], DraftTree]) -> None:
         self._guess = guess
-        self.outcomes: list[Outcome] = []
+        self.results: list[PassResult] = []
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         return self._guess(context)
 
-    def observe(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+    def observe(self, result: PassResult) -> None:
+        self.results.append(result)
 
 
 def chain(tokens: Sequence[int]) -> DraftTree:
@@ -90,8 +93,36 @@ def caption(
     decoder = PrefillHiddenDecoder(pair, Policy(proposers, None), limit)
     try:
         if streamed:
-            for frame in window.frames:
-                decoder.stream_frame(window.index, frame)
+            stream(decoder, window)
         return decoder.caption(window, question, Trace())
     finally:
         decoder.close()
+
+
+def stream(decoder: PrefillHiddenDecoder, window: Window, count: int = 8) -> None:
+    """Give it the first frames of a window that is still open, and let it read each of them."""
+    for frame, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:count]:
+        read = decoder.stream_frame(window.index, frame, stamp_ns)
+        assert read is not None
+        read.result(20)
+
+
+def live(decoder: PrefillHiddenDecoder, window: Window) -> None:
+    """Give it all images of a window that is still open, and let the event draft finish."""
+    drafts = [decoder.stream_event_image(window.index, image, QUESTION) for image in window.event_images]
+    stream(decoder, window)
+    for draft in drafts:
+        if draft is not None:
+            draft.result(20)
+
+
+def event_draft(pair: ModelPair, images: np.ndarray, question: str, limit: int) -> EventDraft:
+    """A draft with a KV pool of its own."""
+    assert pair.draft is not None and pair.translation is not None
+    pool = RunnerPool(pair.draft.body, 1024)
+    return EventDraft(pair.draft, pair.translation, images, question, limit, pool)
+
+
+def first_frames(window: Window, count: int) -> Window:
+    """The window with only so many frames."""
+    return replace(window, frames=window.frames[:count], frame_stamps_ns=window.frame_stamps_ns[:count])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import Future
 
 import numpy as np
@@ -44,18 +43,6 @@ def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0)):
     return path
 
 
-def write_models(folder, size=16):
-    """As much of a pair of checkpoints as is read before it is loaded."""
-    for file, content in (
-        ("target/config.json", {"vision_config": {"image_size": size}}),
-        ("draft/config.json", {}),
-        ("draft/clip/config.json", {"image_size": size}),
-    ):
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(json.dumps(content))
-    return folder
-
-
 class FakeDecoder:
     """Says which window it is; every image must have been streamed before its window closes."""
 
@@ -66,7 +53,7 @@ class FakeDecoder:
     def check_question(self, question):
         assert question
 
-    def stream_frame(self, index, frame):
+    def stream_frame(self, index, frame, stamp_ns):
         self._streamed.setdefault(index, []).append(frame)
 
     def stream_event_image(self, index, image, question, on_draft=None):

@@ -6,11 +6,22 @@ import subprocess
 import sys
 
 import pytest
+from stand_ins import write_models
 
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 
 HEAVY = ("torch", "numpy", "rclpy", "cv2", "h5py", "transformers", "yaml")
+
+
+@pytest.mark.parametrize("command", [["caption", "BAG"], ["bench", "latency"], ["train", "tiny"]])
+def test_an_unknown_option_is_told_with_the_usage_of_its_command(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--nonsense"])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert error.startswith(f"usage: crossspec {' '.join(word for word in command if word != 'BAG')} [-h]")
+    assert "unrecognized arguments: --nonsense" in error
 
 
 def test_help_loads_nothing_heavy():
@@ -67,9 +78,7 @@ def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):
         "bench events --repeats 0",
         "bench lossless --samples 0",
         "bench figure x.png --second -1",
-        "fuzz events --seed -1",
-        "fuzz events --seconds nan",
-        "fuzz events --packets 0",
+        "bench soak --seconds nan",
         "convert tcp://localhost:1 bag --seconds -1",
     ],
 )
@@ -90,14 +99,7 @@ def test_models_that_are_not_there(capsys, tmp_path, shared):
 
 
 def test_options_and_configuration_that_do_not_fit(capsys, tmp_path, shared):
-    models = tmp_path / "models"
-    for file, content in (
-        ("target", '{"vision_config": {"image_size": 64}}'),
-        ("draft/clip", '{"image_size": 64}'),
-    ):
-        (models / file).mkdir(parents=True)
-        (models / file / "config.json").write_text(content)
-    bag = shared / "data" / "events_real" / "evt3_bag"
+    models, bag = write_models(tmp_path / "models"), shared / "data" / "events_real" / "evt3_bag"
     assert "from 0.01 to 100" in sentence(capsys, "replay", bag, "--models", models, "--rate", "0")
     assert "mode is 'x'" in sentence(capsys, "replay", bag, "--models", models, "--mode", "x")
     config = tmp_path / "config.yaml"

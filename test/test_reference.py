@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.cli import make_parser
 from crossspec_ros.telemetry.trace import LATENCIES
 
@@ -31,14 +31,16 @@ def test_every_block_stands_on_one_page() -> None:
 
 def test_every_command_parameter_argument_message_and_format_is_generated() -> None:
     commands = reference.commands()
-    for command in ("replay PATH", "train tiny", "bench trace FILE", "fuzz events"):
+    for command in ("replay PATH", "train tiny", "bench trace FILE"):
         assert f"## crossspec {command}\n" in commands
     assert set(re.findall(r"^## crossspec (\w+)", commands, re.MULTILINE)) == set(
         make_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
     )
     assert "| `--rate RATE` | " in commands
     parameters = reference.parameters()
-    assert [p.name for params in PARAMS.values() for p in params if f"| `{p.name}` |" not in parameters] == []
+    assert [
+        p.name for kind in NODES.values() for p in kind.params() if f"| `{p.name}` |" not in parameters
+    ] == []
     assert "| `frames` | `8` | frame slots per window (1 to 64) |" in parameters
     launch = reference.launch_arguments()
     assert "## dsec_replay.launch.py" in launch and "| `camera` | one of davis, " in launch

@@ -1,7 +1,7 @@
 """A drive as a GIF: both cameras, when each model works, and the caption as it is verified.
 
-An open second runs in real time. What follows its close is over in a blink, so it is shown ten times slower,
-beside the target alone on the same window.
+A second runs in real time up to its last frame. What follows is over in a blink, so it is shown ten times
+slower, beside the target alone, which gets the window then.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from crossspec_ros.events.images import Canvas
 from crossspec_ros.telemetry.timeline import COLOURS, ROWS
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S
 
-_OPEN_STEP_MS, _CLOSED_STEP_MS, _SLOWER, _HOLD_MS = 125, 10, 10, 2500
+_OPEN_STEP_MS, _SLOW_STEP_MS, _SLOWER, _HOLD_MS = 125, 10, 10, 2500
 _MOST_STEPS = 30
-"""After the close; a slow machine takes longer ones."""
+"""After the last frame; a slow machine takes longer ones."""
 _SHOWN_EVENTS_US = 50_000
 _PICTURE_SIZE = (400, 300)
 _OURS, _ALONE, _DRAFT = "#31a354", "#636363", "#d94801"
@@ -33,13 +33,13 @@ _COLUMNS = 112
 
 
 def write_gif(seconds: Sequence[Second], others: Sequence[Words], out: Path) -> None:
-    """Animate the seconds; `others` is what the target alone said of each, begun at its close."""
+    """Animate the seconds; `others` is what the target alone said of each."""
     last_ms = max(words[-1][0] for words in [*others, *(second.words for second in seconds)])
     frames: list[Image.Image] = []
     durations: list[int] = []
     for second, other in zip(seconds, others, strict=True):
         batch = second.drive.events(second.second, second.second + 1)
-        for at_ms, duration_ms in _moments(last_ms):
+        for at_ms, duration_ms in _moments(second.ms(second.trace.marks["closed"]) - 1000, last_ms):
             frames.append(_frame(second, batch, other, at_ms, last_ms))
             durations.append(duration_ms)
     palette = _palette(frames)
@@ -57,11 +57,11 @@ def _palette(frames: Sequence[Image.Image]) -> Image.Image:
     return sheet.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 
-def _moments(last_ms: float) -> Iterator[tuple[float, int]]:
-    """Each frame's time from the close in ms, and how long the frame is shown in ms."""
-    for at_ms in range(-1000, 0, _OPEN_STEP_MS):
+def _moments(first_ms: float, last_ms: float) -> Iterator[tuple[float, int]]:
+    """Each picture's time from the last frame in ms, and how long it is shown in ms."""
+    for at_ms in range(round(first_ms), 0, _OPEN_STEP_MS):
         yield at_ms, _OPEN_STEP_MS
-    step_ms = max(_CLOSED_STEP_MS, round(last_ms / _MOST_STEPS))
+    step_ms = max(_SLOW_STEP_MS, round(last_ms / _MOST_STEPS))
     for at_ms in range(0, int(last_ms), step_ms):
         yield at_ms, step_ms * _SLOWER
     yield last_ms, _HOLD_MS
@@ -72,8 +72,9 @@ def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_m
     grid = figure.add_gridspec(
         3, 1, height_ratios=(3.4, 1.1, 2.2), left=0.09, right=0.98, top=0.95, bottom=0.01, hspace=0.25
     )
-    # The next second is another scene, so what follows the close is drawn over the last frame before it.
-    t = second.second + 1 + min(at_ms, -1000 * FRAME_PERIOD_S) / 1000
+    closes_ms = second.ms(second.trace.marks["closed"])
+    # The next second is another scene, so what follows the close is drawn over what was seen before it.
+    t = second.second + 1 + min(at_ms - closes_ms, -1000 * FRAME_PERIOD_S) / 1000
     pictures = grid[0].subgridspec(1, 2, wspace=0.03).subplots(squeeze=False)[0]
     shown = (second.drive.picture(t, _PICTURE_SIZE), _event_image(batch, t))
     titles = ("RGB camera", "event camera: red is brighter, blue is darker")
@@ -82,8 +83,8 @@ def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_m
         axes.set_title(title, fontsize=9)
         axes.axis("off")
     before, after = grid[1].subgridspec(1, 2, width_ratios=(3, 2), wspace=0.03).subplots(squeeze=False)[0]
-    _work(before, second, at_ms, (-1000, 0), "ms, while the second is open")
-    _work(after, second, at_ms, (0, last_ms * 1.03), f"ms after its close, {_SLOWER} times slower")
+    _work(before, second, at_ms, (closes_ms - 1000, 0), "ms before the second's last frame")
+    _work(after, second, at_ms, (0, last_ms * 1.03), f"ms after it, {_SLOWER} times slower")
     after.barh(2, max(0, min(at_ms, other[-1][0])), color=_ALONE, height=0.7)
     after.set_yticks([])
     _text(figure.add_subplot(grid[2]), second, other, at_ms)
@@ -103,10 +104,9 @@ def _event_image(batch: EventBatch, t: float) -> np.ndarray:
 
 def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float], label: str) -> None:
     """What the models have done so far, a row for each."""
-    closed_ns = second.trace.marks["closed"]
     for row, name in enumerate(("draft", "target")):
         for span in second.trace.spans:
-            start_ms, end_ms = (span.start_ns - closed_ns) / 1e6, (span.end_ns - closed_ns) / 1e6
+            start_ms, end_ms = second.ms(span.start_ns), second.ms(span.end_ns)
             if span.stage in ROWS[name] and start_ms < at_ms:
                 width_ms = min(end_ms, at_ms) - start_ms
                 axes.barh(row, width_ms, left=start_ms, color=COLOURS[span.stage], height=0.7)
@@ -120,11 +120,7 @@ def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float],
 
 def _text(axes: Axes, second: Second, other: Words, at_ms: float) -> None:
     axes.axis("off")
-    drafted_ms = [
-        (span.end_ns - second.trace.marks["closed"]) / 1e6
-        for span in second.trace.spans
-        if span.stage == "draft_decode"
-    ]
+    drafted_ms = [second.ms(span.end_ns) for span in second.trace.spans if span.stage == "draft_decode"]
     draft: Words = [(max(drafted_ms), second.drafts[0])] if second.drafts and drafted_ms else []
     blocks = (
         ("guess from the events", draft, _DRAFT),

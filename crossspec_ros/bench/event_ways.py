@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import re
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossspec_ros.bench import event_loops
-from crossspec_ros.bench.event_streams import EPOCH_US, Packet, Stream
+from crossspec_ros.bench.event_streams import EPOCH_US, Stream
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.decoder import make_decoder
@@ -25,36 +24,37 @@ from crossspec_ros.windows.synchronizer import Synchronizer
 STAGES = ("decode", "window", "render")
 OURS = "ours"
 MOST_EVENTS = 5_000_000
-_LOOP_EVENTS = 30_000
-_DV_EVENTS = 500_000
+_LOOP_EVENTS, _DV_EVENTS = 30_000, 500_000
 _SLICE_US = 200_000
+_BLUE_AND_RED = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)
 
-Run = Callable[[Stream, str], int]
-"""Takes a stream through a stage and those before it; returns the number of events."""
+Event = tuple[int, int, int, int]
+"""t in us, x, y, p."""
 
 
-class Alternative(NamedTuple):
-    """One way to do it; slow ones get the start of the stream only."""
+class Way(NamedTuple):
+    """`run` takes a stream through a stage and those before it and returns the number of events.
 
-    name: str
-    run: Run
+    Slow ways get the start of the stream only.
+    """
+
+    run: Callable[[Stream, str], int]
     most_events: int = MOST_EVENTS
 
 
-def ways(stream: Stream) -> list[Alternative]:
-    """All that read the stream's encoding."""
-    found = [Alternative(OURS, ours), Alternative("Python loop", _python_loop, _LOOP_EVENTS)]
+def ways(stream: Stream) -> dict[str, Way]:
+    """All that read the stream's encoding, by name."""
+    found = {OURS: Way(ours)}
     if stream.encoding == "evt3":
-        found.append(Alternative("evt3 library + numpy", _library))
-        found.append(Alternative("dv-processing (aedat4)", _Dv(), _DV_EVENTS))
+        found["Python loop"] = Way(_python_loop, _LOOP_EVENTS)
+        found["evt3 library + numpy"] = Way(_library)
+        found["dv-processing (aedat4)"] = Way(_Dv(), _DV_EVENTS)
     return found
 
 
 def start_of(stream: Stream, most_events: int) -> Stream:
     """The first packets of the stream, which have so many events at least if there are as many."""
-    decoder = decoder_of(stream)
-    events = 0
-    packets: list[Packet] = []
+    decoder, events, packets = decoder_of(stream), 0, []
     for packet in stream.packets:
         if events >= most_events:
             break
@@ -104,20 +104,18 @@ def _library(stream: Stream, stage: str) -> int:
     """The `evt3` library; slices are kept as arrays until they are whole, then drawn by numpy."""
     import evt3
 
-    decoder, events = evt3.Decoder(), 0
-    kept: list[Any] = []
+    decoder, events, kept = evt3.Decoder(), 0, list[Any]()
     for packet in stream.packets:
         found = decoder.feed(packet.payload)
         events += len(found.t)
-        if stage == "decode" or not len(found.t):
+        if stage == "decode":
             continue
-        slices = found.t // _SLICE_US
-        cuts = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
-        for i in range(len(cuts) - 1):
+        edges = np.flatnonzero(np.diff(found.t // _SLICE_US)) + 1
+        parts = (np.split(values, edges) for values in (found.x, found.y, found.p))
+        for i, part in enumerate(zip(*parts, strict=True)):
             if i:
                 _draw_kept(kept, stream, stage)
-            part = slice(cuts[i], cuts[i + 1])
-            kept.append((found.x[part], found.y[part], found.p[part]))
+            kept.append(part)
     _draw_kept(kept, stream, stage)
     return events
 
@@ -129,23 +127,46 @@ def _draw_kept(kept: list[Any], stream: Stream, stage: str) -> None:
         last[y.astype(np.intp) * stream.width + x] = p
         reached = np.flatnonzero(last != 2)
         image = np.full((stream.height * stream.width, 3), 255, np.uint8)
-        image[reached] = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)[last[reached]]
+        image[reached] = _BLUE_AND_RED[last[reached]]
     kept.clear()
 
 
 def _python_loop(stream: Stream, stage: str) -> int:
-    events = 0
-    slices: dict[int, list[event_loops.Event]] = {}
-    for found in event_loops.decode(stream):
-        events += len(found)
-        if stage != "decode":
-            for event in found:
-                slices.setdefault(event[0] // _SLICE_US, []).append(event)
+    events, slices = loop(stream), dict[int, list[Event]]()
+    if stage != "decode":
+        for event in events:
+            slices.setdefault(event[0] // _SLICE_US, []).append(event)
     if stage == "render":
         for kept in slices.values():
             image = np.full((max(stream.height, 1024), max(stream.width, 1024), 3), 255, np.uint8)
             for _, x, y, p in kept:
                 image[y, x] = (255, 0, 0) if p else (0, 0, 255)
+    return len(events)
+
+
+def loop(stream: Stream) -> list[Event]:
+    """The events of an evt3 stream, word by word."""
+    events: list[Event] = []
+    high = low = row = base = polarity = 0
+    for packet in stream.packets:
+        for (word,) in struct.iter_unpack("<H", packet.payload):
+            kind, value = word >> 12, word & 0xFFF
+            if kind == 0x0:
+                row = value & 0x7FF
+            elif kind == 0x2:
+                events.append((high << 12 | low, value & 0x7FF, row, value >> 11))
+            elif kind == 0x3:
+                base, polarity = value & 0x7FF, value >> 11
+            elif kind in (0x4, 0x5):
+                size = 12 if kind == 0x4 else 8
+                for i in range(size):
+                    if value >> i & 1:
+                        events.append((high << 12 | low, base + i, row, polarity))
+                base += size
+            elif kind == 0x6:
+                low = value
+            elif kind == 0x8:
+                high = (high & ~0xFFF) + (4096 if value < (high & 0xFFF) - 10 else 0) | value
     return events
 
 
@@ -158,8 +179,10 @@ class _Dv:
     def __call__(self, stream: Stream, stage: str) -> int:
         import dv_processing as dv
 
-        recording = dv.io.MonoCameraRecording(self._recording(stream))
-        slicer = dv.EventStreamSlicer()
+        path = Path(self._folder.name) / f"{len(stream.packets)}.aedat4"
+        if not path.exists():
+            self._write(stream, path)
+        recording, slicer = dv.io.MonoCameraRecording(str(path)), dv.EventStreamSlicer()
         visualizer = dv.visualization.EventVisualizer((stream.width, stream.height))
         draw = visualizer.generateImage if stage == "render" else len
         slicer.doEveryTimeInterval(datetime.timedelta(microseconds=_SLICE_US), draw)
@@ -170,23 +193,14 @@ class _Dv:
                 slicer.accept(batch)
         return events
 
-    def _recording(self, stream: Stream) -> str:
+    def _write(self, stream: Stream, path: Path) -> None:
         import dv_processing as dv
 
-        path = (
-            Path(self._folder.name) / f"{re.sub(r'[^a-z0-9]', '_', stream.name)}_{len(stream.packets)}.aedat4"
-        )
-        if not path.exists():
-            size = (stream.width, stream.height)
-            config = dv.io.MonoCameraWriter.EventOnlyConfig("camera", size)
-            writer = dv.io.MonoCameraWriter(str(path), config)
-            decoder = decoder_of(stream)
-            for packet in stream.packets:
-                batch, store = decoder.decode(packet.payload), dv.EventStore()
-                t = EPOCH_US + np.maximum.accumulate(batch.t)
-                for event in zip(
-                    t.tolist(), batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True
-                ):
-                    store.push_back(event[0], event[1], event[2], bool(event[3]))
-                writer.writeEvents(store)
-        return str(path)
+        config = dv.io.MonoCameraWriter.EventOnlyConfig("camera", (stream.width, stream.height))
+        writer, decoder = dv.io.MonoCameraWriter(str(path), config), decoder_of(stream)
+        for packet in stream.packets:
+            batch, store = decoder.decode(packet.payload), dv.EventStore()
+            columns = (EPOCH_US + np.maximum.accumulate(batch.t), batch.x, batch.y, batch.p.astype(bool))
+            for event in zip(*(values.tolist() for values in columns), strict=True):
+                store.push_back(*event)
+            writer.writeEvents(store)

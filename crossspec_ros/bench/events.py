@@ -6,21 +6,21 @@ import argparse
 import contextlib
 import ctypes
 import gc
-import json
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.progress import track
 
-from crossspec_ros.bench import events_plot, events_ros
+from crossspec_ros.bench import events_ros
 from crossspec_ros.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
 from crossspec_ros.bench.event_ways import MOST_EVENTS, OURS, STAGES, ours, start_of, ways
+from crossspec_ros.bench.harness import table, tell
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -30,7 +30,6 @@ from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer
 
 RATES = (1.0, 10.0, 50.0, 100.0)
 ENCODINGS = ("evt3", "libcaer_cmp", "libcaer", "mono", "dvs")
-_REPEATS = 7
 # Less than this is over before it can be timed.
 _LEAST_EVENTS = 10_000
 
@@ -40,93 +39,64 @@ def run(args: argparse.Namespace) -> None:
     figures = measure([recorded(path) for path in args.recordings], args.repeats)
     figures["ros"] = events_ros.measure() if args.ros else []
     figures["ros_highest_mev_s"] = events_ros.highest(figures["ros"])
-    print(table(figures))
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if args.plot:
-        events_plot.draw(figures).savefig(args.plot, dpi=110)
+    print_figures(figures)
+    tell(args, figures, lambda: draw(figures))
 
 
 def measure(
     recordings: Sequence[Stream] = (),
-    repeats: int = _REPEATS,
+    repeats: int = 7,
     rates: Sequence[float] = RATES,
     window_rate: float = 50.0,
 ) -> dict[str, Any]:
     """Figures of every encoding on recordings and on synthetic streams of these rates (million events per s).
 
-    `encodings` has for each the stage rates of its slowest stream (million events per second), the same for
-    the alternatives, and all streams; `window_peak_mb` is what a window at `window_rate` takes.
+    `encodings` has for each the stage rates of its slowest stream (million events per second) and all
+    streams, way by way; `window_peak_mb` is what a window at `window_rate` takes.
     """
     encodings: dict[str, Any] = {}
-    with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("events", total=len(ENCODINGS) * len(rates) + len(recordings) + 2)
-        for encoding in ENCODINGS:
-            made: Iterator[Stream] = (
-                synthetic(encoding, rate, min(1.0, MOST_EVENTS / rate / 1e6)) for rate in rates
-            )
-            own = (stream for stream in recordings if stream.encoding == encoding)
-            rows = {}
-            for stream in chain(made, own):
-                progress.update(task, description=f"{encoding}, {stream.name}")
-                rows[stream.name] = _measure_stream(stream, repeats)
-                progress.advance(task)
-            encodings[encoding] = _summary({name: row for name, row in rows.items() if row}) | {
-                "too_short": [name for name, row in rows.items() if not row]
-            }
-        peaks = {}
-        for slicing in (TimeSlices, CountSlices):
-            progress.update(task, description=f"a whole window, {slicing.__name__}")
-            peaks[slicing.__name__] = peak_of_window(window_rate, slicing)
-            progress.advance(task)
+    for encoding in ENCODINGS:
+        made = (synthetic(encoding, rate, min(1.0, MOST_EVENTS / rate / 1e6)) for rate in rates)
+        streams = [*made, *(stream for stream in recordings if stream.encoding == encoding)]
+        rows = {stream.name: _measure_stream(stream, repeats) for stream in track(streams, encoding)}
+        timed = [row[OURS] for row in rows.values() if row]
+        slowest = {f"{stage}_mev_s": min(row[f"{stage}_mev_s"] for row in timed) for stage in STAGES}
+        encodings[encoding] = slowest | {
+            "streams": {name: row for name, row in rows.items() if row},
+            "too_short": [name for name, row in rows.items() if not row],
+        }
     return {
         "repeats": repeats,
         "encodings": encodings,
         "window_rate_mev_s": window_rate,
-        "window_peak_mb": peaks,
+        "window_peak_mb": {
+            slicing.__name__: peak_of_window(window_rate, slicing) for slicing in (TimeSlices, CountSlices)
+        },
     }
 
 
 def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
-    """The figures of each alternative; none where the stream is too short to be timed."""
+    """The figures of each way, in turns; none where the stream is too short to be timed."""
     if ours(stream, "decode") < _LEAST_EVENTS:
         return {}
     compared = ways(stream)
-    cuts = {each.name: start_of(stream, each.most_events) for each in compared}
-    rates: dict[tuple[str, str], list[float]] = {}
+    cuts = {name: start_of(stream, way.most_events) for name, way in compared.items()}
+    rates: dict[tuple[str, str], list[float]] = {(n, stage): [] for n in compared for stage in STAGES}
     peaks: dict[str, float] = {}
     for turn in range(repeats + 1):
         gc.collect()
-        for each in compared:
+        for name, way in compared.items():
             for stage in STAGES:
                 start = time.perf_counter()
-                events = each.run(cuts[each.name], stage)
-                rate = events / (time.perf_counter() - start) / 1e6
-                # The first turn warms up.
-                if turn:
-                    rates.setdefault((each.name, stage), []).append(rate)
+                events = way.run(cuts[name], stage)
+                rates[name, stage].append(events / (time.perf_counter() - start) / 1e6)
             if not turn:
-                peaks[each.name] = _peak_mb(partial(each.run, cuts[each.name], "render"))
-    row: dict[str, Any] = {}
-    for each in compared:
-        row[each.name] = {"peak_mb": peaks[each.name]}
-        for stage in STAGES:
-            values = rates[each.name, stage]
-            row[each.name][f"{stage}_mev_s"] = float(np.median(values))
-            row[each.name][f"{stage}_spread"] = [min(values), max(values)]
-            ratios = np.divide(rates[OURS, stage], values)
-            row[each.name][f"ours_{stage}_ratio"] = float(np.median(ratios))
+                peaks[name] = _peak_mb(partial(way.run, cuts[name], "render"))
+    row: dict[str, Any] = {name: {"peak_mb": peaks[name]} for name in compared}
+    for (name, stage), (_, *values) in rates.items():  # the first turn warms up
+        row[name][f"{stage}_mev_s"] = float(np.median(values))
+        row[name][f"{stage}_spread"] = [min(values), max(values)]
     return row
-
-
-def _summary(rows: dict[str, Any]) -> dict[str, Any]:
-    """The worst of all streams, for ours and for each alternative, and the streams themselves."""
-    worst: dict[str, Any] = {}
-    for name in dict.fromkeys(name for row in rows.values() for name in row):
-        mine = [row[name] for row in rows.values() if name in row]
-        worst[name] = {f"{stage}_mev_s": min(row[f"{stage}_mev_s"] for row in mine) for stage in STAGES}
-        worst[name]["peak_mb"] = max(row["peak_mb"] for row in mine)
-    return {**worst.pop(OURS), "alternatives": worst, "streams": rows}
 
 
 def peak_of_window(rate: float, slicing: type[Slices]) -> float:
@@ -164,40 +134,72 @@ def _status_mb(key: str) -> float:
     return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
 
 
-def table(figures: dict[str, Any]) -> str:
+def print_figures(figures: dict[str, Any]) -> None:
     """The figures for people."""
-    head = f"{'Mev/s, median (min-max) of ' + str(figures['repeats']):<44}"
-    lines = [
-        head + "".join(f"{stage:>22}" for stage in ("decode", "+ window", "+ render")) + f"{'peak MB':>9}"
-    ]
-    for encoding, found in figures["encodings"].items():
-        for stream, row in found["streams"].items():
-            lines.append(f"{encoding}, {stream}")
-            for name, values in row.items():
-                cells = "".join(f"{_cell(values, stage):>22}" for stage in STAGES)
-                lines.append(f"  {name:<42}{cells}{values['peak_mb']:9.1f}")
-        worst = ", ".join(f"{stage} {found[f'{stage}_mev_s']:.1f}" for stage in STAGES)
-        lines.append(f"  slowest stream of {encoding}: {worst} Mev/s")
-        if found["too_short"]:
-            lines.append(f"  too short to be timed: {', '.join(found['too_short'])}")
-    peaks = figures["window_peak_mb"]
-    lines.append(
-        f"a window of {figures['window_rate_mev_s']:g} million events needs {peaks['TimeSlices']:.0f} MB "
-        f"with slices of equal time, {peaks['CountSlices']:.0f} MB with slices of equal count"
-    )
+    rows = {
+        f"{encoding}, {stream}: {way}": {
+            stage: {"median": values[f"{stage}_mev_s"]}
+            | dict(zip(("p10", "p90"), values[f"{stage}_spread"], strict=True))
+            for stage in STAGES
+        }
+        | {"peak MB": values["peak_mb"]}
+        for encoding, found in figures["encodings"].items()
+        for stream, row in found["streams"].items()
+        for way, values in row.items()
+    }
+    title = f"million events per second: median (least-most) of {figures['repeats']} runs"
+    print(table(title, rows))
+    short = [name for found in figures["encodings"].values() for name in found["too_short"]]
+    print(f"too short to be timed: {', '.join(short) or 'none'}")
+    print(f"MB of a window of {figures['window_rate_mev_s']:g} million events: {figures['window_peak_mb']}")
     if figures["ros"]:
-        lines += ["", f"{'between two processes':<24}{'counted':>9}{'CPU share':>11}{'image late, ms':>24}"]
-        for row in figures["ros"]:
-            late = f"{row['event_image_ms']['median']:.0f} (most {row['event_image_ms']['max']:.0f})"
-            share = row["events_counted"] / row["events_sent"]
-            lines.append(f"{row['rate_mev_s']:>14g} Mev/s{share:>13.1%}{row['cpu_share']:>11.2f}{late:>24}")
-        lines.append(
-            f"highest rate that holds, as all lower ones do (nothing lost, no image "
-            f"{events_ros.MOST_BEHIND_MS / 1000:g} s late): {figures['ros_highest_mev_s']:g} Mev/s"
-        )
-    return "\n".join(lines)
+        shown = ("events_sent", "events_counted", "cpu_share", "event_image_ms", "peak_mb", "holds")
+        rates = {f"{row['rate_mev_s']:g} Mev/s": {key: row[key] for key in shown} for row in figures["ros"]}
+        print(table("between two processes", rates))
+        print(f"highest rate that holds, as all lower ones do: {figures['ros_highest_mev_s']:g} Mev/s")
 
 
-def _cell(values: dict[str, Any], stage: str) -> str:
-    low, high = values[f"{stage}_spread"]
-    return f"{values[f'{stage}_mev_s']:.1f} ({low:.1f}-{high:.1f})"
+def draw(figures: dict[str, Any]) -> Figure:
+    """Events per second of each encoding, stream and way; and what the node bears on topics."""
+    figure = Figure(figsize=(14, 8), layout="constrained")
+    *panels, last = figure.subplots(2, 3).flat
+    for axes, (encoding, found) in zip(panels, figures["encodings"].items(), strict=True):
+        _draw_encoding(axes, encoding, found["streams"])
+    if figures["ros"]:
+        _draw_ros(last, figures)
+    else:
+        last.set_axis_off()
+    return figure
+
+
+def _draw_encoding(axes: Axes, encoding: str, streams: dict[str, Any]) -> None:
+    ways = list(dict.fromkeys(way for row in streams.values() for way in row))
+    for color, way in enumerate(ways):
+        for stage, marker in zip(STAGES, "os^", strict=True):
+            axes.plot(
+                [row[way][f"{stage}_mev_s"] for row in streams.values()],
+                f"{marker}{'-' if way == OURS else ':'}C{color}",
+                label=f"{way}: {stage}",
+                markersize=4,
+            )
+    axes.set(yscale="log", title=encoding)
+    axes.set_xticks(range(len(streams)), list(streams), fontsize=7)
+    axes.set_ylabel("million events per second, one core", fontsize=8)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=6)
+
+
+def _draw_ros(axes: Axes, figures: dict[str, Any]) -> None:
+    rows = figures["ros"]
+    rates = [row["rate_mev_s"] for row in rows]
+    counted = [row["events_counted"] / row["events_sent"] for row in rows]
+    axes.plot(rates, [row["cpu_share"] for row in rows], "o-", label="CPU share of the synchronizer")
+    axes.plot(rates, counted, "s--", label="share of events that arrive")
+    axes.set(ylim=(0, 1.3), title=f"on ROS topics: holds up to {figures['ros_highest_mev_s']:g} Mev/s")
+    axes.set_xlabel("million events per second between two processes", fontsize=8)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7, loc="upper left", ncols=2)
+    late = axes.twinx()
+    late.plot(rates, [row["event_image_ms"]["median"] for row in rows], "^:", color="C3")
+    late.set_ylim(bottom=0)
+    late.set_ylabel("event image after the end of its slice, ms (median)", color="C3", fontsize=8)

@@ -1,15 +1,19 @@
-"""`crossspec bench figure`: windows as both models saw them, what they said, and when each stage ran."""
+"""`crossspec bench figure`: windows as both models saw them, what they said, and when each stage ran; or how
+long captions take by decoder, as bars from a file of `bench latency`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from crossspec_ros.bench.animation import write_gif
-from crossspec_ros.bench.headline import draw_headline
+from crossspec_ros.bench.harness import draw_bars
 from crossspec_ros.bench.lived import Drive, Second, alone, live_second
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.errors import InputError
@@ -19,6 +23,16 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.training.world.grammar import caption as true_caption
 from crossspec_ros.training.world.scene import drive
+
+NAMES = {
+    "ours": "crossspec_ros",
+    "ours, no draft": "the target alone,\nreading frames as they come",
+    "fixed gamma 4": "speculative decoding,\n4 draft tokens a round",
+    "autoregressive": "the target alone",
+    "generate, plain": "transformers generate",
+    "generate, assisted": "transformers generate,\nassisted by the draft",
+}
+"""Decoders that are shown, by their names in the file."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,14 +52,12 @@ def _caption(args: argparse.Namespace) -> None:
     pair = load_pair(args.models or share_dir() / "models" / "tiny")
     last = args.second + args.seconds if is_moving else args.second + 1
     scenes = Drive(args.seed, drive(args.seed, last + 2), args.exposure)
-    decoder = speculative_decoder(pair)
-    # The memory knows the seconds before, as that of a running node does.
-    seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
-    decoder.close()
+    with closing(speculative_decoder(pair)) as decoder:
+        # The memory knows the seconds before, as that of a running node does.
+        seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
     if is_moving:
-        target = autoregressive_decoder(pair)
-        others = [alone(target, second.window) for second in seconds]
-        target.close()
+        with closing(autoregressive_decoder(pair)) as target:
+            others = [alone(target, second.window) for second in seconds]
         for second, other in zip(seconds, others, strict=True):
             ours_ms, alone_ms = second.words[-1][0], other[-1][0]
             print(f"second {second.second}: {ours_ms:.0f} ms, the target alone {alone_ms:.0f} ms", flush=True)
@@ -104,8 +116,32 @@ def _draw(second: Second, out: Path) -> None:
         whole, end = figure.add_subplot(grid[3]), figure.add_subplot(grid[4])
         draw_timeline(whole, trace, legend=False)
         draw_timeline(end, trace)
-        closed = trace.marks["closed"]
-        end.set_xlim(-5, (max(span.end_ns for span in trace.spans) - closed) / 1e6 + 2)
+        begun_ns, closed_ns = trace.marks["last_frame"], trace.marks["closed"]
+        ended_ns = max(span.end_ns for span in trace.spans)
+        end.set_xlim((begun_ns - closed_ns) / 1e6 - 5, (ended_ns - closed_ns) / 1e6 + 2)
         whole.set_xlabel("")
         end.set_xlabel("ms from the window's close", loc="left")
     figure.savefig(out, dpi=100)
+
+
+def draw_headline(measured: Path, out: Path) -> None:
+    """Draw the medians as bars, with the 10th to 90th percentiles; raises InputError for another file."""
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = figure.subplots()
+    try:
+        figures = json.loads(measured.read_text())
+        draw_bars(axes, figures["modes"], NAMES, "caption_ms")
+        axes.set_title(headline(figures), fontsize=10)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"'{measured}' is no file of crossspec bench latency --json: name one, as "
+            f"docs/benchmarks/latency.json"
+        ) from None
+    figure.savefig(out, dpi=100)
+
+
+def headline(figures: dict[str, Any]) -> str:
+    """The sentence that the README begins with, in figures."""
+    ours, target = (figures["modes"][name]["caption_ms"]["median"] for name in ("ours", "autoregressive"))
+    ratio = figures["close_to_caption_ratio"]
+    return f"{ratio:.1f}x sooner: {ours:.0f} ms instead of {target:.0f} ms ({figures['windows']} windows)"

@@ -1,56 +1,79 @@
 """`crossspec bench gpu`: what the 7B models take on a device, with random weights and told captions.
 
-Times of passes against the device's copy bandwidth, how much of the draft is hidden, and latencies from a
-window's close by replay of a recorded caption trace. `--tiny` does the same with small models on the CPU,
-which says nothing about a GPU but runs all that a GPU runs.
+Times of passes against the device's copy bandwidth, and latencies from a window's last frame by replay of a
+recorded caption trace. `--tiny` does the same with small models on the CPU, which says nothing about a GPU
+but runs all that a GPU runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_ros.bench.gpu_latency import OURS, figures, replay_windows
-from crossspec_ros.bench.gpu_models import Dimensions, dimensions_of, random_pair, seven_b
-from crossspec_ros.bench.gpu_passes import Passes, copy_bandwidth, pass_bytes
-from crossspec_ros.bench.gpu_plot import draw
-from crossspec_ros.bench.gpu_report import print_tables
-from crossspec_ros.bench.spread import spread
-from crossspec_ros.bench.trace import Response, read_trace
+from crossspec_ros.bench.baselines import PublishedPrefillHiding, TransformersGenerate
+from crossspec_ros.bench.gpu_models import Dimensions, random_pair
+from crossspec_ros.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
+from crossspec_ros.bench.gpu_told import Teller
+from crossspec_ros.bench.harness import (
+    Decoder,
+    Runs,
+    compared,
+    draw_bars,
+    ratio,
+    spread,
+    table,
+    take_turns,
+    tell,
+)
+from crossspec_ros.bench.latency import ALONE, GENERATE, HIDING, OURS, begun_at_last_frame, captions, lived
+from crossspec_ros.bench.trace import Response, read_trace, replay
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.model_loading import free_memory
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.footprint import estimate, measured_bytes
+from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.chrome_trace import chrome_trace
 from crossspec_ros.telemetry.memory import resident_mb
-from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
+from crossspec_ros.training.world.grammar import QUESTION
+from crossspec_ros.windows.window import Window
 
 TOLD = (
     "random weights; captions are told: the models compute as usual, but what is accepted follows the "
     "recorded tokens. Prompts are in the words of models/tiny's tokenizers."
 )
+_COPY_BYTES, _TINY_COPY_BYTES = 4 << 30, 16 << 20
+_WINDOW_S, _TINY_WINDOW_S = 1.0, 0.25
+_WARM_UP = 2
+"""Windows: a draft's buffers are kept until the next caption, so that the next draft needs others."""
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """What differs between the real run and the tiny one."""
+class Case(NamedTuple):
+    """A window of noise, and what will be said about it."""
 
-    copy_bytes: int
-    window_s: float
-
-
-_FULL, _TINY = _Scale(4 << 30, 1.0), _Scale(16 << 20, 0.25)
+    window: Window
+    response: Response
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,11 +81,10 @@ def run(args: argparse.Namespace) -> int:
     placements = _placements(args)
     logging.set_verbosity_error()
     like = load_pair(share_dir() / "models" / "tiny")
-    dimensions = dimensions_of(like, "tiny") if args.tiny else seven_b()
+    dimensions = tiny() if args.tiny else Dimensions("7B", released_target(), released_draft())
     heard, responses = _responses(args, dimensions)
-    scale = _TINY if args.tiny else _FULL
     device = torch.device(placements[0].device)
-    copies = copy_bandwidth(device, scale.copy_bytes, args.repeats)
+    copies = copy_bandwidth(device, _TINY_COPY_BYTES if args.tiny else _COPY_BYTES, args.repeats)
     free_memory()
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU",
@@ -80,24 +102,27 @@ def run(args: argparse.Namespace) -> int:
     timelines: dict[str, Sequence[Trace]] = {}
     for placement in placements:
         pair = random_pair(like, dimensions, placement)
-        # As many as the recorded drafts have; the time of a token needs two.
-        tokens = max(2, round(np.mean([len(response.draft) for response in responses])))
-        peaks: dict[str, dict[str, int]] = {}
         measured: dict[str, Any] = {
             "placement": str(placement),
-            "attention": pair.target.config._attn_implementation,
-            "bytes": _bytes(pair, placement, dimensions) | {"peak": peaks},
+            "attention": pair.target.body.config._attn_implementation,
+            "bytes": {
+                "target's weights": measured_bytes(pair.target.module),
+                "draft's weights": measured_bytes(pair.draft.module) if pair.draft else 0,
+            },
         }
-        with _peak("passes", placement, peaks):
-            passes, both = _passes(pair, args.repeats, tokens, float(np.median(copies)))
+        with _peak("passes", placement, measured["bytes"]):
+            passes = _passes(pair, args.repeats, float(np.median(copies)))
         free_memory()
-        with _peak("latency", placement, peaks):
-            latency = replay_windows(pair, responses, args.rounds, heard, scale.window_s)
-        result["dtypes"][placement.dtype] = measured | passes | {"latency": figures(latency)}
-        for name, traces in (latency.traces | {"both at once": both}).items():
-            timelines[f"{placement.dtype}: {name}"] = traces
+        with _peak("latency", placement, measured["bytes"]):
+            window_s = _TINY_WINDOW_S if args.tiny else _WINDOW_S
+            runs, cost = replay_windows(pair, responses, args.rounds, heard, window_s)
+        latency = latencies(runs) | {"policy_cost_ms": {n: 1e3 * s for n, s in cost.items()}}
+        result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
+        timelines |= {f"{placement.dtype}: {name}": mine.traces for name, mine in runs.items()}
         # Now, because the next dtype may take longer than there is time.
-        _write(args, result, timelines, timelines[f"{placements[0].dtype}: {OURS}"][-1])
+        tell(args, result, lambda: _draw(result))
+        if args.timeline:
+            args.timeline.write_text(json.dumps(chrome_trace(timelines)) + "\n")
         # The next models come in the place of these.
         del pair
         free_memory()
@@ -105,15 +130,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(
-    args: argparse.Namespace, result: dict[str, Any], timelines: dict[str, Sequence[Trace]], shown: Trace
-) -> None:
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
-    if args.timeline:
-        args.timeline.write_text(json.dumps(chrome_trace(timelines)) + "\n")
-    if args.plot:
-        draw(result, shown).savefig(args.plot, dpi=100)
+def tiny() -> Dimensions:
+    """Those of the shipped pair."""
+    folder = share_dir() / "models" / "tiny"
+    return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 
 def _placements(args: argparse.Namespace) -> list[Placement]:
@@ -146,7 +166,7 @@ def _responses(
             f"{args.heard} leaves none to measure: lower it"
         )
     largest = max(max((*response.target, *response.draft)) for response in every)
-    words = dimensions.target.text_config.vocab_size
+    words = dimensions.target.sizes.vocabulary
     if largest >= words:
         raise InputError(
             f"the trace '{args.trace}' has the token {largest}, but the {dimensions.name} target knows "
@@ -155,55 +175,153 @@ def _responses(
     return every[: args.heard], responses
 
 
-def _passes(
-    pair: ModelPair, repeats: int, tokens: int, copied: float
-) -> tuple[dict[str, Any], Sequence[Trace]]:
-    """Figures of single passes, `copied` being bytes per second, and timelines of both models at once."""
-    with closing(Passes(pair, repeats)) as passes:
-        verify, stages, overlap = passes.verify(), passes.stages(tokens), passes.overlap(tokens)
-    read = pass_bytes(pair, passes.context)
+def _passes(pair: ModelPair, repeats: int, copied: float) -> dict[str, Any]:
+    """Figures of single passes, `copied` being bytes per second."""
+    frames = noise(np.random.default_rng(0), pair.frames, pair.frame_size)
+    verify = verify_seconds(pair, frames, QUESTION, repeats)
+    read = pass_bytes(pair, pair.target.spec.frame_tokens)
     medians = {size: float(np.median(times)) for size, times in verify.items()}
     return {
-        "verify_ms": {size: _ms(times) for size, times in verify.items()},
+        "verify_ms": {size: spread(np.array(times) * 1e3) for size, times in verify.items()},
         "verify_32_to_1": medians[32] / medians[1],
         "pass_bytes": read,
         "bound_ms": read / copied * 1e3,
         "achieved_gb_s": read / medians[1] / 1e9,
         "bandwidth_share": read / medians[1] / copied,
-        "stages_ms": {name: _ms(times) for name, times in stages.items()},
-        "draft_tokens": tokens,
-        "overlap": {
-            "windows_read": overlap.windows,
-            "draft_alone_ms": _ms(overlap.draft),
-            "target_alone_ms": _ms(overlap.target),
-            "together_ms": _ms(overlap.together),
-            "hidden_share": spread(overlap.hidden),
-            "hidden_share_by_telemetry": spread(overlap.telemetry),
-            "target_slowdown": spread(overlap.slowdown),
-        },
-    }, overlap.traces
-
-
-def _bytes(pair: ModelPair, placement: Placement, dimensions: Dimensions) -> dict[str, Any]:
-    estimated = estimate(placement, dimensions.target, dimensions.draft, dimensions.vision)
-    return {
-        "weights": {"target": measured_bytes(pair.target), "draft": measured_bytes(pair.draft)},
-        "estimated": {"target": asdict(estimated.target), "draft": asdict(estimated.draft)},
     }
 
 
-def _ms(times: Sequence[float]) -> dict[str, float]:
-    return spread(np.array(times) * 1e3)
+def replay_windows(
+    pair: ModelPair,
+    responses: Sequence[Response],
+    rounds: int,
+    heard: Sequence[Response] = (),
+    window_s: float = 1.0,
+) -> tuple[dict[str, Runs], dict[int, float]]:
+    """Caption a window of noise for each response, `rounds` times, by all decoders in turn.
+
+    Ours begins each round with a memory that knows the captions `heard` and none of `responses`. A window
+    lasts `window_s`, which ours lives through in real time. Returns as well what passes cost, in seconds by
+    size, as ours measured it.
+    """
+    teller, rng = Teller(pair, QUESTION), np.random.default_rng(0)
+    with ExitStack() as stack:
+
+        def owned(decoder: Any) -> Any:
+            return stack.enter_context(closing(decoder))
+
+        def told(decoder: Decoder[Window]) -> Decoder[Case]:
+            def caption(case: Case, trace: Trace) -> tuple[int, ...]:
+                wanted = teller.tell(case.response)
+                said = decoder(case.window, trace)
+                if said != wanted:
+                    raise AssertionError(f"told {wanted}, but said {said}")
+                return said
+
+            return caption
+
+        ours = owned(speculative_decoder(teller.pair))
+        decoders = {
+            OURS: told(lived(ours)),
+            ALONE: told(begun_at_last_frame(captions(owned(ours.alone())))),
+            HIDING: told(begun_at_last_frame(owned(PublishedPrefillHiding(teller.pair)))),
+            GENERATE: told(begun_at_last_frame(TransformersGenerate(teller.pair, "plain"))),
+        }
+        cost, runs = ours.policy.cost, {name: Runs() for name in decoders}
+        windows = _windows(pair, window_s, rng)
+        for turn in range(rounds + 1):
+            ours.policy = Policy(make_proposers(USUAL), copy.deepcopy(cost))
+            if turn and heard:
+                replay(heard, ours.policy, "what the memory has heard")
+            # The first does not count: all that is slow the first time.
+            now = responses if turn else responses[:_WARM_UP]
+            label = f"captioning, round {turn} of {rounds}" if turn else "warming up"
+            cases = (Case(next(windows), response) for response in track(now, label))
+            done = take_turns(decoders, cases)
+            if turn:
+                for name, mine in runs.items():
+                    mine.extend(done[name])
+    return runs, cost.table()
+
+
+def _windows(pair: ModelPair, window_s: float, rng: np.random.Generator) -> Iterator[Window]:
+    length, index = round(window_s * 1e9), 0
+    while True:
+        event_images = noise(rng, pair.event_images, pair.event_image_size)
+        frames = noise(rng, pair.frames, pair.frame_size)
+        stamps = tuple(i * length // pair.frames for i in range(pair.frames))
+        yield Window(index, 0, length, event_images, frames, stamps)
+        index += 1
+
+
+def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
+    """(images, size, size, 3) uint8 that nobody has seen."""
+    return rng.integers(0, 256, (images, size, size, 3), np.uint8)
+
+
+def latencies(runs: Mapping[str, Runs]) -> dict[str, Any]:
+    """Times by decoder, tokens of ours a pass, and how much of our draft was hidden."""
+    ours = runs[OURS]
+    passes = sum(span.stage in ("verify", "decode") for trace in ours.traces for span in trace.spans)
+    return {
+        "windows": len(ours.traces),
+        "modes": compared(runs, ALONE),
+        "times_sooner_than_generate": ratio(runs[GENERATE].ms_from_last_frame(), ours.ms_from_last_frame()),
+        # The first pass of a caption reads the question and counts as prefill.
+        "tokens_per_pass": sum(map(len, ours.tokens)) / (len(ours.tokens) + passes),
+        "hidden_share": spread([_hidden_share(trace) for trace in ours.traces]),
+    }
+
+
+def _hidden_share(trace: Trace) -> float:
+    stages = trace.stages
+    return trace.hidden / (sum(stages.get(stage, 0.0) for stage in DRAFT_STAGES) or 1.0)
 
 
 @contextmanager
-def _peak(phase: str, placement: Placement, peaks: dict[str, dict[str, int]]) -> Iterator[None]:
+def _peak(phase: str, placement: Placement, sizes: dict[str, int]) -> Iterator[None]:
     """The most bytes that were allocated on each device; on the CPU, the process's size afterwards."""
     devices = {placement.device, placement.draft_on}
     for device in devices - {"cpu"}:
         torch.cuda.reset_peak_memory_stats(device)
     yield
-    peaks[phase] = {
-        device: int(resident_mb() * 1e6) if device == "cpu" else torch.cuda.max_memory_allocated(device)
-        for device in sorted(devices)
-    }
+    for device in devices:
+        size = resident_mb() * 1e6 if device == "cpu" else torch.cuda.max_memory_allocated(device)
+        sizes[f"{phase} on {device}"] = int(size)
+
+
+def print_tables(figures: dict[str, Any]) -> None:
+    """Everything, a row for each dtype."""
+    runs, latency = figures["dtypes"], {d: run["latency"] for d, run in figures["dtypes"].items()}
+    print(f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; {TOLD}\n")
+    print(table("T_verify(n), n tokens in one pass: ms", {d: run["verify_ms"] for d, run in runs.items()}))
+    single = ("bound_ms", "achieved_gb_s", "bandwidth_share", "verify_32_to_1")
+    copies = {"copy_gb_s": figures["copy_gb_s"]}
+    print(table("one pass", {d: copies | {key: run[key] for key in single} for d, run in runs.items()}))
+    sizes = {d: {name: size / 1e9 for name, size in run["bytes"].items()} for d, run in runs.items()}
+    print(table("memory, at most after each phase, GB", sizes))
+    for dtype, found in latency.items():
+        rows = {name: {k: row[k] for k in row if k != "stages_ms"} for name, row in found["modes"].items()}
+        print(table(f"{dtype}: {found['windows']} windows, ms", rows))
+    ours = ("tokens_per_pass", "hidden_share", "times_sooner_than_generate")
+    print(table(OURS, {d: {key: found[key] for key in ours} for d, found in latency.items()}))
+
+
+def _draw(figures: dict[str, Any]) -> Figure:
+    """T_verify(n) over what the copy bandwidth allows, and latencies by decoder."""
+    runs = figures["dtypes"]
+    figure = Figure(figsize=(11, 4 + 3 * len(runs)), layout="constrained")
+    curve, *bars = figure.subplots(1 + len(runs), 1)
+    for (dtype, run), axes in zip(runs.items(), bars, strict=True):
+        sizes, rows = list(map(int, run["verify_ms"])), list(run["verify_ms"].values())
+        (line,) = curve.plot(sizes, [row["median"] for row in rows], marker=".", label=dtype)
+        ends = [[row[key] for row in rows] for key in ("p10", "p90")]
+        curve.fill_between(sizes, *ends, color=line.get_color(), alpha=0.2)
+        curve.axhline(run["bound_ms"], color=line.get_color(), linestyle=":")
+        modes = run["latency"]["modes"]
+        draw_bars(axes, modes, {name: name for name in modes}, "last_frame_to_caption_ms")
+        axes.set_title(dtype)
+    curve.set(xlabel="tokens of a pass", ylabel="ms", ylim=(0, None), title="T_verify(n); dotted: read once")
+    curve.legend()
+    figure.suptitle(f"{figures['dimensions']}, random weights, on {figures['device']}")
+    return figure

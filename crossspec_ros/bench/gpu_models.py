@@ -5,62 +5,51 @@ What is fast or slow depends on shapes and numbers' sizes, not on what a model w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from transformers import CLIPVisionConfig, LlamaConfig, PreTrainedModel, VideoLlavaConfig
 
-from crossspec_ros.models.checkpoint import skeleton
-from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
-from crossspec_ros.models.eventgpt import EventGPT
+from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.loading import ModelPair
-from crossspec_ros.models.placement import UNQUANTIZED, Placement
-from crossspec_ros.models.video_llava import VideoTarget
+from crossspec_ros.models.placement import Placement
 
 _SPREAD = 0.02
 """Standard deviation of quantised weights; transformers draws all others."""
 
 
-@dataclass(frozen=True)
-class Dimensions:
-    """The configs of the target, of the draft, and of the draft's tower."""
+class Dimensions(NamedTuple):
+    """Which models, known by their configs alone."""
 
     name: str
-    target: VideoLlavaConfig
-    draft: LlamaConfig
-    vision: CLIPVisionConfig
-
-
-def seven_b() -> Dimensions:
-    """Dimensions of the released models."""
-    return Dimensions("7B", video_llava_7b(), *eventgpt_7b())
-
-
-def dimensions_of(pair: ModelPair, name: str) -> Dimensions:
-    """Dimensions of loaded models."""
-    return Dimensions(name, pair.target.config, pair.draft.config, pair.draft.vision_config)
+    target: TargetArchitecture
+    draft: DraftArchitecture
 
 
 def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -> ModelPair:
     """Models of these dimensions where and in which numbers `placement` says.
 
-    Tokenizers, the end of sequence and the images of a window are those of `like`, whose token ids must be
-    valid in the larger vocabularies.
+    Tokenizers are those of `like`, whose token ids must be valid in the larger vocabularies.
     """
-    target = _filled(skeleton(VideoTarget, dimensions.target), placement, placement.device)
-    draft = _filled(skeleton(EventGPT, dimensions.draft, dimensions.vision), placement, placement.draft_on)
-    return replace(like, target=target, draft=draft)
+    assert like.draft is not None
+    target, draft = dimensions.target, dimensions.draft
+    return replace(
+        like,
+        target=target.model(_filled(target, placement, placement.device), like.target.tokenizer),
+        draft=draft.model(_filled(draft, placement, placement.draft_on), like.draft.tokenizer),
+    )
 
 
 @torch.no_grad()
-def _filled(model: PreTrainedModel, placement: Placement, device: str) -> PreTrainedModel:
-    """The skeleton with numbers, made where they will be; a quantised layer's others are gone at once."""
-    if config := placement.quantization():
+def _filled(architecture: Architecture[Any], placement: Placement, device: str) -> Any:
+    """Its module with numbers, made where they will be; a quantised layer's others are gone at once."""
+    model = architecture.skeleton()
+    if config := placement.quantization(architecture.unquantized):
         from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 
         # As `from_pretrained` does it, so that the modules are those of a loaded checkpoint.
-        replace_with_bnb_linear(model, list(UNQUANTIZED), config)
+        replace_with_bnb_linear(model, list(architecture.unquantized), config)
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             values = torch.empty(parameter.shape, dtype=placement.torch_dtype, device=device)

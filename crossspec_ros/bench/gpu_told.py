@@ -1,121 +1,84 @@
-"""Decoders that compute as usual but are told what to say: recorded responses, with models that know nothing.
+"""Models that compute as usual but say what they are told, recorded responses, as their weights know nothing.
 
-So the time of a real model's captions is measured without its weights: what is accepted follows the record.
+So the time of a real model's captions is measured without its weights, by decoders that need not know of it:
+what is accepted follows the record.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
 import torch
+from torch import nn
 
-from crossspec_ros.bench.baselines import PublishedPrefillHiding
 from crossspec_ros.bench.trace import Response
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.engine.accept import follow
-from crossspec_ros.engine.runner import Readers
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.base import LanguageModel
 from crossspec_ros.models.loading import ModelPair
-from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import target_prompt_ids
-from crossspec_ros.models.transfer import to_device
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
+from crossspec_ros.models.translation import Translation
+
+_ROOM = 128
+_LOGIT = 30.0
+"""Of the token that is told; those of the others lie around 0, so that it is as good as certain."""
 
 
-class ToldDraft(EventDraft):
-    """Takes as many steps as the recorded draft has tokens, and proposes those, surely."""
+class _Told:
+    """Lets a language model end each pass with the states from which its head makes the told tokens.
 
-    def __init__(
-        self, pair: ModelPair, images: np.ndarray, question: str, told: tuple[int, ...], readers: Readers
-    ) -> None:
-        super().__init__(pair, images, question, len(told), readers)
-        self._told = told
+    Which one follows a token is known by its position alone, also within a tree. The prompt ends at `start`,
+    or if that is not known before, where the last pass over several tokens does.
+    """
 
-    @property
-    def ended(self) -> bool:
-        return len(self._tokens) >= self._limit
-
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        said = self._told[: len(self._tokens)]
-        return said, (1.0,) * len(said)
-
-
-class ToldDecoder(PrefillHiddenDecoder):
-    """Captions every window with the response that it was told last."""
-
-    _told = Response((), ())
-    _said = 0
-
-    def warm_up_alone(self) -> None:
-        """Take one set of buffers, enough for windows that are not read ahead; gigabytes each at 7B."""
-        self._target.warm_up(1)
-
-    def tell(self, response: Response) -> None:
-        """What the next window's caption will be."""
-        self._told, self._said = response, 0
-        self.max_new_tokens = len(response.target)
-
-    def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
-        super()._choose(tree, logits)
-        path, following = follow_text(tree, self._told.target, self._said)
-        self._said += len(path) + 1
-        return path, following
-
-    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
-        return ToldDraft(self.pair, images, question, self._told.draft, self._draft.readers)
-
-
-class ToldPrefillHiding(PublishedPrefillHiding):
-    """The published prefill hiding, with told captions too."""
-
-    _told = Response((), ())
-
-    def tell(self, response: Response) -> None:
-        """What the next window's caption will be."""
-        self._told, self.max_new_tokens = response, len(response.target)
-
-    def _choose(self, tree: DraftTree, logits: torch.Tensor, said: int) -> tuple[tuple[int, ...], int]:
-        super()._choose(tree, logits, said)
-        return follow_text(tree, self._told.target, said)
-
-    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
-        return ToldDraft(self.pair, images, question, self._told.draft, self._draft.readers)
-
-
-class ToldGenerate:
-    """transformers' own `generate` from pixels and ids, which writes as many tokens as the response has."""
-
-    def __init__(self, pair: ModelPair) -> None:
-        self._pair = pair
+    def __init__(self, model: LanguageModel, eos_id: int, start: int | None = None) -> None:
+        module: Any = model.module
+        self._words, self._eos_id, self._is_known = module.lm_head.weight, eos_id, start is not None
+        self._start = torch.tensor(start or 0, device=self._words.device)
+        self._states = self._words.new_zeros(_ROOM, self._words.shape[1])
+        self._positions = torch.zeros(1, 1)
+        self.tell(())
+        model.body.rotary_emb.register_forward_pre_hook(self._place, with_kwargs=True)
+        model.body.norm.register_forward_hook(self._say)
 
     @torch.inference_mode()
-    def __call__(self, window: Window, response: Response, question: str, trace: Trace) -> None:
-        pair, length = self._pair, len(response.target)
-        before, after = target_prompt_ids(pair.target_tokenizer, question)
-        video = [pair.target.config.video_token_index] * pair.target.config.video_seq_length
-        prompt = [*before, *video, *after]
-        ids = to_device(torch.tensor([prompt]), pair.target.device)
-        pixels = to_device(clip_pixels(window.frames, pair.frame_size)[None], pair.target.device)
-        with trace.span("decode"):
-            out = pair.target.generate(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                pixel_values_videos=pixels.to(pair.target.dtype),
-                do_sample=False,
-                min_new_tokens=length,
-                max_new_tokens=length,
-                eos_token_id=pair.eos_id,
-                pad_token_id=pair.eos_id,
-            )
-            out.tolist()
+    def tell(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """What will be said after the next prompt; returns it with the end of sequence behind it."""
+        said = (*tokens[: _ROOM - 1], self._eos_id)
+        ids = torch.tensor([*said, *[self._eos_id] * (_ROOM - len(said))], device=self._words.device)
+        rows = self._words[ids].float()
+        self._states.copy_(rows * _LOGIT / rows.square().sum(-1, keepdim=True))
+        if self._words.is_cuda:
+            torch.cuda.synchronize(self._words.device)  # passes are queued in other streams
+        return said
+
+    def _place(self, module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._positions = options["position_ids"]
+        if not self._is_known and self._positions.shape[-1] > 1:
+            self._start.copy_(self._positions[0, -1])
+
+    def _say(self, module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+        return self._states[(self._positions - self._start).clamp(0, _ROOM - 1)].expand_as(output)
 
 
-def follow_text(tree: DraftTree, text: tuple[int, ...], said: int) -> tuple[tuple[int, ...], int]:
-    """The nodes that go on as `text` does after its first `said` tokens, and its token after the last of
-    them.
+class Teller:
+    """Tells both models of a pair what to say to a question, response by response."""
 
-    The tree must end at least one token before the text does.
-    """
-    depths = [0, *tree.depths()]
-    return follow(tree, lambda node: text[said + depths[1 + node]])
+    def __init__(self, pair: ModelPair, question: str) -> None:
+        assert pair.draft is not None
+        spec, self._draft_eos_ids = pair.target.spec, pair.draft.eos_ids
+        end = sum(map(len, pair.target.prompt_ids(question))) + spec.frame_tokens - 1
+        self._target = _Told(pair.target, spec.eos_ids[0], end)
+        self._draft = _Told(pair.draft, pair.draft.eos_ids[0])
+        # Recorded drafts are in the target's tokens, whatever tokenizers the pair has.
+        self.pair = replace(pair, translation=cast(Translation, self._as_it_is))
+
+    def tell(self, response: Response) -> tuple[int, ...]:
+        """What the next caption and its draft will be; returns the caption's tokens."""
+        self._draft.tell(response.draft)
+        return self._target.tell(response.target)
+
+    def _as_it_is(
+        self, tokens: Sequence[int], probs: Sequence[float]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        ended = next((i for i, token in enumerate(tokens) if token in self._draft_eos_ids), len(tokens))
+        return tuple(tokens[:ended]), tuple(probs[:ended])

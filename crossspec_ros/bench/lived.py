@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crossspec_ros.bench.captions import window_of
-from crossspec_ros.bench.live import live
+from crossspec_ros.bench.windows import live, window_of
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
@@ -20,7 +19,7 @@ from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import Window
 
 Words = list[tuple[float, str]]
-"""The text so far, and when: ms from the window's close."""
+"""The text so far, and when: ms from the arrival of the window's last frame."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +54,34 @@ class Second:
     trace: Trace
     faults: tuple[str, ...]
     """What is wrong with the window's inputs (windows/quality.py)."""
-    drafts: list[str] = field(default_factory=list)
+    drafts: list[str]
     """What the event draft said, unless the window closed before it was done."""
-    words: Words = field(default_factory=list)
+
+    @property
+    def words(self) -> Words:
+        """The caption, once it was verified."""
+        ends = [span.end_ns for span in self.trace.spans if span.stage == "answer"]
+        return [(self.ms(ends[-1]), self.caption.text)] if ends else []
+
+    def ms(self, at_ns: int) -> float:
+        """From the arrival of the last frame to a time in ns of `time.perf_counter_ns`."""
+        return (at_ns - self.trace.marks["last_frame"]) / 1e6
 
 
 def live_second(decoder: PrefillHiddenDecoder, drive: Drive, second: int) -> Second:
     """Live through one second of the drive and caption it from what can be trusted, as the captioner does."""
     window = window_of(decoder.pair, drive.scenes, drive.seed, second)
     window = replace(window, frames=drive.exposed(window.frames))
-    trace, drafts, told = Trace(), list[str](), list[tuple[int, str]]()
-    faults = flags(window)
-    caption = live(
-        decoder,
-        window,
-        trace,
-        QUESTION,
-        drafts.append,
-        lambda text: told.append((time.perf_counter_ns(), text)),
-        trustworthy(window, faults),
-    )
-    words = _from(trace.marks["closed"], [*told, (time.perf_counter_ns(), caption.text)])
-    return Second(drive, second, window, caption, trace, faults, drafts, words)
+    trace, drafts, faults = Trace(), list[str](), flags(window)
+    trusted = trustworthy(window, faults)
+    caption = live(decoder, window, trace, QUESTION, drafts.append, trusted)
+    return Second(drive, second, window, caption, trace, faults, drafts)
 
 
 def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:
-    """What a decoder says that begins once the window has closed."""
-    told: list[tuple[int, str]] = []
-    closed_ns = time.perf_counter_ns()
-    decoder.caption(window, QUESTION, Trace(), lambda text: told.append((time.perf_counter_ns(), text)))
-    return _from(closed_ns, told)
-
-
-def _from(closed_ns: int, told: list[tuple[int, str]]) -> Words:
-    return [((at_ns - closed_ns) / 1e6, text) for at_ns, text in told]
+    """What a decoder says that gets the window when its last frame has come."""
+    told, started = list[tuple[float, str]](), time.perf_counter()
+    decoder.caption(
+        window, QUESTION, Trace(), lambda text: told.append((1e3 * (time.perf_counter() - started), text))
+    )
+    return told

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from rich.progress import track
 from transformers.utils import logging
@@ -21,20 +17,17 @@ from crossspec_ros.bench.baselines import (
     FixedGamma,
     PublishedPrefillHiding,
     TransformersGenerate,
+    target_inputs,
 )
-from crossspec_ros.bench.captions import held_out_windows
-from crossspec_ros.bench.sampling_check import Check, check_sampling
+from crossspec_ros.bench.harness import Decoder, check_windows, spread, table, take_turns, tell
+from crossspec_ros.bench.sampling_check import check_sampling
+from crossspec_ros.bench.windows import held_out_windows, stream
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.caption_memory import CaptionMemory
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.prompt_lookup import PromptLookup
-from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
-from crossspec_ros.engine.session import TargetSession
-from crossspec_ros.engine.target_model import TargetModel
+from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
@@ -43,20 +36,16 @@ from crossspec_ros.windows.window import Window
 
 QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
 
-Mode = Callable[[Window, str, tuple[int, ...]], tuple[int, ...]]
-"""From a window, a question and the target's own answer (for the adversary alone) to token ids."""
+
+class Asked(NamedTuple):
+    """A question about a window, and the target's own answer. Nobody times it, so traces stay empty."""
+
+    window: Window
+    question: str
+    wanted: tuple[int, ...]
 
 
-@dataclass
-class Count:
-    """Answers that were identical, and of the others the first token and its margin over the second best."""
-
-    equal: int = 0
-    total: int = 0
-    divergences: list[tuple[int, float]] = field(default_factory=list)
-
-
-class Adversary:
+class Adversary(Proposer):
     """Trees of random shape, right and wrong tokens, duplicates and ends of sequence, around the answer."""
 
     name = "adversary"
@@ -80,167 +69,122 @@ class Adversary:
                 tokens.append(self._random.choice([self._eos, self._random.randrange(3, self._vocabulary)]))
         return DraftTree(tuple(tokens), tuple(parents), (0.5,) * nodes, ((self.name,),) * nodes)
 
-    def observe(self, outcome: Outcome) -> None:
-        """It learns nothing."""
-
 
 def run(args: argparse.Namespace) -> int:
     """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
-    if args.windows < 1:
-        raise InputError(f"--windows {args.windows} compares nothing: ask for at least 1")
+    check_windows(args.windows)
     logging.set_verbosity_error()
-    models = args.models or share_dir() / "models" / "tiny"
-    pair = load_pair(models)
+    pair = load_pair(args.models or share_dir() / "models" / "tiny")
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     exact = count_equal(pair, windows, "float32")
-    pair.target.to(torch.bfloat16)
+    pair.target.module.to(torch.bfloat16)
     # For a rate a quarter of them will do.
     reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16")
-    figures = _figures(exact, reduced, check_sampling(args.samples))
-    print(_table(figures))
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    checks = figures["sampling"].items()
-    right = all(count.equal == count.total for count in exact.values())
-    return 0 if right and all(row["passed"] != name.startswith("control") for name, row in checks) else 1
+    sampling = {
+        name: {"passed": check.passed, **dataclasses.asdict(check)}
+        for name, check in check_sampling(args.samples).items()
+    }
+    figures = {name: {"equal": row["identical"], "total": row["answers"]} for name, row in exact.items()}
+    print(table("float32, greedy: answers identical to transformers' generate(do_sample=False)", figures))
+    print(
+        table(
+            "bfloat16, greedy: identical answers, and where the others first differ: token, and by how many "
+            "logits the target alone prefers its own there",
+            {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
+        )
+    )
+    print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
+    tell(args, figures | {"bfloat16": reduced, "sampling": sampling})
+    right = all(row["equal"] == row["total"] for row in figures.values())
+    checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())
+    return 0 if right and checked else 1
 
 
-def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str, Count]:
-    """Each mode's answers to `QUESTIONS` compared with transformers' greedy `generate`."""
-    counts: dict[str, Count] = {}
+def _median(value: Any) -> Any:
+    return (spread(value) if value else None) if isinstance(value, list) else value
+
+
+def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str, Any]:
+    """Each decoder's answers to `QUESTIONS` compared with transformers' greedy `generate`.
+
+    Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
+    """
     plain = TransformersGenerate(pair, "plain")
-    with _modes(pair) as modes:
-        for window in track(windows, description=f"comparing in {label}"):
-            for question in QUESTIONS:
-                wanted = plain(window, question, Trace())
-                for name, mode in modes.items():
-                    got = mode(window, question, wanted)
-                    count = counts.setdefault(name, Count())
-                    count.total += 1
-                    count.equal += got == wanted
-                    if got != wanted:
-                        count.divergences.append(_divergence(pair, window, question, wanted, got))
-    return counts
+    cases = [
+        Asked(window, question, plain(window, question, Trace()))
+        for window in track(windows, f"asking in {label}")
+        for question in QUESTIONS
+    ]
+    with ExitStack() as stack:
+        runs = take_turns(_decoders(pair, stack), track(cases, f"comparing in {label}"))
+    figures = {}
+    for name, mine in runs.items():
+        wrong = [(case, got) for case, got in zip(cases, mine.tokens, strict=True) if got != case.wanted]
+        places = [_first_difference(case.wanted, got) for case, got in wrong]
+        figures[name] = {
+            "identical": len(cases) - len(wrong),
+            "answers": len(cases),
+            "first_divergence": places,
+            "margin": [_margin(pair, case, at) for (case, _), at in zip(wrong, places, strict=True)],
+        }
+    return figures
 
 
-@contextmanager
-def _modes(pair: ModelPair) -> Iterator[dict[str, Mode]]:
-    adversary = Adversary(pair.shared_ids, pair.eos_id)
-    unlimited: dict[str, tuple[Proposer, ...]] = {
-        "target alone, streamed": (),
-        "caption memory": (CaptionMemory(),),
-        "event draft": (EventDraftProposer(),),
-        "prompt lookup": (PromptLookup(),),
-        "adversary": (adversary,),
-    }
-    decoders = {name: PrefillHiddenDecoder(pair, Policy(ps, None)) for name, ps in unlimited.items()}
-    decoders["all, measured policy"] = speculative_decoder(pair)
-    one_shot = PrefillHiddenDecoder(pair, Policy((CaptionMemory(), EventDraftProposer()), None))
-    hiding = PublishedPrefillHiding(pair)
-    baselines: dict[str, Baseline] = {
-        "generate, prompt lookup": TransformersGenerate(pair, "lookup"),
-        "generate, assisted": TransformersGenerate(pair, "assisted"),
-        "fixed gamma 4": FixedGamma(pair, 4),
-        "published prefill hiding": hiding,
-    }
+def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
+    adversary = Adversary(pair.shared_ids, pair.target.spec.eos_ids[0])
 
-    def streaming(decoder: PrefillHiddenDecoder) -> Mode:
-        def answer(window: Window, question: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
-            adversary.answer = wanted
-            stream(decoder, window, question)
-            return decoder.caption(window, question, Trace()).token_ids
+    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
+        stack.enter_context(closing(decoder))
+
+        def answer(case: Asked, trace: Trace) -> tuple[int, ...]:
+            adversary.answer = case.wanted
+            stream(decoder, case.window, case.question)
+            return decoder.caption(case.window, case.question, Trace()).token_ids
 
         return answer
 
-    def asking(window: Window, question: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
-        if question == QUESTIONS[0]:
-            return one_shot.caption(window, question, Trace()).token_ids
-        return one_shot.ask(question, Trace()).token_ids
+    def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
+        return PrefillHiddenDecoder(pair, Policy(proposers, None))
 
-    def other(baseline: Baseline) -> Mode:
-        return lambda window, question, wanted: baseline(window, question, Trace())
+    one_shot = stack.enter_context(closing(unlimited(*make_proposers(["memory", "event_draft"]))))
 
-    modes: dict[str, Mode] = {name: streaming(decoder) for name, decoder in decoders.items()}
-    modes["one-shot, further questions"] = asking
-    modes |= {name: other(baseline) for name, baseline in baselines.items()}
-    try:
-        yield modes
-    finally:
-        for decoder in (*decoders.values(), one_shot):
-            decoder.close()
-        hiding.close()
+    def asking(case: Asked, trace: Trace) -> tuple[int, ...]:
+        if case.question == QUESTIONS[0]:
+            return one_shot.caption(case.window, case.question, Trace()).token_ids
+        return one_shot.ask(case.question, Trace()).token_ids
 
+    def other(baseline: Baseline) -> Decoder[Asked]:
+        return lambda case, trace: baseline(case.window, case.question, Trace())
 
-def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
-    """Give a decoder the window's images as while it is open, and let the event draft finish."""
-    drafts = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
-    for frame in window.frames:
-        decoder.stream_frame(window.index, frame)
-    for draft in drafts:
-        if draft is not None:
-            draft.result()
-
-
-@torch.inference_mode()
-def _divergence(
-    pair: ModelPair, window: Window, question: str, wanted: tuple[int, ...], got: tuple[int, ...]
-) -> tuple[int, float]:
-    """The first token that differs, and by how much the target alone prefers its own there (logits).
-
-    Where numerics alone decide, that margin is of the size of the arithmetic's rounding; where it is large,
-    the decoder is wrong.
-    """
-    at = next((i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), len(got))
-    session = TargetSession(TargetModel(pair), Trace())
-    for frame in window.frames:
-        session.append_frame(frame)
-    session.append_prompt(question)
-    logits = session.verify(DraftTree.chain(wanted[:at], [1.0] * at, ""))[-1].float()
-    best = logits.topk(2).values
-    return at, float(best[0] - best[1])
-
-
-def _figures(exact: dict[str, Count], reduced: dict[str, Count], checks: dict[str, Check]) -> dict[str, Any]:
     return {
-        **{name: {"equal": count.equal, "total": count.total} for name, count in exact.items()},
-        "bfloat16": {
-            name: {
-                "identical": count.equal,
-                "answers": count.total,
-                "first_divergence": [at for at, _ in count.divergences],
-                "margin": [margin for _, margin in count.divergences],
-            }
-            for name, count in reduced.items()
-        },
-        "sampling": {
-            name: {"passed": check.passed, **dataclasses.asdict(check)} for name, check in checks.items()
-        },
+        "target alone, streamed": streamed(unlimited()),
+        "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
+        "event draft": streamed(unlimited(*make_proposers(["event_draft"]))),
+        "prompt lookup": streamed(unlimited(*make_proposers(["lookup"]))),
+        "adversary": streamed(unlimited(adversary)),
+        "all, measured policy": streamed(speculative_decoder(pair)),
+        "one-shot, further questions": asking,
+        "generate, prompt lookup": other(TransformersGenerate(pair, "lookup")),
+        "generate, assisted": other(TransformersGenerate(pair, "assisted")),
+        "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
+        "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
     }
 
 
-def _table(figures: dict[str, Any]) -> str:
-    lines = ["1. float32, greedy: answers identical to transformers' generate(do_sample=False)", ""]
-    lines += [
-        f"  {name:<34}{row['equal']:>7} of {row['total']}" for name, row in figures.items() if "equal" in row
-    ]
-    lines += [
-        "",
-        "2. bfloat16, greedy: identical answers; where the others first differ and by how many logits the",
-        "   target alone prefers its own token there (median, largest)",
-        "",
-    ]
-    for name, row in figures["bfloat16"].items():
-        line = f"  {name:<34}{row['identical']:>7} of {row['answers']}"
-        if margins := row["margin"]:
-            first = float(np.median(row["first_divergence"]))
-            line += f"   token {first:.0f}, margin {np.median(margins):.3f}, {max(margins):.3f}"
-        lines.append(line)
-    lines += ["", "3. sampling: chi-square against the target's distribution at the 1e-3 level", ""]
-    for name, row in figures["sampling"].items():
-        verdict = "passes" if row["passed"] else "fails"
-        lines.append(
-            f"  {name:<50}{verdict:>7}   {row['statistic']:.0f} (critical {row['critical']:.0f}, "
-            f"{row['samples']} samples)"
-        )
-    return "\n".join(lines)
+def _first_difference(wanted: tuple[int, ...], got: tuple[int, ...]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), len(got))
+
+
+@torch.inference_mode()
+def _margin(pair: ModelPair, case: Asked, at: int) -> float:
+    """By how many logits the target alone prefers its own token `at` that place over the second best.
+
+    Where numerics alone decide, that is of the size of the arithmetic's rounding; where it is large, the
+    decoder is wrong.
+    """
+    inputs = target_inputs(pair, case.window, case.question)
+    said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], said], 1)
+    best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
+    return float(best[0] - best[1])

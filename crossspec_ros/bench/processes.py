@@ -1,12 +1,12 @@
-"""What a bench needs of the processes that it starts: their ports, their figures on Linux, and their end."""
+"""What a bench needs of the processes that it starts: their ports, their figures, and their end."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
-from pathlib import Path
+
+import psutil
 
 _END_S = 5.0
 
@@ -23,8 +23,8 @@ def end(process: subprocess.Popen[str]) -> None:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def free_ports(count: int) -> list[int]:

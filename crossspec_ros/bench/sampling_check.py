@@ -11,9 +11,8 @@ from itertools import product
 import numpy as np
 import torch
 
-from crossspec_ros.engine.accept import follow
 from crossspec_ros.engine.sampling import Sampling, sample_path
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
 VOCABULARY, LENGTH = 5, 3
 _SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=0)
@@ -80,14 +79,11 @@ def _guessed_tree(tokens: tuple[int, ...]) -> DraftTree:
 def _drawn_chain(
     tokens: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[DraftTree, dict[int, torch.Tensor]]:
-    draws = {}
-    path = tokens
+    draws, path = dict[int, torch.Tensor](), tokens
     for i in range(2):
         draws[i] = _probs(1, path)
-        path = (
-            *path,
-            int(rng.choice(VOCABULARY, p=draws[i].double().numpy() / float(draws[i].double().sum()))),
-        )
+        weights = draws[i].double().numpy()
+        path = (*path, int(rng.choice(VOCABULARY, p=weights / weights.sum())))
     return DraftTree.chain(path[len(tokens) :], [0.5] * 2, "draw"), draws
 
 
@@ -97,11 +93,9 @@ def _without_residual(
     """The defect: what is left after a refused draw is taken to be the target's whole distribution."""
 
     def choose(node: int) -> int:
-        child = node + 1
-        if child < len(tree):
+        if (child := node + 1) < len(tree):
             token = tree.token_ids[child]
-            ratio = float(probs[1 + node][token] / draws[child][token])
-            if float(torch.rand((), generator=generator)) < ratio:
+            if torch.rand((), generator=generator) < probs[1 + node][token] / draws[child][token]:
                 return token
         return int(torch.multinomial(probs[1 + node], 1, generator=generator))
 
@@ -114,10 +108,9 @@ def _credulous(
     """The defect: the first child is accepted wherever the target might say it at all."""
 
     def choose(node: int) -> int:
-        for child, parent in enumerate(tree.parents):
-            if parent == node and probs[1 + node][tree.token_ids[child]] > 0:
-                return tree.token_ids[child]
-        return int(torch.multinomial(probs[1 + node], 1, generator=generator))
+        children = (t for t, parent in zip(tree.token_ids, tree.parents, strict=True) if parent == node)
+        said = next((token for token in children if probs[1 + node][token] > 0), None)
+        return int(torch.multinomial(probs[1 + node], 1, generator=generator)) if said is None else said
 
     return follow(tree, choose)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.ros.captioner import CaptionerNode, load
 from crossspec_ros.ros.run import run
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
-def load_slow(seconds: float, params: SimpleNamespace) -> Any:
+def load_slow(seconds: float, settings: CaptionerSettings) -> Any:
     """A decoder whose every caption takes so many seconds more."""
-    decoder: Any = load(params)
+    decoder: Any = load(settings)
     caption = decoder.caption
 
     def slow(window: Window, question: str, trace: Trace, *rest: Any) -> Any:

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from crossspec_ros.bench.processes import cpu_seconds, end, free_ports
-from crossspec_ros.captioning.graph import Process
+from crossspec_ros.bench.harness import tell
+from crossspec_ros.bench.processes import end, free_ports
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.ros.graph import Process
 from crossspec_ros.ros.live_graph import live_graph
 from crossspec_ros.ros.supervisor import start
 from crossspec_ros.telemetry.memory import resident_mb
@@ -42,10 +44,8 @@ _STARTUP_S, _AWAY_S, _AFTER_S = 120.0, 2.0, 4.0
 def run(args: argparse.Namespace) -> int:
     """Print the figures and write them where asked; 1 where a bar is missed."""
     figures = soak(args.seconds, args.rate, args.inference, args.models)
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if args.json:
-        args.json.write_text(text + "\n")
+    print(json.dumps(figures, indent=1))
+    tell(args, figures)
     return 0 if figures["holds"] else 1
 
 
@@ -103,20 +103,19 @@ def soak(
         "reconnect_s": again.lines[0]["picked_up_s"],
         "reported_after_reconnect": after_s in reports,
     }
-    few = inference_s > 0
+    slow, windows, reconnect_s = inference_s > 0, figures["windows"], figures["reconnect_s"]
+    is_long = seconds > (_FEW_WARM_UP_S if slow else 2 * _WARM_UP_S)
+    queue, beside = figures["queue_ms"], figures["beside_models_ms"]
     bars = {
-        "captions": figures["windows"]["captioned"] > 0 and figures["windows"]["missed"] == 0,
-        "skipped windows": few or figures["windows"]["skipped"] == 0,
-        "queue": figures["queue_ms"] is None or figures["queue_ms"]["max"] < MOST_WAITING_MS,
+        "captions": windows["captioned"] > 0 and windows["missed"] == 0,
+        "skipped windows": slow or windows["skipped"] == 0,
+        "queue": queue is None or queue["max"] < MOST_WAITING_MS,
         "losses": figures["events"]["sent"] == figures["events"]["counted"] and not figures["lost_packets"],
-        "reconnection": figures["reconnect_s"] < MOST_RECONNECT_S and figures["reported_after_reconnect"],
+        "reconnection": reconnect_s < MOST_RECONNECT_S and figures["reported_after_reconnect"],
+        # A window that waits for another's models is beside its own.
+        "beside models": slow or beside is None or beside["median"] < MOST_BESIDE_MODELS_MS,
+        "memory": not is_long or max(row["mb_per_min"] for row in memory.values()) < MOST_MB_PER_MIN,
     }
-    if not few and figures["beside_models_ms"]:
-        # Else a window waits for another's models, too.
-        bars["beside models"] = figures["beside_models_ms"]["median"] < MOST_BESIDE_MODELS_MS
-    if seconds > 2 * _WARM_UP_S or (few and seconds > _FEW_WARM_UP_S):
-        # Before, the caption memory fills.
-        bars["memory"] = max(row["mb_per_min"] for row in memory.values()) < MOST_MB_PER_MIN
     figures["missed_bars"] = [name for name, is_met in bars.items() if not is_met]
     figures["holds"] = not figures["missed_bars"]
     return figures
@@ -127,24 +126,23 @@ def _compare(
 ) -> dict[str, Any]:
     windows = [closed[end] for end in sent if end in closed]
     reported = [reports[end]["values"] for end in sent if end in reports]
-    captioned = [values for values in reported if values["outcome"] == "captioned"]
+    stages = [values["stages"] for values in reported if values["outcome"] == "captioned"]
     return {
         "windows": {
             "sent": len(sent),
             "closed": len(windows),
-            "captioned": len(captioned),
-            "skipped": len(reported) - len(captioned),
+            "captioned": len(stages),
+            "skipped": len(reported) - len(stages),
             "missed": len(sent) - len(reported),
-            "with_all_images": sum(w["frames"] == 8 and w["event_images"] == 5 for w in windows),
         },
         "events": {
             "sent": sum(line["events"] for line in sent.values()),
             "counted": sum(window["events"] for window in windows),
         },
         "lost_packets": sum(window["lost_packets"] for window in windows),
-        "caption_ms": _spread([values["stages"]["total"] for values in captioned]),
-        "beside_models_ms": _spread([values["stages"]["beside_models"] for values in captioned]),
-        "queue_ms": _spread([values["stages"]["queue"] for values in captioned]),
+        "caption_ms": _spread([each["total"] for each in stages]),
+        "beside_models_ms": _spread([each["beside_models"] for each in stages]),
+        "queue_ms": _spread([each["queue"] for each in stages]),
     }
 
 
@@ -178,10 +176,10 @@ class _Child:
 
 
 def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, float]]:
-    """Memory of each node for so long, and of the processes that dv_camera reads in, by name; CPU as well."""
+    """Memory of each node for so long, and of the processes that dv_camera reads in, by name."""
     pids = {name: node.process.pid for name, node in nodes.items()}
-    pids |= {f"dv_camera reader {i}": pid for i, pid in enumerate(_children(pids["dv_camera"]))}
-    cpu_s = {name: cpu_seconds(pid) for name, pid in pids.items()}
+    readers = psutil.Process(pids["dv_camera"]).children()
+    pids |= {f"dv_camera reader {i}": reader.pid for i, reader in enumerate(readers)}
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
     start_s = time.monotonic()
     while (now_s := time.monotonic() - start_s) < seconds:
@@ -189,20 +187,14 @@ def _watch(nodes: Mapping[str, _Child], seconds: float) -> dict[str, dict[str, f
             samples[name].append((now_s, resident_mb(pid)))
         time.sleep(1.0)
     rows = {}
-    for name, pid in pids.items():
-        at_s, mb = np.array(samples[name]).T
+    for name, found in samples.items():
+        at_s, mb = np.array(found).T
         counts = at_s >= (_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4)
         rows[name] = {
             "mb": float(mb[-1]),
             "mb_per_min": float(np.polyfit(at_s[counts] / 60, mb[counts], 1)[0]),
-            "cpu_share": (cpu_seconds(pid) - cpu_s[name]) / seconds,
         }
     return rows
-
-
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sorted(int(word) for task in tasks for word in (task / "children").read_text().split())
 
 
 def _wait(condition: Callable[[], bool], complaint: str) -> None:

@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,24 +21,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import track
 
-from crossspec_ros.captioning.assembly import autoregressive_decoder, default_proposers
-from crossspec_ros.drafting import caption_memory, suffix_counts
-from crossspec_ros.drafting.caption_memory import CaptionMemory
-from crossspec_ros.drafting.cost import VerifyCost
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.bench.harness import table, tell
+from crossspec_ros.drafting import suffix_counts
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.prompt_lookup import PromptLookup
-from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
-from crossspec_ros.engine.accept import follow
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers import memory as caption_memory
+from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
 
 SHARED_IDS = 32000
 """Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
-
 
 WHOLE = "caption memory and event draft"
 
@@ -47,26 +41,22 @@ WHOLE = "caption memory and event draft"
 class Variant:
     """Which proposers take part, and what of their constants is taken out, by module."""
 
-    proposers: Callable[[], Sequence[Proposer]]
+    proposers: Sequence[str]
     memory: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, float] = field(default_factory=dict)
     drafts: bool = True
 
 
-def _memory_alone() -> Sequence[Proposer]:
-    return (CaptionMemory(),)
-
-
 _UNLEARNED = {"LEARNING_RATE": 0.0, "BIAS_RATE": 0.0}
 VARIANTS = {
-    WHOLE: Variant(default_proposers),
-    "caption memory": Variant(_memory_alone),
-    "  that does not see the event draft": Variant(_memory_alone, drafts=False),
-    "  nor the caption before": Variant(_memory_alone, {"BIAS_RATE": 0.0}),
-    "  nor learns to weigh": Variant(_memory_alone, _UNLEARNED),
-    "  nor prefers the latest": Variant(_memory_alone, _UNLEARNED, {"RECENT": 10**9}),
-    "event draft": Variant(lambda: (EventDraftProposer(),)),
-    "prompt lookup": Variant(lambda: (PromptLookup(),)),
+    WHOLE: Variant(("memory", "event_draft")),
+    "caption memory": Variant(("memory",)),
+    "that does not see the event draft": Variant(("memory",), drafts=False),
+    "nor the caption before": Variant(("memory",), {"BIAS_RATE": 0.0}),
+    "nor learns to weigh": Variant(("memory",), _UNLEARNED),
+    "nor prefers the latest": Variant(("memory",), _UNLEARNED, {"RECENT": 10**9}),
+    "event draft": Variant(("event_draft",)),
+    "prompt lookup": Variant(("lookup",)),
 }
 _STEP = 50
 _NOTHING = -1
@@ -92,8 +82,6 @@ class Replay:
     asked_at: Counter[int] = field(default_factory=Counter)
     hit_at: Counter[int] = field(default_factory=Counter)
     propose_ms: list[float] = field(default_factory=list)
-    observe_ms: list[float] = field(default_factory=list)
-    pass_seconds: float = 0.0
 
     def acceptance_length(self, since: int = 0) -> float:
         """Tokens per pass, the target's own included, of the responses from `since` on."""
@@ -105,28 +93,17 @@ def run(args: argparse.Namespace) -> int:
     for name in ("stride", "nodes"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
-    responses = read_trace(args.file)[:: args.stride]
-    decoder = autoregressive_decoder(load_pair(share_dir() / "models" / "tiny"))
-    cost = decoder.measure()
-    decoder.close()
-    limits = Limits(max_nodes=args.nodes)
-    policies = {name: Policy(variant.proposers(), None, limits) for name, variant in VARIANTS.items()}
-    replays: dict[str, Replay] = {}
+    responses, replays = read_trace(args.file)[:: args.stride], dict[str, Replay]()
     for name, variant in VARIANTS.items():
         seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
-        with (
-            _changed(caption_memory, variant.memory),
-            _changed(suffix_counts, variant.counts),
-        ):
-            replays[name] = replay(seen, policies[name], cost, name.strip())
-    measured = Policy(VARIANTS[WHOLE].proposers(), cost, limits)
-    costed = replay(responses, measured, cost, "measured policy")
-    figures = _figures(replays, costed, policies[WHOLE].calibrations(), cost, args)
-    print(_table(figures))
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if args.plot:
-        _draw(figures).savefig(args.plot, dpi=100)
+        policy = Policy(make_proposers(variant.proposers), None, Limits(max_nodes=args.nodes))
+        with _changed(caption_memory, variant.memory), _changed(suffix_counts, variant.counts):
+            replays[name] = replay(seen, policy, name)
+        if name == WHOLE:
+            reliability = policy.calibrations()
+    figures = _figures(replays, args) | {"reliability": reliability}
+    _print(figures)
+    tell(args, figures, lambda: _draw(figures))
     return 0
 
 
@@ -173,8 +150,8 @@ def read_trace(path: Path) -> list[Response]:
     return responses
 
 
-def replay(responses: Sequence[Response], policy: Policy, cost: VerifyCost, label: str) -> Replay:
-    """Let the policy guess each response in turn, from a cold start; `cost` prices the passes."""
+def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
+    """Let the policy guess each response in turn, from what it knows already."""
     result = Replay()
     # A running system knows where it would cut a response, not where the target will end it.
     limit = max(len(response.target) for response in responses)
@@ -195,11 +172,8 @@ def replay(responses: Sequence[Response], policy: Policy, cost: VerifyCost, labe
             path, _ = follow(tree, lambda node: rest[depths[1 + node]])  # noqa: B023
             new = target[written : written + len(path) + 1]
             _count(result, tree, path, written)
-            result.pass_seconds += float(cost.seconds(1 + len(tree)))
             ended = written + len(new) == len(target)
-            started = time.perf_counter()
-            policy.observe(Outcome(context, tree, path, new, ended))
-            result.observe_ms.append((time.perf_counter() - started) * 1e3)
+            policy.observe(PassResult(context, tree, path, new, ended))
             written += len(new)
             passes += 1
         result.passes.append(passes)
@@ -219,15 +193,8 @@ def _count(result: Replay, tree: DraftTree, path: tuple[int, ...], written: int)
         result.hit_at[written + i] += i < len(path)
 
 
-def _figures(
-    replays: dict[str, Replay],
-    costed: Replay,
-    reliability: dict[str, list[tuple[float, float, int]]],
-    cost: VerifyCost,
-    args: argparse.Namespace,
-) -> dict[str, Any]:
+def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, Any]:
     whole = replays[WHOLE]
-    alone = float(cost.seconds(1)) * sum(whole.tokens)
     sources = sorted({source for source, _ in whole.drafted})
     depths = sorted({depth for _, depth in whole.drafted})
     return {
@@ -240,7 +207,7 @@ def _figures(
         "passes_per_caption": float(np.mean(whole.passes)),
         "propose_ms_p50": float(np.median(whole.propose_ms)),
         "propose_ms_p95": float(np.percentile(whole.propose_ms, 95)),
-        "ablations": {name.strip(): one.acceptance_length() for name, one in replays.items()},
+        "ablations": {name: one.acceptance_length() for name, one in replays.items()},
         "sources": {
             source: {
                 "drafted": [whole.drafted[source, depth] for depth in depths],
@@ -255,43 +222,15 @@ def _figures(
             sum(whole.tokens[since : since + _STEP]) / sum(whole.passes[since : since + _STEP])
             for since in range(0, len(whole.passes), _STEP)
         ],
-        "reliability": reliability,
-        "verify_ms": {size: seconds * 1e3 for size, seconds in cost.table().items()},
-        "estimated_speedup": {
-            name: alone / (one.pass_seconds + (sum(one.propose_ms) + sum(one.observe_ms)) / 1e3)
-            for name, one in (("all nodes", whole), ("measured policy", costed))
-        },
-        "measured_policy_acceptance_length": costed.acceptance_length(),
     }
 
 
-def _table(figures: dict[str, Any]) -> str:
-    lines = [
-        f"{figures['responses']} responses of {figures['trace']} (stride {figures['stride']}), at most "
-        f"{figures['nodes']} nodes a pass",
-        "",
-        f"mean acceptance length {figures['mean_acceptance_length']:.2f} tokens a pass, the target's own "
-        f"included ({figures['last_third']:.2f} in the last third)",
-        f"target passes a response {figures['passes_per_caption']:.2f}",
-        f"proposing takes {figures['propose_ms_p50']:.2f} ms (p95 {figures['propose_ms_p95']:.2f})",
-        "",
-        "mean acceptance length with",
-        *(f"  {name:<44}{figures['ablations'][name.strip()]:6.2f}" for name in VARIANTS),
-        "",
-        f"{'accepted / drafted at depth':<30}" + "".join(f"{depth:>14}" for depth in range(1, 9)),
-    ]
-    for source, row in figures["sources"].items():
-        cells = [f"{a}/{d}" for a, d in zip(row["accepted"], row["drafted"], strict=True)][:8]
-        lines.append(f"{source:<30}" + "".join(f"{cell:>14}" for cell in cells))
-    speed = figures["estimated_speedup"]
-    lines += [
-        "",
-        "decoding of the tiny target on this machine, estimated from its measured T_verify(n): "
-        f"{speed['measured policy']:.2f}x sooner with the measured policy "
-        f"({figures['measured_policy_acceptance_length']:.2f} tokens a pass), "
-        f"{speed['all nodes']:.2f}x with all nodes",
-    ]
-    return "\n".join(lines)
+def _print(figures: dict[str, Any]) -> None:
+    lengths = {name: {"tokens a pass": length} for name, length in figures["ablations"].items()}
+    print(table("mean acceptance length, the target's own token included", lengths))
+    for name, value in figures.items():
+        if not isinstance(value, dict | list):
+            print(f"{name.replace('_', ' '):<24} {value if isinstance(value, str) else round(value, 2)}")
 
 
 def _draw(figures: dict[str, Any]) -> Figure:

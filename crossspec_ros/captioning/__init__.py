@@ -1,1 +1,1 @@
-"""Recordings captioned in code, by the same objects as in the nodes, without topics or time."""
+"""From windows to captions: decoder, answer, worker; recordings in code; settings and health."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.caption_memory import CaptionMemory
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
+from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.models.loading import ModelPair
@@ -25,20 +27,26 @@ def speculative_decoder(
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm, knows its costs and has all proposers, or those given.
+    """A decoder that is warm, knows its costs and has the usual proposers, or those given.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
-    the decoder closes and in between, see `MemoryFile`. `said` is that of the decoder.
+    the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`.
     """
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, said=said)
-    decoder.warm_up()
-    captions, event_draft = default_proposers()
-    if proposers is None:
-        proposers = captions, event_draft
-    decoder.policy = Policy(proposers, decoder.measure())
-    if memory is not None:
-        ids = pair.target.get_input_embeddings().num_embeddings
-        decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
+    drafts = None
+    if pair.draft is not None and pair.translation is not None:
+        drafts = DraftModel(pair.draft, pair.translation, said=said)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
+    with _closed_if_it_fails(decoder):
+        decoder.warm_up()
+        if proposers is None:
+            proposers = make_proposers(USUAL)
+        for proposer in proposers:
+            proposer.load(pair.target)
+        decoder.policy = Policy(proposers, decoder.measure())
+        captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
+        if memory is not None and captions is not None:
+            ids = pair.target.body.get_input_embeddings().num_embeddings
+            decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
     return decoder
 
 
@@ -47,15 +55,21 @@ def autoregressive_decoder(
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm and never drafts."""
     decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
-    decoder.warm_up(with_draft=False)
+    with _closed_if_it_fails(decoder):
+        decoder.warm_up(with_draft=False)
     return decoder
+
+
+@contextmanager
+def _closed_if_it_fails(decoder: PrefillHiddenDecoder) -> Iterator[None]:
+    """A decoder that nobody gets must not leave its threads behind."""
+    try:
+        yield
+    except BaseException:
+        decoder.close()
+        raise
 
 
 def vocabulary(pair: ModelPair) -> str:
     """What tells the tokenizer of a pair's target from others."""
-    return hashlib.blake2b(pair.target_tokenizer.to_str().encode()).hexdigest()
-
-
-def default_proposers() -> tuple[CaptionMemory, EventDraftProposer]:
-    """The caption memory and the event draft."""
-    return CaptionMemory(), EventDraftProposer()
+    return hashlib.blake2b(pair.target.tokenizer.to_str().encode()).hexdigest()

@@ -7,24 +7,26 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_ros.captioning.caption import RESTS_ON
-from crossspec_ros.captioning.code_replay import Captioned, captions
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.code_replay import Captioned, RecordingDecoder, captions
 from crossspec_ros.captioning.decoders import load_decoder, load_drafting
-from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.tiny_pair import warning
+from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
-from crossspec_ros.ros.reports import caption_line
+from crossspec_ros.models.registry import draft_architecture
 from crossspec_ros.telemetry.summary import Summary
 
 
@@ -35,8 +37,12 @@ def run(args: argparse.Namespace) -> None:
     is gone before the target is loaded.
     """
     setup = ReplaySetup.asked(args)
+    captioner = setup.captioner
+    if told := warning(setup.recording, captioner.models_folder, captioner.target):
+        print(f"crossspec: {told}", file=sys.stderr)
     console = Console(highlight=False, soft_wrap=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with closing(setup), bar as progress:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals = [], Counter[str](), Summary()
         for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
@@ -45,6 +51,8 @@ def run(args: argparse.Namespace) -> None:
             console.print(line, markup=False)
             windows.append(_row(captioned))
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
+            if caption.source == "none":
+                totals.count(nothing_seen=1)
     if not windows:
         raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
     totals.count(**counts)
@@ -56,13 +64,17 @@ def run(args: argparse.Namespace) -> None:
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
     """What the draft says about the recording, from the file or for it."""
+    if not setup.draft_folders:
+        raise InputError(
+            f"there is no draft whose words could be kept in '{path}': leave out --drafts, or name a draft"
+        )
     task = progress.add_task("reading the recording and the draft", total=None)
     draft = models_digest(setup.draft_folders)
     identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
     progress.remove_task(task)
     if path.exists():
-        config, _ = eventgpt_configs(setup.draft_folders[0])
-        return load_drafts(path, identity, config.vocab_size, config.hidden_size)
+        sizes = draft_architecture(setup.draft_folders[0]).sizes
+        return load_drafts(path, identity, sizes.vocabulary, sizes.width)
     # Before the draft speaks for minutes.
     stored_tensors(setup.target_folder)
     said: dict[bytes, Said] = {}
@@ -74,7 +86,7 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
 
 def _captions(
     setup: ReplaySetup,
-    load: Callable[[SimpleNamespace], PrefillHiddenDecoder],
+    load: Callable[[CaptionerSettings], RecordingDecoder],
     progress: Progress,
     what: str,
     counts: Counter[str],

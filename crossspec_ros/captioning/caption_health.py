@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.health import Reading
-from crossspec_ros.models.placement import Placement, placement_of
+from crossspec_ros.models.placement import NO_DRAFT, Placement, placement_of
 from crossspec_ros.windows.quality import HARMLESS
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class CaptionHealth:
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
             if asked:
                 self._placed(asked, placement_of(pair.target, pair.draft))
+            if pair.draft is None:
+                self._model["draft_device"] = NO_DRAFT
 
     def _placed(self, asked: Placement, placement: Placement) -> None:
         self._model |= {"dtype": placement.dtype, "draft_device": placement.draft_on, "asked": str(asked)}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -20,11 +20,12 @@ NEXT = (
     "Next: crossspec info and crossspec replay with a recording of your own; README.md says which are read, "
     "and how to connect a camera."
 )
+NOTHING = "no captioned window had images to look at, so there is nothing to compare with the target alone"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One window captioned by both; times from its close in ms."""
+    """One window captioned by both; times from its last frame in ms."""
 
     line: str
     ours_ms: float
@@ -32,20 +33,18 @@ class Compared:
     is_same: bool
 
 
-def load_comparison(params: SimpleNamespace, decoder: Any) -> Comparison | None:
+def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
     """What compares with the models of this decoder, warm, where the parameter `compare` asks for it."""
-    if not params.compare:
+    if not settings.compare:
         return None
-    from crossspec_ros.captioning.assembly import autoregressive_decoder
-
-    return Comparison(autoregressive_decoder(decoder.pair, params.max_new_tokens))
+    return Comparison(decoder.alone())
 
 
 class Comparison:
     """Captions windows anew with the target alone, right after their captions were published.
 
-    So both meet the same window, process and load. The target alone begins when it is asked, as if the
-    window had closed then: nothing was read ahead, and nobody drafts.
+    So both meet the same window, process and load. The target alone begins when it is asked, as if the last
+    frame had come then: nothing was read ahead, and nobody drafts.
     """
 
     def __init__(self, alone: PrefillHiddenDecoder) -> None:
@@ -53,12 +52,14 @@ class Comparison:
         self._compared: list[Compared] = []
 
     def add(self, window: Window, question: str, caption: Caption, ours_ms: float, line: str) -> None:
-        """Compare with a caption that was there `ours_ms` after the close; `line` shows it to people."""
+        """Compare with a caption that was ready `ours_ms` after the last frame; `line` shows it to people."""
         if caption.source != "target":
             return
         started = time.perf_counter()
         alone = self._alone.caption(window, question, Trace())
         alone_ms = (time.perf_counter() - started) * 1e3
+        # The engine has buffers for the windows of a decoder, not of two.
+        self._alone.forget()
         is_same = alone.token_ids == caption.token_ids
         self._compared.append(Compared(line, ours_ms, alone_ms, is_same))
 
@@ -66,11 +67,14 @@ class Comparison:
         """End the decoder; what was compared stays."""
         self._alone.close()
 
-    def text(self) -> str:
-        """The captions, how much sooner they came, and where to go next; empty where nothing was compared."""
+    def text(self, brief: str) -> str:
+        """The captions, how much sooner they came, and where to go next.
+
+        Where nothing was compared, `brief`, what a run without a comparison ends with, and why.
+        """
         rows = list(self._compared)
         if not rows:
-            return ""
+            return f"{brief}; {NOTHING}" if brief else ""
         ours_ms = float(np.median([row.ours_ms for row in rows]))
         alone_ms = float(np.median([row.alone_ms for row in rows]))
         ratio = float(np.median([row.alone_ms / row.ours_ms for row in rows]))
@@ -83,8 +87,8 @@ class Comparison:
                     for row in rows
                 ),
                 "",
-                f"A caption came {ours_ms:.0f} ms after its second was over. The target alone took "
-                f"{alone_ms:.0f} ms for the same seconds in this run, {ratio:.1f} times as long (medians). "
+                f"A caption was ready {ours_ms:.0f} ms after its last frame had come. The target alone took "
+                f"{alone_ms:.0f} ms for the same frames in this run, {ratio:.1f} times as long (medians). "
                 f"{same} of {len(rows)} captions are word for word those of the target alone.",
                 NEXT,
             ]

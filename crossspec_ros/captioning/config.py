@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from crossspec_ros.captioning.params import PARAMS, Value, check_values, nearest
+from crossspec_ros.captioning.params import Value, nearest
+from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.errors import InputError
 
 
@@ -22,11 +23,11 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
-        return {node: {} for node in PARAMS}
+        return {node: {} for node in NODES}
     if not isinstance(content, dict):
         raise InputError(f"the configuration {path} must map node names to their parameters")
     values = {}
-    for node in PARAMS:
+    for node in NODES:
         section = content.pop(node, None)
         if section in (None, {}):
             section = {"ros__parameters": {}}
@@ -34,12 +35,12 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
         if not isinstance(given, dict) or len(section) > 1:
             raise InputError(f"the configuration {path} must hold {node}'s parameters under ros__parameters")
         try:
-            checked = check_values(node, given)
+            checked = NODES[node].check(given)
         except InputError as error:
             raise InputError(f"the configuration {path} does not fit: {error}") from None
         values[node] = {name: checked[name] for name in given}
     for unknown in content:
         raise InputError(
-            f"the configuration {path} names no node with {unknown}: {nearest(str(unknown), list(PARAMS))}"
+            f"the configuration {path} names no node with {unknown}: {nearest(str(unknown), list(NODES))}"
         )
     return values

@@ -5,51 +5,41 @@ Whatever the proposers guess, the caption is the target's own (docs/decoding.md)
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
-import torch
 
+from crossspec_ros.captioning.answer import Answer, drafted_context
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
-from crossspec_ros.drafting.stored_draft import Said, StoredDraft
-from crossspec_ros.engine.accept import greedy_path
-from crossspec_ros.engine.frame_features import digest
-from crossspec_ros.engine.sampling import LazyRows, Sampling, sample_path
-from crossspec_ros.engine.session import TargetSession
-from crossspec_ros.engine.target_model import TargetModel
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.session import Engine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair
-from crossspec_ros.models.prompts import target_prompt_ids
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-_LOG = logging.getLogger(__name__)
-
 _ANSWER_ROOM, _MOST_QUESTION = 64, 10_000
-_NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
 
 
 class PrefillHiddenDecoder:
-    """Reads windows while they are open and captions them once they close; owns the draft's thread.
+    """Reads windows while they are open and captions them once they close.
 
-    `stream_frame`, `caption` and `ask` are meant for one thread; where a second comes, it waits its turn.
-    `stream_event_image` never waits. With an empty policy it is the target alone. `max_new_tokens` may be
-    changed at any time, and so may `sampling`, which the next caption or answer follows. `is_static` is that
-    of `engine.runner.Reader`; by default, as the device wants it. Where `said` has what the draft said
-    beforehand, by the digests of event images, it is not asked again.
+    `stream_frame` and `stream_event_image` never wait, and come from one thread. All else, and with it the
+    policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. The
+    engine and the draft have threads of their own. With an empty policy it is the target alone; where the
+    pair has no draft, memory and the rest draft alone. `max_new_tokens` and `sampling` may be changed at any
+    time; the next caption or answer follows.
     """
 
     def __init__(
@@ -58,46 +48,49 @@ class PrefillHiddenDecoder:
         policy: Policy,
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
-        is_static: bool | None = None,
-        said: Mapping[bytes, Said] | None = None,
+        engine: Engine | None = None,
+        drafts: DraftModel | None = None,
     ) -> None:
-        self.pair, self.policy, self.sampling, self._stored = pair, policy, sampling, said
-        self.max_new_tokens = max_new_tokens
+        self.pair, self.policy = pair, policy
+        self.max_new_tokens, self.sampling = max_new_tokens, sampling
+        self._engine, self._owns_engine = engine or LocalEngine(pair.target), engine is None
+        if drafts is None and pair.draft is not None:
+            assert pair.translation is not None
+            drafts = DraftModel(pair.draft, pair.translation)
+        self._drafts = drafts
         self._event_images = pair.event_images
         self._turn = threading.RLock()
-        # That of the caption in work, and the generator of a seed.
-        self._sampling = sampling
-        self._draws: tuple[int, torch.Generator] | None = None
-        self._target = TargetModel(pair, is_static)
-        self._draft = DraftModel(pair, is_static)
         self._open = OpenWindows()
         self._last: OpenWindow | None = None
-        self._lesson: Outcome | None = None
+        self._started: int | None = None
+        self._lesson: PassResult | None = None
+        self._is_closed = False
         self.at_close: Callable[[], object] = lambda: None
         """Called when the decoder closes."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Of the threads that it owns."""
-        return (self._draft.pulse,)
+        return (*self._engine.pulses, *([self._drafts.pulse] if self._drafts else []))
 
-    @torch.inference_mode()
-    def stream_frame(self, index: int, frame: np.ndarray) -> None:
-        """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index`."""
-        with self._turn, self._target.lane():
-            self._learn()
-            stream = self._open.get(index)
-            session = stream.session or TargetSession(self._target, stream.trace)
-            # Should it fail half way, the window is read anew when it closes.
-            stream.session = None
-            session.append_frame(frame)
-            session.prefill()
-            stream.session = session
-            if stream.draft is not None and stream.running is not None and stream.running.done():
-                # What the proposers look up now they know when the window closes.
-                self.policy.propose(
-                    _context(stream.draft.question, session, stream.draft), 1, self.max_new_tokens
-                )
+    def alone(self) -> PrefillHiddenDecoder:
+        """The target alone, on the same engine; to be closed before this one."""
+        pair = replace(self.pair, draft=None, translation=None)
+        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self._engine)
+
+    def stream_frame(
+        self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False
+    ) -> Future[None] | None:
+        """Encode and read the next (H, W, 3) uint8 RGB frame of the open window `index` when there is time.
+
+        The last that is expected is read together with the question instead, see `begin`. Should it fail,
+        its window is read when it closes.
+        """
+        opened, session = self._open.add_frame(index, self._engine, frame, stamp_ns)
+        if not is_last:
+            return session.append(frame, stamp_ns)
+        opened.last_frame_ns = time.perf_counter_ns()
+        return None
 
     def stream_event_image(
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
@@ -109,15 +102,72 @@ class PrefillHiddenDecoder:
         `on_draft` gets its text, in the draft's thread; a draft that is not done in time is dropped.
         Returns the draft's work once it has begun.
         """
-        stream = self._open.get(index)
-        stream.event_images.append(image)
-        if len(stream.event_images) == max(1, self._event_images - 1) and stream.draft is None:
+        if self._drafts is None:
+            return None
+        opened = self._open.get(index)
+        opened.event_images.append(image)
+        if len(opened.event_images) == max(1, self._event_images - 1) and opened.draft is None:
             self._open.stop_drafts()
-            stream.draft = self._event_draft(np.stack(stream.event_images), question)
-            stream.running = self._draft.submit(
-                self._run_draft, stream.draft, stream.trace, on_draft, stream.stop.is_set
-            )
-        return stream.running
+            images = np.stack(opened.event_images)
+            opened.draft = self._drafts.draft(images, question, self.max_new_tokens)
+            opened.running = self._drafts.start(opened.draft, opened.trace, opened.stop.is_set, on_draft)
+        return opened.running
+
+    def prepare(self, index: int) -> None:
+        """Let the proposers look up what they will be asked when the open window `index` closes."""
+        with self._turn:
+            self._learn()
+            opened = self._open.find(index)
+            if opened is None or opened.draft is None or opened.running is None or not opened.running.done():
+                return
+            self._start(index)
+            self.policy.prepare(drafted_context(self._context(opened.draft.question), opened.draft))
+
+    def begin(self, index: int, question: str) -> None:
+        """Begin the answer about the window `index`, which is still open, but has got all its frames.
+
+        `advance` works on it until the window closes. `caption` then uses it, if frames and question are the
+        same.
+        """
+        with self._turn:
+            opened = self._open.find(index)
+            if opened is None or opened.session is None or opened.answer is not None:
+                return
+            # More may come meanwhile; then the answer is not about all of them.
+            stamps_ns = list(opened.stamps_ns)
+            opened.session.fit(opened.frames[: len(stamps_ns)], stamps_ns)
+            self._learn()
+            opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
+
+    def advance(self, index: int) -> bool:
+        """One more pass of the answer that was begun; False where there is nothing to do."""
+        with self._turn:
+            opened = self._open.find(index)
+            answer = opened.answer if opened else None
+            if opened is None or answer is None or answer.ended:
+                return False
+            try:
+                answer.advance()
+            except BaseException:
+                # Whatever it was, the answer is made anew at the close.
+                opened.answer = None
+                self._rest(opened)
+                raise
+            if answer.ended:
+                self._rest(opened)
+            return not answer.ended
+
+    def give_up(self) -> None:
+        """Nobody waits for the answers that were begun; frames need not wait for them."""
+        with self._turn:
+            for opened in self._open.answered():
+                opened.answer = None
+                self._rest(opened)
+
+    def forget(self) -> None:
+        """Give back what is held of the window captioned last; nobody will ask about it."""
+        with self._turn:
+            self._forget_last()
 
     def caption(
         self,
@@ -125,7 +175,6 @@ class PrefillHiddenDecoder:
         question: str,
         trace: Trace,
         on_words: Callable[[str], None] | None = None,
-        between: Callable[[], object] | None = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
     ) -> Caption:
@@ -133,55 +182,59 @@ class PrefillHiddenDecoder:
 
         Args:
             on_words: gets the verified text so far after each pass.
-            between: is called between passes; there the next window may be streamed.
             cancel: once set, the caption is cut short after the pass in flight.
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """
         with self._turn:
-            stream = self._open.close(window.index)
-            self._last = None
+            begun_ns = time.perf_counter_ns()
+            opened = self._open.close(window.index)
+            self._forget_last()
             # Beside the target it goes on, unless it would take the CPU from it.
-            if self.pair.target.device.type == self.pair.draft.device.type == "cpu" or not len(window.frames):
-                stream.end_draft()
+            if self._share_cpu() or not len(window.frames):
+                opened.end_draft()
             self._event_images = len(window.event_images) or self._event_images
             try:
                 if not len(window.frames):
-                    return self._draft_alone(stream, window, question, cancel, deadline_ns)
-                with torch.inference_mode(), self._target.lane():
-                    self._complete(stream, window)
-                    caption = self._answer(
-                        stream, question, stream.trace, on_words, between, cancel, deadline_ns
-                    )
-                self._last = stream
+                    return self._draft_alone(opened, window, question, cancel, deadline_ns)
+                early, answer = opened.answer, self._begun(opened, window, question)
+                caption = self._finish(opened, answer, on_words, cancel, deadline_ns)
+                begun_ns = opened.last_frame_ns if answer is early else begun_ns
+                opened.trace.add("answer_first", begun_ns, answer.first_ns)
+                opened.trace.add("answer", begun_ns, answer.ended_ns)
+                self._last = opened
                 return caption
             finally:
-                stream.stop.set()
-                trace.extend(stream.trace)
+                opened.stop.set()
+                if self._last is not opened:
+                    self._rest(opened)
+                    opened.forget()
+                trace.extend(opened.trace)
 
-    def ask(
-        self,
-        question: str,
-        trace: Trace,
-        between: Callable[[], object] | None = None,
-        cancel: threading.Event | None = None,
-    ) -> Caption:
-        """Answer a further question about the window captioned last, whose frames stay prefilled.
+    def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
+        """Answer a further question about the window captioned last, whose frames stay read.
 
-        `between` and `cancel` are those of `caption`.
+        `cancel` is that of `caption`.
 
         Raises:
             InputError: the window before had no frames, or there was none; or as `check_question`.
         """
         self.check_question(question)
-        with self._turn, torch.inference_mode(), self._target.lane():
-            stream, self._last = self._last, None
-            if stream is None:
+        with self._turn:
+            opened, self._last = self._last, None
+            if opened is None:
                 raise InputError(
                     "there is no window to ask about: ask again once one has been captioned from its frames"
                 )
-            caption = self._answer(stream, question, trace, None, between, cancel, None)
-            self._last = stream
-            return caption
+            try:
+                self._learn()
+                answer = self._answer(opened, question, trace)
+                caption = self._finish(opened, answer, None, cancel, None, trace)
+                self._last = opened
+                return caption
+            finally:
+                if self._last is not opened:
+                    self._rest(opened)
+                    opened.forget()
 
     def check_question(self, question: str) -> None:
         """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
@@ -193,142 +246,148 @@ class PrefillHiddenDecoder:
                 f"the question has {len(question)} characters, but at most {_MOST_QUESTION} are taken: "
                 f"shorten it"
             )
-        config = self.pair.target.config
-        before, after = target_prompt_ids(self.pair.target_tokenizer, question)
-        room = config.text_config.max_position_embeddings - config.video_seq_length - _ANSWER_ROOM
-        if len(before) + len(after) > room:
+        spec = self.pair.target.spec
+        used = sum(map(len, self.pair.target.prompt_ids(question)))
+        room = spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM
+        if used > room:
             raise InputError(
-                f"the question makes a prompt of {len(before) + len(after)} tokens, but the target takes "
-                f"{room} beside the frames and an answer: shorten it"
+                f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "
+                f"frames and an answer: shorten it"
             )
 
-    @torch.inference_mode()
     def warm_up(self, with_target: bool = True, with_draft: bool = True) -> None:
         """Take all buffers, capture all graphs, and do what is slow the first time."""
         if with_target:
             # For those that are open and the last one.
-            self._target.warm_up(OPEN_WINDOWS + 1)
-            with self._target.lane():
-                self._noise_session().verify(DraftTree.filler(_WARM_UP_TOKENS)).argmax(-1).tolist()
-        if with_draft and self._stored is None:
-            self._draft.warm_up()
-            images = _noise(self.pair.event_images, self.pair.event_image_size)
-            draft = EventDraft(self.pair, images, _NOISE_QUESTION, _WARM_UP_TOKENS, self._draft.readers)
-            self._draft.submit(draft.run, Trace()).result()
+            self._engine.warm_up(OPEN_WINDOWS + 1)
+        if with_draft and self._drafts is not None:
+            self._drafts.warm_up()
 
-    @torch.inference_mode()
     def measure(self) -> VerifyCost:
         """Measure what passes cost, on a window of noise; takes some 60 passes."""
-        with self._target.lane():
-            session = self._noise_session()
-            session.verify(DraftTree())
-            return VerifyCost.measured(session, self._target.readers.is_static)
+        return VerifyCost(self._engine.measure(), self._engine.pads)
 
     def close(self) -> None:
-        """End the draft's thread."""
+        """End the threads of draft and engine; a second time does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._open.stop_drafts()
-        self._draft.close()
+        if self._drafts is not None:
+            self._drafts.close()
         with self._turn:
             self._learn()
+            self._forget_last()
+            self._open.clear()
+            if self._owns_engine:
+                self._engine.close()
             self.at_close()
 
-    def _noise_session(self) -> TargetSession:
-        session = TargetSession(self._target, Trace())
-        *first, last = _noise(self.pair.frames, self.pair.frame_size)
-        for frame in first:
-            session.append_frame(frame)
-            session.prefill()
-        session.append_frame(last)
-        session.append_prompt(_NOISE_QUESTION)
-        return session
+    def _begun(self, opened: OpenWindow, window: Window, question: str) -> Answer:
+        """The answer that was begun before the close, or a new one where it was about something else."""
+        answer, frames, stamps_ns = opened.answer, list(window.frames), list(window.frame_stamps_ns)
+        if (
+            answer is not None
+            and opened.answered_ns == stamps_ns
+            and (answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)
+            and answer.sampling == self.sampling
+        ):
+            return answer
+        if opened.session is None:
+            opened.session = self._engine.open(opened.index, opened.trace)
+        opened.session.fit(frames, stamps_ns)
+        self._learn()
+        return self._answer(opened, question, opened.trace)
 
-    def _complete(self, stream: OpenWindow, window: Window) -> None:
-        """Give the session the frames that it lacks; they are read together with the question."""
-        session = stream.session
-        if session is None or not _begins_with(window.frames, session.frames):
-            stream.session = session = None  # its buffers serve the next
-            session = stream.session = TargetSession(self._target, stream.trace)
-        for frame in window.frames[len(session.frames) :]:
-            session.append_frame(frame)
+    def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
+        self._start(opened.index)
+        assert opened.session is not None
+        return Answer(
+            opened.session,
+            self.policy,
+            opened.draft,
+            self._context(question),
+            trace,
+            self.max_new_tokens,
+            self.sampling,
+        )
 
-    def _answer(
+    def _finish(
         self,
-        stream: OpenWindow,
-        question: str,
-        trace: Trace,
+        opened: OpenWindow,
+        answer: Answer,
         on_words: Callable[[str], None] | None,
-        between: Callable[[], object] | None,
         cancel: threading.Event | None,
         deadline_ns: int | None,
+        trace: Trace | None = None,
     ) -> Caption:
-        session, draft = stream.session, stream.draft
-        assert session is not None
-        self._sampling = self.sampling
-        passes = session.passes
-        drafted: Counter[str] = Counter()
-        accepted: Counter[str] = Counter()
-        tokens: list[int] = []
-        late, ended = False, False
-        self._learn()
-        session.append_prompt(question)
-        while not ended:
-            context = _context(question, session, draft, tuple(tokens))
-            unread = session.unread
-            with trace.span("propose"):
-                tree = self.policy.propose(context, unread, self.max_new_tokens - len(tokens))
-            begun = self._target.lane.mark()
-            with trace.span(_pass_name(session, session.passes - passes, tree)):
-                path, following = self._choose(tree, session.verify(tree))
-            ended_at = self._target.lane.mark()
-            self.policy.observe_pass(unread + len(tree), self._target.lane.seconds(begun, ended_at))
-            new = self._cut([*(tree.token_ids[node] for node in path), following])
-            session.commit(path, following)
+        """Advance the answer to its end, or until it is cut short; from now on its words are told."""
+        trace, late = trace or opened.trace, False
+
+        def tell() -> None:
             trace.mark("first_token")
-            tokens += new
-            drafted.update(source for sources in tree.sources for source in sources)
-            accepted.update(source for node in path[: len(new)] for source in tree.sources[node])
-            ended = new[-1] == self.pair.eos_id or len(tokens) >= self.max_new_tokens
-            late = not ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
-            # As far as a late caption goes it is right, and the memory must not stay empty for being late.
-            self._lesson = Outcome(context, tree, path, tuple(new), ended or late)
             if on_words:
                 with trace.span("tell"):
-                    on_words(self._text(tokens))
+                    on_words(self._text(answer.tokens))
+
+        if answer.tokens:
+            tell()
+        while not answer.ended:
+            answer.advance()
+            tell()
+            late = not answer.ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
+            if late:
+                answer.cut()
             if late or (cancel is not None and cancel.is_set()):
                 break
-            if not ended:
-                with trace.span("learn"):
-                    self._learn()
-                if between:
-                    between()
+        self._rest(opened)
+        # Told later, to save time; what an answer between taught must not get lost.
+        self._learn()
+        self._lesson = answer.take_lesson()
         return Caption(
-            self._text(tokens), tuple(tokens), "target", session.passes - passes, drafted, accepted, late
+            self._text(answer.tokens),
+            answer.tokens,
+            "target",
+            answer.passes,
+            answer.drafted,
+            answer.accepted,
+            late,
         )
+
+    def _rest(self, opened: OpenWindow) -> None:
+        if opened.session is not None:
+            opened.session.rest()
+
+    def _forget_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            last.forget()
+
+    def _start(self, index: int) -> None:
+        if self._started != index:
+            self._started = index
+            self.policy.start(index)
 
     def _learn(self) -> None:
         """Tell the policy how the last pass ended; that of a caption is told later, to save time."""
         lesson, self._lesson = self._lesson, None
         if lesson is not None:
             self.policy.observe(lesson)
+            self.policy.finish()
 
-    def _choose(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
-        sampling = self._sampling
-        if sampling is None:
-            return greedy_path(tree, logits.argmax(-1).tolist())
-        if self._draws is None or self._draws[0] != sampling.seed:
-            self._draws = sampling.seed, sampling.generator()
-        return sample_path(tree, LazyRows(sampling, logits.cpu()), {}, self._draws[1])
-
-    def _cut(self, new: list[int]) -> list[int]:
-        """What a pass adds, up to the end of sequence; the policy keeps to the length limit."""
-        return new[: new.index(self.pair.eos_id) + 1] if self.pair.eos_id in new else new
+    def _context(self, question: str) -> Context:
+        return Context(question, prompt_ids=self.pair.target.prompt_ids(question)[1])
 
     def _text(self, tokens: Sequence[int]) -> str:
-        return self.pair.target_tokenizer.decode(tokens).strip()
+        return self.pair.target.tokenizer.decode(tokens).strip()
+
+    def _share_cpu(self) -> bool:
+        models = (self.pair.target, self.pair.draft)
+        return all(model is None or model.device.type == "cpu" for model in models)
 
     def _draft_alone(
         self,
-        stream: OpenWindow,
+        opened: OpenWindow,
         window: Window,
         question: str,
         cancel: threading.Event | None,
@@ -338,59 +397,11 @@ class PrefillHiddenDecoder:
             late = deadline_ns is not None and time.perf_counter_ns() > deadline_ns
             return late or (cancel is not None and cancel.is_set())
 
-        if not len(window.event_images):
+        if not len(window.event_images) or self._drafts is None:
             return Caption("", (), "none")
-        draft, finished = stream.draft, True
+        draft, finished = opened.draft, True
         if draft is None or not draft.ended or draft.question != question:
             self._open.stop_drafts()
-            draft = self._event_draft(window.event_images, question)
-            asked = self._draft.beating(stopped)
-            finished = self._draft.submit(draft.run, stream.trace, asked).result()
+            draft = self._drafts.draft(window.event_images, question, self.max_new_tokens)
+            finished = self._drafts.finish(draft, opened.trace, stopped)
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)
-
-    def _event_draft(self, images: np.ndarray, question: str) -> EventDraft:
-        if self._stored is not None:
-            said = self._stored.get(digest(images))
-            if said is None:
-                raise InputError(
-                    "the stored drafts lack one of this recording: delete their file, then all are written"
-                )
-            return StoredDraft(self.pair, question, said, self._draft.readers)
-        return EventDraft(self.pair, images, question, self.max_new_tokens, self._draft.readers)
-
-    def _run_draft(
-        self,
-        draft: EventDraft,
-        trace: Trace,
-        on_draft: Callable[[str], None] | None,
-        stopped: Callable[[], bool],
-    ) -> None:
-        try:
-            finished = draft.run(trace, self._draft.beating(stopped))
-            if finished and on_draft:
-                on_draft(draft.text)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # also a panic in a library
-            _LOG.error("the event draft failed, the caption goes without it: %r", error)
-
-
-def _begins_with(frames: np.ndarray, first: list[np.ndarray]) -> bool:
-    return len(first) <= len(frames) and all(map(np.array_equal, first, frames))
-
-
-def _context(
-    question: str, session: TargetSession, draft: EventDraft | None, tokens: tuple[int, ...] = ()
-) -> Context:
-    drafted = draft.proposal() if draft else ((), ())
-    return Context(question, tokens, session.question_ids, *drafted, draft.feature if draft else None)
-
-
-def _pass_name(session: TargetSession, i: int, tree: DraftTree) -> str:
-    if i == 0:
-        return f"target_prefill[{len(session.frames)}]"
-    return f"verify[{i}]" if len(tree) else f"decode[{i}]"
-
-
-def _noise(images: int, size: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (images, size, size, 3), np.uint8)

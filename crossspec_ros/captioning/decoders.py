@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import SimpleNamespace
+from collections.abc import Mapping
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.draft_alone import DraftingDecoder
-from crossspec_ros.captioning.model_loading import (
-    NO_MEMORY,
-    asked_placement,
-    check_cpu_memory,
-    is_out_of_memory,
-    load_models,
-    release,
-)
+from crossspec_ros.captioning.model_loading import asked_placement, check_cpu_memory, load_models
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.stored_draft import Said
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.placement import Only
 
 
-def load_decoder(params: SimpleNamespace, said: Mapping[bytes, Said] | None = None) -> PrefillHiddenDecoder:
+def load_decoder(
+    settings: CaptionerSettings, said: Mapping[bytes, Said] | None = None
+) -> PrefillHiddenDecoder:
     """The decoder of the captioner's parameters; without the draft model where its drafts are in `said`.
 
     Raises InputError for checkpoints that are missing or damaged.
     """
-    pair = _load(params, "" if said is None else "target")
-    return speculative_decoder(pair, params.max_new_tokens, said=said)
+    pair = _load(settings, "" if said is None else "target")
+    return speculative_decoder(pair, settings.max_new_tokens, said=said)
 
 
-def load_drafting(params: SimpleNamespace, said: dict[bytes, Said]) -> DraftingDecoder:
+def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:
     """The draft alone of the captioner's parameters; its drafts are added to `said`."""
-    return DraftingDecoder(_load(params, "draft"), params.max_new_tokens, said)
+    return DraftingDecoder(_load(settings, "draft"), settings.max_new_tokens, said)
 
 
-def _load(params: SimpleNamespace, only: Only) -> ModelPair:
-    placement = asked_placement(params)
-    check_cpu_memory(params, placement, only)
-    return load_models(params, placement, only)
-
-
-@contextmanager
-def enough_memory(params: SimpleNamespace) -> Iterator[None]:
-    """Raises InputError where memory runs out inside it."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        release(error)
-        raise InputError(f"the models do not fit as {asked_placement(params)}: {NO_MEMORY}") from None
+def _load(settings: CaptionerSettings, only: Only) -> ModelPair:
+    placement = asked_placement(settings)
+    check_cpu_memory(settings, placement, only)
+    return load_models(settings, placement, only)

@@ -1,4 +1,4 @@
-"""Loading the models in what memory there is: where they do not fit, the next smaller choice is taken."""
+"""Loading the models in what memory there is: where they do not fit, that is said, or less is taken."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar
 
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.placement import Only, Placement, available, ladder, smaller
+from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.paths import share_dir
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ _LOG = logging.getLogger(__name__)
 
 Loaded = TypeVar("Loaded")
 
-NO_MEMORY = (
-    "memory ran out: choose a smaller models.dtype, give the draft another device by models.draft_device, or "
-    "end what else uses this one"
-)
+_LESS = "choose a smaller models.dtype, give the draft another device by models.draft_device"
+_OTHERS = "end what else uses this one"
+NO_MEMORY = f"memory ran out: {_LESS}, or {_OTHERS}"
 
 _COMPLAINTS = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
@@ -36,63 +36,84 @@ _COMPLAINTS = re.compile(
 """Messages of errors that mean out of memory, where the class of the error does not say so."""
 
 
-def asked_placement(params: SimpleNamespace) -> Placement:
+def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
-    return available(params.models_dtype, params.models_device, params.models_draft_device)
+    # One for a draft that there is not would never be found taken.
+    draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
+    return available(settings.models_dtype, settings.models_device, draft_device)
 
 
-def load_decoder(params: SimpleNamespace, placement: Placement) -> PrefillHiddenDecoder:
+def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHiddenDecoder:
     """Load and warm up the decoder of the captioner's parameters in this placement.
 
     Raises InputError for missing or broken checkpoints and for bad sampling.
     """
     from crossspec_ros.captioning.assembly import speculative_decoder, vocabulary
     from crossspec_ros.drafting.memory_place import memory_path
+    from crossspec_ros.drafting.registry import make_proposers, proposer_names
     from crossspec_ros.models.loading import target_path
 
-    sampling = asked_sampling(params)
-    if smaller(placement):
-        check_cpu_memory(params, placement)
-    pair = load_models(params, placement)
-    target = target_path(_models(params), params.target)
-    memory = memory_path(params.memory, target, vocabulary(pair))
-    return speculative_decoder(pair, params.max_new_tokens, sampling, memory=memory)
+    sampling = asked_sampling(settings)
+    check_cpu_memory(settings, placement)
+    pair = load_models(settings, placement)
+    target = target_path(_models(settings), settings.target)
+    memory = memory_path(settings.memory, target, vocabulary(pair))
+    # Which of them are asked is a parameter that may change while the node runs.
+    everyone = make_proposers(proposer_names())
+    return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory)
 
 
-def asked_sampling(params: SimpleNamespace) -> Sampling | None:
+def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
     """What the captioner's parameters ask for; None always takes the likeliest token."""
-    if not params.temperature:
+    if not settings.temperature:
         return None
     from crossspec_ros.engine.sampling import Sampling
 
-    return Sampling(params.temperature, params.top_p, params.seed)
+    return Sampling(settings.temperature, settings.top_p, settings.seed)
 
 
-def load_models(params: SimpleNamespace, placement: Placement, only: Only = "") -> ModelPair:
+def load_models(settings: CaptionerSettings, placement: Placement, only: Only = "") -> ModelPair:
     """Load the models of the captioner's parameters in this placement, see `models.loading.load_pair`."""
     from crossspec_ros.models.loading import load_pair
 
-    return load_pair(_models(params), params.threads, placement, params.target, params.draft, only)
+    return load_pair(_models(settings), settings.threads, placement, settings.target, settings.draft, only)
 
 
-def check_cpu_memory(params: SimpleNamespace, placement: Placement, only: Only = "") -> None:
+def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: Only = "") -> None:
     """Raise MemoryError where the CPU's will not do: the kernel would not raise, but kill the process."""
-    from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
     from crossspec_ros.models.footprint import estimate, memory
     from crossspec_ros.models.loading import draft_path, target_path
-    from crossspec_ros.models.video_llava import target_config
+    from crossspec_ros.models.registry import draft_architecture, target_architecture
 
-    models = _models(params)
-    config = target_config(target_path(models, params.target, with_weights=False))
-    draft_config, vision = eventgpt_configs(draft_path(models, params.draft))
-    needed = estimate(placement, config, draft_config, vision).by_device(only).get("cpu", 0)
+    models = _models(settings)
+    target = target_architecture(target_path(models, settings.target, with_weights=False))
+    draft = draft_path(models, settings.draft)
+    footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
+    needed = footprint.by_device(only).get("cpu", 0)
     free, _ = memory("cpu")
     if needed > free:
         raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
 
 
-def _models(params: SimpleNamespace) -> Path:
-    return Path(params.models_folder) if params.models_folder else share_dir() / "models" / "tiny"
+def _models(settings: CaptionerSettings) -> Path:
+    return Path(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
+
+
+@contextmanager
+def enough_memory(settings: CaptionerSettings, remedy: str = "") -> Iterator[None]:
+    """Raises InputError where memory runs out inside it, with one more `remedy` if there is one."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        release(error)
+        reason = _first_line(error)
+        why = f" ({reason})" if reason else ""
+        last = f"{_OTHERS}, or {remedy}" if remedy else f"or {_OTHERS}"
+        raise InputError(
+            f"the models do not fit into memory as {asked_placement(settings)}{why}: {_LESS}, {last}"
+        ) from None
 
 
 def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:
@@ -110,7 +131,7 @@ def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loade
             if not is_out_of_memory(error) and (placement == asked or not isinstance(error, InputError)):
                 raise
             release(error)
-            reason = str(error).strip().split("\n")[0]
+            reason = _first_line(error)
         _LOG.warning("the models do not fit into memory as %s: %s", placement, reason)
     raise InputError(
         f"the models do not fit into this machine's memory, not even as {placement} ({reason}): end what "
@@ -142,6 +163,10 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

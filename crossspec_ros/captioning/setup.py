@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.graph import MODEL_ARGUMENTS, Process, replay_graph
-from crossspec_ros.captioning.params import Value, attributes, check_values
+from crossspec_ros.captioning.params import Value
+from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayParameters, replay_parameters
+from crossspec_ros.captioning.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Recording, Topics, open_recording
+from crossspec_ros.recordings.recording import Recording
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:
@@ -40,8 +38,9 @@ _SHAPING = {
 class ReplaySetup:
     """A replay, as `crossspec replay` would start it, whose captions do not differ from run to run.
 
-    `placed` are the arguments in `graph.MODEL_ARGUMENTS`. Raises InputError when it is made of a recording,
-    models or a configuration that cannot work, and for settings with which captions would differ.
+    `placed` are the arguments in `MODEL_ARGUMENTS`. The recording is opened once, until `close`. Raises
+    InputError when it is made of a recording, models or a configuration that cannot work, and for settings
+    with which captions would differ.
     """
 
     bag: Path
@@ -53,9 +52,17 @@ class ReplaySetup:
     image_topic: str = ""
     images: Path | None = None
     """A folder whose images are in place of the recording's own."""
+    _opened: list[Recording] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        captioner = self.params["captioner"]
+        try:
+            self._check()
+        except InputError:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        captioner = self.captioner
         if captioner.temperature:
             raise InputError(
                 f"captions that are sampled (temperature {captioner.temperature:g}) differ from run to run: "
@@ -69,15 +76,16 @@ class ReplaySetup:
 
     @classmethod
     def asked(cls, args: argparse.Namespace) -> Self:
-        """The setup of a command's arguments (those of `cli._captioned`)."""
-        placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
+        """The setup of a command's arguments (those of `arguments.captioned`)."""
+        # Only a replay through the nodes may fall back: in other numbers captions would differ.
+        placed = {name: getattr(args, name, None) for name in MODEL_ARGUMENTS}
         topics = args.events_topic, args.image_topic
         return cls(args.path, args.models, args.question, args.config, placed, *topics, args.images)
 
     @cached_property
-    def processes(self) -> list[Process]:
-        """The nodes of the replay; the player is the last."""
-        processes = replay_graph(
+    def parameters(self) -> ReplayParameters:
+        """What the nodes of the replay are given."""
+        parameters = replay_parameters(
             self.bag,
             self.models,
             self.question,
@@ -85,80 +93,71 @@ class ReplaySetup:
             images=self.images,
             events_topic=self.events_topic,
             image_topic=self.image_topic,
+            keep=self._opened.append,
             **self.placed,
         )
-        for process in processes:
-            # What is compared must not depend on the user's earlier runs.
-            if process.parameters.get("memory") == "auto":
-                process.parameters["memory"] = "none"
-        return processes
+        # What is compared must not depend on the user's earlier runs.
+        if parameters.nodes["captioner"]["memory"] == "auto":
+            parameters.nodes["captioner"]["memory"] = "none"
+        return parameters
 
     @cached_property
-    def params(self) -> dict[str, SimpleNamespace]:
-        """All parameters of each node, as the node itself would see them."""
-        return {
-            process.name: attributes(
-                process.name,
-                check_values(
-                    process.name, {**read_config(process.params_file)[process.name], **process.parameters}
-                ),
-            )
-            for process in self.processes
-        }
+    def synchronizer(self) -> SynchronizerSettings:
+        """As the node itself would see its parameters."""
+        return SynchronizerSettings.of(self.parameters.nodes["synchronizer"])
+
+    @cached_property
+    def captioner(self) -> CaptionerSettings:
+        """Likewise."""
+        return CaptionerSettings.of(self.parameters.nodes["captioner"])
+
+    @cached_property
+    def player(self) -> PlayerSettings:
+        """Likewise."""
+        return PlayerSettings.of(self.parameters.nodes["dsec_player"])
 
     @cached_property
     def settings(self) -> dict[str, Value]:
         """The parameters that captions depend on."""
-        return {name: getattr(self.params[node], name) for node, names in _SHAPING.items() for name in names}
+        nodes = (self.synchronizer, self.captioner)
+        return {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
 
     @cached_property
     def target_folder(self) -> Path:
         """Where the target is; that of a hub id is fetched."""
         from crossspec_ros.models.loading import target_path
 
-        captioner = self.params["captioner"]
-        return target_path(captioner.models_folder, captioner.target)
+        return target_path(self.captioner.models_folder, self.captioner.target)
 
     @cached_property
     def draft_folders(self) -> list[Path]:
-        """Where the draft is, and its tower where that is elsewhere."""
-        from crossspec_ros.models.eventgpt_checkpoint import eventgpt_folders
+        """Where the draft is, and its tower where that is elsewhere; none without a draft."""
         from crossspec_ros.models.loading import draft_path
+        from crossspec_ros.models.registry import draft_folders
 
-        captioner = self.params["captioner"]
-        return eventgpt_folders(draft_path(captioner.models_folder, captioner.draft))
+        path = draft_path(self.captioner.models_folder, self.captioner.draft)
+        return draft_folders(path) if path else []
 
-    def open(self) -> Recording:
+    @property
+    def recording(self) -> Recording:
         """The recording, with the topics that are to be played."""
-        player = self.params["dsec_player"]
-        images = Path(player.images) if player.images else None
-        return open_recording(self.bag, Topics(player.events_topic, player.image_topic), images)
+        return self._opened[0]
 
-    @cached_property
+    def close(self) -> None:
+        """Let go of the recording."""
+        for recording in self._opened:
+            recording.close()
+
+    @property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        with closing(self.open()) as recording:
-            return recording.start_ns // SECOND * SECOND
+        return self.recording.start_ns // SECOND * SECOND
 
     @cached_property
     def recording_digest(self) -> str:
         """Digest of the messages, not of the files, so that a bag may be converted or compressed anew."""
         digest, count = hashlib.sha256(), 0
-        with closing(self.open()) as recording:
-            for message in recording.messages():
-                digest.update(message.kind.encode() + message.data)
-                count += 1
+        for message in self.recording.messages():
+            digest.update(message.kind.encode() + message.data)
+            count += 1
         return f"{count} messages, sha256 {digest.hexdigest()}"
-
-
-def models_digest(folders: Iterable[Path]) -> str:
-    """Digest of all files of the checkpoints in these folders; reads them whole."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in (".json", ".safetensors", ".bin", ".model"):
-                digest.update(path.relative_to(folder).as_posix().encode())
-                with path.open("rb") as file:
-                    while block := file.read(1 << 20):
-                        digest.update(block)
-    return f"sha256 {digest.hexdigest()}"

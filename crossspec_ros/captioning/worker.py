@@ -1,22 +1,22 @@
-"""One thread that reads windows while they are open and captions them; the newest closed window wins."""
+"""One thread that captions windows: from their last frame on, if it can; the newest closed window wins."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError, as_exception
 from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.trace import READ_AHEAD, Trace
+from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import Window
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_FRAMES = 64
-"""Frames that may wait to be read ahead; without them the window is read when it closes."""
 _MOST_QUESTIONS = 16
 """Questions that may wait: at more, whoever asks is faster than the target."""
 
@@ -54,11 +52,21 @@ class Decoder(Protocol):
     @property
     def policy(self) -> HasLimits: ...
 
-    def stream_frame(self, index: int, frame: np.ndarray) -> None: ...
+    def stream_frame(
+        self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool
+    ) -> Future[None] | None: ...
 
     def stream_event_image(
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None]
     ) -> object: ...
+
+    def prepare(self, index: int) -> None: ...
+
+    def begin(self, index: int, question: str) -> None: ...
+
+    def advance(self, index: int) -> bool: ...
+
+    def give_up(self) -> None: ...
 
     def caption(
         self,
@@ -66,16 +74,13 @@ class Decoder(Protocol):
         question: str,
         trace: Trace,
         on_words: Callable[[str], None],
-        between: Callable[[], object],
         cancel: threading.Event,
         deadline_ns: int | None,
     ) -> Caption: ...
 
     def check_question(self, question: str) -> None: ...
 
-    def ask(
-        self, question: str, trace: Trace, between: Callable[[], object], cancel: threading.Event
-    ) -> Caption: ...
+    def ask(self, question: str, trace: Trace, cancel: threading.Event) -> Caption: ...
 
     def close(self) -> None: ...
 
@@ -105,10 +110,10 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Questions about the window captioned last are answered when no closed window waits. Frames of open
-    windows are read ahead when there is nothing else to do and, where they pile up, one between two
-    passes of a caption or an answer. A caption that is not done `deadline_s` after its window closed is
-    cut short; 0 sets no deadline. `question` and `deadline_s` may be changed at any time. `on_draft` gets
+    Frames of open windows go to the decoder as they come. When a window has as many as the one before it had,
+    its answer is begun at once, and told when the window has closed. Questions about the window captioned
+    last are answered when no window waits. A caption that is not done `deadline_s` after its window closed
+    is cut short; 0 sets no deadline. `question` and `deadline_s` may be changed at any time. `on_draft` gets
     the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end; they are
     called from threads of the worker and the decoder, and none is called after `stop`.
     """
@@ -129,11 +134,15 @@ class CaptionWorker:
         self._waiting: list[_Waiting] = []
         # Those that have no outcome yet, without their pixels.
         self._unfinished: dict[int, Window] = {}
-        self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=_MOST_FRAMES)
+        # Frames of each open window so far, and how many the window before them had.
+        self._frames: Counter[int] = Counter()
+        self._expected: int | None = None
+        # Of these windows an answer can be begun, is in work, or can be prepared.
+        self._complete: int | None = None
+        self._early: int | None = None
+        self._read: int | None = None
         self._questions: deque[tuple[str, OnAnswer]] = deque()
         self._captioned: int | None = None
-        # The window that was read last.
-        self._reading: int | None = None
         self._changed = threading.Condition()
         self._cancel = threading.Event()
         # A model in the middle of a pass must not hold up the end of the process.
@@ -143,13 +152,43 @@ class CaptionWorker:
         )
         self._thread.start()
 
-    def stream_frame(self, index: int, frame: np.ndarray) -> None:
+    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
         """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
         with self._changed:
             # A frame that comes after its window has closed is in nobody's caption.
-            if self._captioned is None or not self._captioned - PATIENCE < index <= self._captioned:
-                self._frames.append((index, frame))
+            if self._captioned is not None and self._captioned - PATIENCE < index <= self._captioned:
+                return
+            self._frames[index] += 1
+            is_last = self._frames[index] == self._expected
+            for over in [other for other in self._frames if abs(other - index) > PATIENCE]:
+                del self._frames[over]
+        try:
+            read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
+        except _ENDS:
+            raise
+        except BaseException as error:
+            self._tell_unread(error)
+            return
+        if read is not None:
+            read.add_done_callback(lambda future: self._was_read(index, future))
+        elif is_last:
+            with self._changed:
+                self._complete = index
                 self._changed.notify()
+
+    def _was_read(self, index: int, future: Future[Any]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._tell_unread(error)
+            return
+        with self._changed:
+            self._read = index
+            self._changed.notify()
+
+    def _tell_unread(self, error: BaseException) -> None:
+        _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
@@ -213,23 +252,46 @@ class CaptionWorker:
                     self._finish(Outcome(item.window, Trace(), skipped=True))
                 for item in waiting[-1:]:
                     self._finish(self._caption(item))
-                if not waiting and not self._answer():
-                    self._read_ahead(Trace(), least=1)
+                if not waiting and not self._advance() and not self._answer():
+                    self._prepare()
+        self._decoder.give_up()
 
     def _has_work(self) -> bool:
         asked = self._questions and self._captioned is not None
-        return bool(self._waiting or self._may_read() or asked or self._cancel.is_set())
+        known = (self._complete, self._early, self._read)
+        return bool(self._waiting or asked or self._cancel.is_set() or any(i is not None for i in known))
 
-    def _may_read(self) -> bool:
-        """A window that is about to close must not wait for a frame of the next one.
-
-        One that is still open when a second such frame has come is not about to.
-        """
-        if not self._frames:
+    def _advance(self) -> bool:
+        """One pass of an answer whose window is still open; False where there is none."""
+        with self._changed:
+            complete, self._complete = self._complete, None
+        if complete is None and self._early is None:
             return False
-        if self._reading is None or self._frames[0][0] <= self._reading or len(self._frames) > 1:
-            return True
-        return self._captioned is not None and self._captioned >= self._reading
+        try:
+            if complete is not None:
+                self._early = complete
+                self._decoder.begin(complete, self.question)
+            assert self._early is not None
+            if not self._decoder.advance(self._early):
+                self._early = None
+        except _ENDS:
+            raise
+        except BaseException as error:
+            self._early = None
+            _LOG.warning("an answer could not be begun early, it is made when its window closes: %r", error)
+        return True
+
+    def _prepare(self) -> None:
+        with self._changed:
+            index, self._read = self._read, None
+        if index is None:
+            return
+        try:
+            self._decoder.prepare(index)
+        except _ENDS:
+            raise
+        except BaseException as error:
+            _LOG.warning("the proposers could not prepare: %r", error)
 
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
@@ -240,8 +302,7 @@ class CaptionWorker:
             about = self._captioned
         answer: Caption | Exception
         try:
-            trace = Trace()
-            answer = self._decoder.ask(question, trace, partial(self._read_ahead, trace), self._cancel)
+            answer = self._decoder.ask(question, Trace(), self._cancel)
         except _ENDS:
             raise
         except BaseException as error:
@@ -256,34 +317,19 @@ class CaptionWorker:
                 _LOG.exception("an answer could not be told")
         return True
 
-    def _read_ahead(self, trace: Trace, least: int = 2) -> None:
-        """Read one frame of a window that is still open, if as many may be read.
-
-        `trace` is that of who waits meanwhile: there is time for one frame afterwards, but not for more.
-        """
-        self.pulse.beat()
-        with self._changed:
-            if len(self._frames) < least or not self._may_read():
-                return
-            index, frame = self._frames.popleft()
-            self._reading = index
-        try:
-            with trace.span(READ_AHEAD):
-                self._decoder.stream_frame(index, frame)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
-
     def _caption(self, item: _Waiting) -> Outcome:
         trace = Trace()
         trace.mark("closed", item.closed_ns)
         trace.add("queue", item.complete_ns, time.perf_counter_ns())
         with self._changed:
-            # The window brings its frames along.
             self._captioned = item.window.index
-            later = [frame for frame in self._frames if frame[0] > self._captioned]
-            self._frames = deque(later, _MOST_FRAMES)
+            self._expected = len(item.window.frames) or None
+            self._frames.pop(self._captioned, None)
+            # The window brings its frames along.
+            if self._complete == self._captioned:
+                self._complete = None
+            if self._early == self._captioned:
+                self._early = None
         faults: tuple[str, ...] = ()
         try:
             with trace.span("check"):
@@ -294,7 +340,6 @@ class CaptionWorker:
                 self.question,
                 trace,
                 self._tell(self._on_words),
-                partial(self._read_ahead, trace),
                 self._cancel,
                 item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
             )

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 
-from crossspec_ros.engine.runner import SIZES
-from crossspec_ros.engine.session import TargetSession
-from crossspec_ros.engine.tree import DraftTree
-
-_REPEATS = 5
 _FORGETTING = 0.02
 
 
@@ -26,21 +19,6 @@ class VerifyCost:
         self._is_static = is_static
         self._sizes = np.array(sorted(seconds), float)
         self._seconds = np.array([seconds[size] for size in sorted(seconds)], float)
-
-    @classmethod
-    @torch.inference_mode()
-    def measured(cls, session: TargetSession, is_static: bool = False) -> VerifyCost:
-        """Measure on a session whose question has been put, so that the context has its usual length."""
-        runs: dict[int, list[float]] = {size: [] for size in SIZES}
-        for _ in range(_REPEATS):
-            # Size by size within each repeat: a machine that slows down slows all sizes.
-            for size in SIZES:
-                session.commit((), 0)
-                chain = DraftTree.filler(size - 1)
-                started = time.perf_counter()
-                session.verify(chain).argmax(-1).tolist()
-                runs[size].append(time.perf_counter() - started)
-        return cls({size: float(np.median(times)) for size, times in runs.items()}, is_static)
 
     def seconds(self, tokens: np.ndarray | int) -> np.ndarray:
         """The cost of a pass over so many tokens; beyond the largest measured size in proportion."""

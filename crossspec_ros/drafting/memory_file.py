@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from crossspec_ros.drafting.caption_memory import CaptionMemory, DamagedMemoryError
+from crossspec_ros.drafting.proposers.memory import CaptionMemory, DamagedMemoryError
 from crossspec_ros.errors import InputError
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class MemoryFile:
 
     def _load(self, ids: int, is_ours: bool) -> None:
         try:
-            self._memory.load(self._path, self._vocabulary, ids)
+            self._memory.restore(self._path, self._vocabulary, ids)
         except DamagedMemoryError as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             if is_ours:

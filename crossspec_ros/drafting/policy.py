@@ -10,7 +10,7 @@ import numpy as np
 from crossspec_ros.drafting.calibration import Calibration
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.limits import USUAL, Limits
-from crossspec_ros.drafting.proposer import Context, Outcome, Proposer
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.tree import DraftTree
 
 _MARGIN = 0.5
@@ -40,13 +40,13 @@ class _Source:
             self._seconds += _FORGETTING * (spent - self._seconds)
         return self.calibration.apply(self.proposal)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: PassResult) -> None:
         proposal, self.proposal = self.proposal, DraftTree()
         if len(proposal):
-            self.calibration.observe(proposal, outcome.tokens)
-            mine = sum(self.proposer.name in outcome.tree.sources[node] for node in outcome.path)
+            self.calibration.observe(proposal, result.tokens)
+            mine = sum(self.proposer.name in result.tree.sources[node] for node in result.path)
             self._tokens += _FORGETTING * (mine - self._tokens)
-        self.proposer.observe(outcome)
+        self.proposer.observe(result)
 
 
 class Policy:
@@ -66,10 +66,26 @@ class Policy:
         # Expected tokens per second.
         self._rate = 1 / float(cost.seconds(1)) if cost else 0.0
 
+    def start(self, window: int) -> None:
+        """Tell all proposers that this window has opened."""
+        for source in self._sources:
+            source.proposer.start(window)
+
+    def prepare(self, context: Context) -> None:
+        """Let them look up what they will be asked once the window closes; no statistics move."""
+        limits, worth = self.limits, self._worth(1, self.limits)
+        for source in self._asked(context):
+            source.proposer.prepare(context, limits.max_nodes, worth)
+
+    def finish(self) -> None:
+        """Tell all proposers that the caption is out."""
+        for source in self._sources:
+            source.proposer.finish()
+
     def propose(self, context: Context, unread: int, left: int) -> DraftTree:
         """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written."""
         limits = self.limits
-        asked = [s for s in self._sources if limits.proposers is None or s.proposer.name in limits.proposers]
+        asked = self._asked(context)
         if left <= 1 or not asked or not limits.max_nodes:
             return DraftTree()
         token_seconds = float(self.cost.seconds(1)) if self.cost else float("inf")
@@ -79,6 +95,15 @@ class Policy:
         tree = DraftTree.merged(trees).cut(left - 1)
         return tree.pruned(self._best_size(tree, unread, limits))
 
+    def _asked(self, context: Context) -> list[_Source]:
+        names = self.limits.proposers
+        lacks = frozenset[str]() if context.draft_tokens else frozenset({"events"})
+        return [
+            source
+            for source in self._sources
+            if (names is None or source.proposer.name in names) and not source.proposer.needs & lacks
+        ]
+
     def _worth(self, unread: int, limits: Limits) -> float:
         """The path probability at which a node earns what it costs, at the rate of the last passes."""
         if self.cost is None:
@@ -87,10 +112,10 @@ class Policy:
         worth = _MARGIN * self._rate * (most - least) / limits.max_nodes
         return float(np.clip(worth, limits.least_prob, 1.0))
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: PassResult) -> None:
         """Tell all proposers what became of the last tree, and learn how far each can be believed."""
         for source in self._sources:
-            source.observe(outcome)
+            source.observe(result)
 
     def observe_pass(self, tokens: int, seconds: float) -> None:
         """Keep the cost model up to date with what a pass over so many tokens took."""

@@ -1,13 +1,15 @@
-"""What a proposer sees, what it gives, and what it is told afterwards."""
+"""What a proposer sees, what it gives, and what it is told: its life from loading to the window's end."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.base import VideoTarget
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,11 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The result of a pass: the nodes of `tree` that the target took, and all tokens this added.
+class PassResult:
+    """What became of a tree: the nodes `path` that the target took, and all `tokens` that this added.
 
     `tokens` are those of `path` and the target's own next one, cut at the end of the response; `ended` says
-    that the response is complete with them.
+    that the response is complete with them. `step` is what the engine gave, where there was one.
     """
 
     context: Context
@@ -40,20 +42,38 @@ class Outcome:
     path: tuple[int, ...]
     tokens: tuple[int, ...]
     ended: bool
+    step: Step | None = None
 
 
-class Proposer(Protocol):
-    """Guesses how a response goes on; it may be as wrong as it likes, for the target has the last word."""
+class Proposer(ABC):
+    """Guesses how a response goes on; it may be as wrong as it likes, for the target has the last word.
+
+    All methods are called from one thread: `load` once, then for each window `start`, any number of times
+    `prepare` while it is open, in turns `propose` and `observe`, and `finish`.
+    """
 
     name: str
+    needs: frozenset[str] = frozenset()
+    """Of "hidden" and "events": without these it is not asked."""
 
+    def load(self, target: VideoTarget) -> None:  # noqa: B027
+        """Take what it needs of the target."""
+
+    def start(self, window: int) -> None:  # noqa: B027
+        """The window of this index has opened."""
+
+    def prepare(self, context: Context, budget: int, worth: float) -> None:  # noqa: B027
+        """Look up while the window is open what `propose` will be asked; learn nothing from it."""
+
+    @abstractmethod
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """At most `budget` nodes; those with a path probability below `worth` would not be verified.
 
         None where it knows nothing.
         """
-        ...
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: PassResult) -> None:  # noqa: B027
         """Learn from a pass, whoever proposed its nodes."""
-        ...
+
+    def finish(self) -> None:  # noqa: B027
+        """The window's caption is out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.engine.runner import Readers
+from crossspec_ros.engine.runner import RunnerPool
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.trace import Trace
 
 _DIGEST = 16
-"""Bytes of `frame_features.digest`."""
+"""Bytes of `digest`."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,23 @@ class Said:
 class StoredDraft(EventDraft):
     """A draft that is done before it begins."""
 
-    def __init__(self, pair: ModelPair, question: str, said: Said, readers: Readers) -> None:
-        super().__init__(pair, np.empty((0, 0, 0, 3), np.uint8), question, len(said.tokens), readers)
+    def __init__(
+        self, model: EventModel, translation: Translation, question: str, said: Said, pool: RunnerPool
+    ) -> None:
+        nothing = np.empty((0, 0, 0, 3), np.uint8)
+        super().__init__(model, translation, nothing, question, len(said.tokens), pool)
         self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
 
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Nothing is left to do."""
         return True
+
+
+def digest(pixels: np.ndarray) -> bytes:
+    """The identity of images, 16 bytes: pixels and size, for a file outlives stamps."""
+    state = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=_DIGEST)
+    state.update(np.ascontiguousarray(pixels).data)
+    return state.digest()
 
 
 def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str, Any]) -> None:

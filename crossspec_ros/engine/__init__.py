@@ -1,1 +1,1 @@
-"""Proposers, the verifier and the decoder that drives them."""
+"""The target: its thread, sessions and steps, KV pool, draft tree and acceptance."""

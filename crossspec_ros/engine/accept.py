@@ -1,30 +1,20 @@
-"""Which draft tokens may stay."""
+"""Which draft tokens may stay: those that the target would have written itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
-from crossspec_ros.engine.tree import ROOT, DraftTree
+import torch
+
+from crossspec_ros.engine.sampling import LazyRows, Sampling, sample_path
+from crossspec_ros.engine.tree import DraftTree, follow
 
 
 def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
     """How many leading tokens of `draft` are the target's own greedy `choices`."""
     pairs = zip(draft, choices, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ...], int]:
-    """The nodes that hold the target's own tokens, from the root down, and its token after the last of them.
-
-    `choose` gives the target's token after a node (ROOT: after the last verified token) and is asked once
-    for each node on the way. Where siblings hold the same token the first is followed. A token that is no
-    target's, such as an id out of its vocabulary, is never met.
-    """
-    nodes = [ROOT]
-    while (child := tree.child(nodes[-1], token := choose(nodes[-1]))) is not None:
-        nodes.append(child)
-    return tuple(nodes[1:]), token
 
 
 def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
@@ -34,3 +24,20 @@ def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...
     one after node i. See `follow` for siblings that are alike.
     """
     return follow(tree, lambda node: choices[1 + node])
+
+
+class Verifier:
+    """Accepts greedily or by sampling; the draws of a seed go on from pass to pass."""
+
+    def __init__(self) -> None:
+        self._draws: tuple[int, torch.Generator] | None = None
+
+    def accept(
+        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
+    ) -> tuple[tuple[int, ...], int]:
+        """The accepted nodes and the token after them, from the (1 + nodes, vocabulary) logits of a pass."""
+        if sampling is None:
+            return greedy_path(tree, logits.argmax(-1).tolist())
+        if self._draws is None or self._draws[0] != sampling.seed:
+            self._draws = sampling.seed, sampling.generator()
+        return sample_path(tree, LazyRows(sampling, logits.cpu()), {}, self._draws[1])

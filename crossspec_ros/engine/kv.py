@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.models.base import to_device
 
 
 class _Layer(CacheLayerMixin):
@@ -17,8 +16,7 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, buffer: KVBuffer, index: int) -> None:
         super().__init__()
-        # Weak, so that the memory goes with the buffer and not when Python next looks for circles.
-        self._buffer = weakref.proxy(buffer)
+        self._buffer = buffer
         self._index = index
         self.length = 0
 
@@ -63,7 +61,7 @@ class KVBuffer(Cache):
         # Keys and values of all layers: (2, layers, heads, capacity, head size).
         self._states: torch.Tensor | None = None
         self._buffers = [_Layer(self, index) for index in range(layers)]
-        super().__init__(layers=self._buffers)
+        super().__init__(layers=[*self._buffers])
 
     @property
     def length(self) -> int:
@@ -85,6 +83,10 @@ class KVBuffer(Cache):
                 states[..., : self.length, :] = self._states[..., : self.length, :]
             self._states, self.capacity = states, capacity
         return self._states
+
+    def release(self) -> None:
+        """Give the memory back now, and not when Python next looks for circles; the cache is empty then."""
+        self.length, self._states = 0, None
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the positions `moved`, which follow."""

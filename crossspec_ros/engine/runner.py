@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from transformers import LlamaModel
 
 from crossspec_ros.engine.kv import KVBuffer
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.models.base import to_device
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ _capturing = threading.Lock()
 """CUDA allows one capture at a time in a process."""
 
 
-class Reader:
+class ModelRunner:
     """One sequence: `read` appends to it, `keep` rolls it back; `warm_up` comes first.
 
     Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, so that a
@@ -50,11 +49,11 @@ class Reader:
         """Tokens for which there is room; it doubles where they are more."""
         return self._cache.capacity
 
-    def read(self, inputs: torch.Tensor, positions: Sequence[int], mask: torch.Tensor) -> torch.Tensor:
+    def read(self, inputs: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The last hidden states (n, width) of `inputs` (n, width), good until the next pass.
 
         Args:
-            positions: of each token in the sequence.
+            positions: (1, n) of each token in the sequence, on the host.
             mask: additive, (1, 1, n, length + n), on the host.
         """
         end = self.length + len(inputs)
@@ -68,7 +67,7 @@ class Reader:
             hidden = step.read(inputs, positions, mask, self.length)
             self._cache.length += len(inputs)
         else:
-            where = to_device(torch.tensor([positions]), inputs.device)
+            where = to_device(positions, inputs.device)
             hidden = _forward(self._model, self._cache, inputs[None], where, to_device(mask, inputs.device))
         self.is_sound = True
         return hidden
@@ -76,6 +75,11 @@ class Reader:
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the places `moved`, which follow."""
         self._cache.keep(length, moved)
+
+    def release(self) -> None:
+        """Give its memory back; it is of no use any more."""
+        self._steps.clear()
+        self._cache.release()
 
     def warm_up(self) -> None:
         """Take the buffers and capture the graphs of all sizes; the sequence is empty afterwards.
@@ -85,7 +89,7 @@ class Reader:
         weight = self._model.embed_tokens.weight
         self.keep(0)
         mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype)
-        self.read(weight.new_zeros(1, weight.shape[1]), range(1), mask)
+        self.read(weight.new_zeros(1, weight.shape[1]), torch.zeros(1, 1, dtype=torch.long), mask)
         if self._is_static:
             with _capturing:
                 self._steps = {
@@ -116,7 +120,7 @@ class _Step:
             self._capture(pool)
 
     def read(
-        self, inputs: torch.Tensor, positions: Sequence[int], mask: torch.Tensor, length: int
+        self, inputs: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, length: int
     ) -> torch.Tensor:
         n, all_seen = len(inputs), mask.shape[-1]
         # Where nothing is seen, the result may not be a number and spoil what follows: padding sees all.
@@ -128,7 +132,7 @@ class _Step:
         self._inputs[0, :n] = inputs
         for buffer, values in (
             (self._mask, padded),
-            (self._positions, torch.tensor([[*positions, *(0 for _ in range(n, self._size))]])),
+            (self._positions, torch.nn.functional.pad(positions, (0, self._size - n))),
             (self._at, torch.tensor(at)),
         ):
             buffer.copy_(to_device(values, buffer.device))
@@ -172,8 +176,11 @@ def _forward(
     return output.last_hidden_state[0]
 
 
-class Readers:
-    """The readers of one model: a sequence that has ended leaves its buffers and their graphs to the next."""
+class RunnerPool:
+    """The KV pool of one model: a sequence that has ended leaves its buffers and graphs to the next.
+
+    For one thread.
+    """
 
     def __init__(self, model: LlamaModel, capacity: int, is_static: bool | None = None) -> None:
         # LLM.int8 looks for outliers in each layer, and the host has to know.
@@ -181,48 +188,46 @@ class Readers:
         by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
         self._model, self._capacity = model, capacity
         self.is_static = by_device if is_static is None else is_static
-        self._pool = torch.cuda.graph_pool_handle() if by_device else None
-        self._free: list[Reader] = []
-        self._lock = threading.Lock()
+        self._graphs = torch.cuda.graph_pool_handle() if by_device else None
+        self._free: list[ModelRunner] = []
 
-    def take(self, owner: object) -> Reader:
-        """An empty one, which comes back when `owner` is no more."""
-        reader = self._empty()
-        weakref.finalize(owner, self._free.append, reader).atexit = False
-        return reader
+    def take(self) -> ModelRunner:
+        """An empty one, to be given back."""
+        if self._free:
+            return self._free.pop()
+        if self.is_static:
+            _LOG.warning("a sequence more than was warmed up for, or after a failure: it is read slowly")
+        return self._new()
+
+    def give_back(self, runner: ModelRunner) -> None:
+        """Keep it for the next sequence, unless nobody knows what is in it, or it has grown: every pass
+        would attend to all of it."""
+        runner.keep(0)
+        if runner.is_sound and runner.capacity <= self._capacity:
+            self._free.append(runner)
+        else:
+            runner.release()
 
     @contextmanager
-    def lend(self) -> Iterator[Reader]:
+    def lend(self) -> Iterator[ModelRunner]:
         """An empty one for as long as the `with` lasts."""
-        reader = self._empty()
+        runner = self.take()
         try:
-            yield reader
+            yield runner
         finally:
-            self._free.append(reader)
-
-    def _empty(self) -> Reader:
-        with self._lock:
-            while self._free:
-                reader = self._free.pop()
-                # One that has grown would keep what it took, and every pass would attend to all of it.
-                if reader.is_sound and reader.capacity <= self._capacity:
-                    break
-            else:
-                reader = self._new()
-                if self.is_static:
-                    _LOG.warning(
-                        "a sequence more than was warmed up for, or after a failure: it is read slowly"
-                    )
-        reader.keep(0)
-        return reader
+            self.give_back(runner)
 
     def warm_up(self, count: int) -> None:
         """Make so many ready, for they take a second each."""
-        with self._lock:
-            while len(self._free) < count:
-                self._free.append(self._new())
-            for reader in self._free:
-                reader.warm_up()
+        while len(self._free) < count:
+            self._free.append(self._new())
+        for runner in self._free:
+            runner.warm_up()
 
-    def _new(self) -> Reader:
-        return Reader(self._model, self._capacity, self.is_static, self._pool)
+    def release(self) -> None:
+        """Give back the memory of all that are free."""
+        while self._free:
+            self._free.pop().release()
+
+    def _new(self) -> ModelRunner:
+        return ModelRunner(self._model, self._capacity, self.is_static, self._graphs)

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from crossspec_ros.engine.accept import follow
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 
 MIN_TEMPERATURE = 1e-6

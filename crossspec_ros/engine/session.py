@@ -1,102 +1,118 @@
-"""The target's state for one window: what it has seen and said, as a KV cache that grows with the frames."""
+"""What the decoder holds of the target: an engine that opens a session for each window, and its steps.
+
+The target may be in this process (`local.py`) or elsewhere: frames go in, token ids and seconds come out, and
+no logits leave it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 
-from crossspec_ros.engine.target_model import TargetModel
+from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.engine.tree_attention import attention_mask, positions
-from crossspec_ros.models.prompts import target_prompt_ids
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 
 
-class TargetSession:
-    """Append the frames as they come, then the question, then let the target verify trees and commit paths.
+@dataclass(frozen=True)
+class HiddenStates:
+    """A handle on the target's last hidden states of a step; they stay on its device.
 
-    Frames may be prefilled one by one or all with the question; both are exact, for Video-LLaVA's port
-    encodes frames independently and its language model is causal. The first `verify` reads the question and
-    the first tree in one pass: fused prefill-verify.
+    Good until the session's next step.
     """
 
-    def __init__(self, target: TargetModel, trace: Trace) -> None:
-        self._pair, self._features, self._trace = target.pair, target.features, trace
-        self._reader = target.readers.take(self)
-        # What follows the cache and the target has not read yet: (tokens, width).
-        self._unread = self._embed(target_prompt_ids(self._pair.target_tokenizer, "")[0])
-        self._prefix: int | None = None
-        self._nodes = 0
-        self.question_ids: tuple[int, ...] = ()
-        self.frames: list[np.ndarray] = []
-        """What it has seen, in order."""
-        self.passes = 0
-        """Passes that gave logits; those that only take in a frame do not count."""
+    states: torch.Tensor
+    rows: tuple[int, ...]
+
+    def accepted(self) -> torch.Tensor:
+        """(1 + accepted nodes, width): of the last token before the tree, and of each node on the path."""
+        return self.states[list(self.rows)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a pass of the target gave.
+
+    `path` are the accepted nodes of the tree, from the root down; `tokens` those of the path and the target's
+    own next one, cut after an end of sequence, with which the response has `ended`. The pass read
+    `tokens_read` tokens, the tree's included, in `seconds` of the device's time.
+    """
+
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+    ended: bool
+    tokens_read: int
+    seconds: float
+    hidden: HiddenStates | None = None
+
+
+class Session(Protocol):
+    """One window. No method waits: what they ask for is done in their order. `close` comes last, always."""
+
+    def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
+        """Read the next (H, W, 3) uint8 RGB frame ahead of the question, when there is time.
+
+        A frame is known by its stamp from then on. Where it fails, the session is good again after `fit`.
+        """
+        ...
+
+    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
+        """Let the session have exactly these (H, W, 3) frames, by their stamps; what was not read ahead is
+        read with the question."""
+        ...
+
+    def ask(self, question: str, trace: Trace) -> int:
+        """Begin an answer, whose spans go to `trace`; a further question takes the place of the last.
+
+        Returns how many tokens the first step will read before its tree, as far as is known.
+        """
+        ...
+
+    def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
+        """Put the tree to the target as the answer's continuation, and keep what it accepts."""
+        ...
+
+    def rest(self) -> None:
+        """The answer is over; frames of other windows need not wait for it any more."""
+        ...
+
+    def close(self) -> None:
+        """Give the buffers back; a second time does nothing."""
+        ...
+
+
+class Engine(Protocol):
+    """Owns a target's weights, KV pool and streams, and the thread that uses them."""
 
     @property
-    def unread(self) -> int:
-        """Tokens that the next pass reads before it comes to the tree."""
-        return len(self._unread)
+    def pulses(self) -> tuple[Pulse, ...]:
+        """Of its threads."""
+        ...
 
-    def append_frame(self, frame: np.ndarray) -> None:
-        """Encode the next (H, W, 3) uint8 RGB frame, unless its features are known."""
-        with self._trace.span(f"frame_encode[{len(self.frames)}]"):
-            self._unread = torch.cat([self._unread, self._features.encode(frame)])
-        self.frames.append(frame)
+    @property
+    def pads(self) -> bool:
+        """Whether a pass costs as much as the next larger size that was measured."""
+        ...
 
-    def prefill(self) -> None:
-        """Read the frames that have been appended, ahead of the question."""
-        with self._trace.span(f"target_prefill[{len(self.frames) - 1}]"):
-            self._read(DraftTree())
+    def warm_up(self, sessions: int) -> None:
+        """Take the buffers of so many sessions that live at a time, capture all graphs, and do what is slow
+        the first time."""
+        ...
 
-    def append_prompt(self, question: str) -> None:
-        """Let the question follow the frames; the next `verify` reads it together with its tree.
+    def measure(self) -> dict[int, float]:
+        """T_verify(n): seconds of a pass over n tokens after a window of noise; takes some 60 passes."""
+        ...
 
-        A further question takes the place of the one before and of its answer; the frames stay read.
-        """
-        if self._prefix is None:
-            self._prefix = self._reader.length + self.unread
-        else:
-            self._reader.keep(self._prefix)
-            self._unread = self._unread[:0]
-        self.question_ids = _question_ids(self._pair.target_tokenizer, question)
-        self._unread = torch.cat([self._unread, self._embed(self.question_ids)])
+    def open(self, window: int, trace: Trace) -> Session:
+        """A session for the window of this index; what is read ahead becomes spans of `trace`."""
+        ...
 
-    def verify(self, tree: DraftTree) -> torch.Tensor:
-        """Read what is unread and put the tree to the target as its continuation.
-
-        Returns the (1 + nodes, vocabulary) logits after the last token before the tree and after each node.
-        """
-        hidden = self._read(tree)
-        self.passes += 1
-        self._nodes = len(tree)
-        return self._pair.target.lm_head(hidden[len(hidden) - len(tree) - 1 :])
-
-    def commit(self, path: tuple[int, ...], next_token: int) -> None:
-        """Keep the nodes of `path` of the last tree, from the root down, and append `next_token`."""
-        verified = self._reader.length - self._nodes
-        self._reader.keep(verified, [verified + node for node in path])
-        self._unread = self._embed([next_token])
-
-    def _read(self, tree: DraftTree) -> torch.Tensor:
-        """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
-        cached, unread = self._reader.length, len(self._unread)
-        inputs = torch.cat([self._unread, self._embed(tree.token_ids)])
-        self._unread = self._unread[:0]
-        mask = attention_mask(cached, unread, tree, inputs.dtype)
-        return self._reader.read(inputs, positions(cached, unread, tree), mask)
-
-    def _embed(self, ids: Sequence[int]) -> torch.Tensor:
-        words = self._pair.target.get_input_embeddings()
-        return words(to_device(torch.tensor(ids, dtype=torch.long), words.weight.device))
-
-
-@lru_cache
-def _question_ids(tokenizer: Tokenizer, question: str) -> tuple[int, ...]:
-    """Every window is asked the same, and at its close there is no time to lose."""
-    return tuple(target_prompt_ids(tokenizer, question)[1])
+    def close(self) -> None:
+        """End the thread; sessions are of no use any more."""
+        ...

@@ -1,11 +1,12 @@
-"""The draft tree: every continuation that is put to the target in one pass."""
+"""The draft tree: every continuation that is put to the target in one pass, and what each of them sees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 ROOT = -1
 """The parent of a first token: the last token that is already verified."""
@@ -113,3 +114,32 @@ class DraftTree:
             tuple(probs),
             tuple(sources),
         )
+
+
+def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ...], int]:
+    """The nodes that hold the target's own tokens, from the root down, and its token after the last of them.
+
+    `choose` gives the target's token after a node (ROOT: after the last verified token) and is asked once
+    for each node on the way. Where siblings hold the same token the first is followed. A token that is no
+    target's, such as an id out of its vocabulary, is never met.
+    """
+    nodes = [ROOT]
+    while (child := tree.child(nodes[-1], token := choose(nodes[-1]))) is not None:
+        nodes.append(child)
+    return tuple(nodes[1:]), token
+
+
+def tree_positions(tree: DraftTree, after: int) -> torch.Tensor:
+    """The (nodes,) positions of the tree's nodes by their depth; `after` is that of the token before it."""
+    return after + torch.tensor(tree.depths(), dtype=torch.long)
+
+
+def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype) -> torch.Tensor:
+    """What each of `unread` tokens and each node sees, as an additive (1, 1, unread + nodes, all) mask.
+
+    It is float, not bool: eager attention in transformers adds what it is given.
+    """
+    nodes = len(tree)
+    seen = torch.ones(unread + nodes, cached + unread + nodes, dtype=torch.bool).tril(cached)
+    seen[unread:, cached + unread :] = torch.from_numpy(tree.mask())
+    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]

@@ -86,6 +86,11 @@ def stamp_ns(cdr: bytes | memoryview) -> int:
     return int(sec) * 1_000_000_000 + int(nanosec)
 
 
+def to_ns(stamp: Any) -> int:
+    """A `builtin_interfaces/Time` of rclpy or of rosbags in nanoseconds."""
+    return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
+
+
 def is_end_mark(packet: Any) -> bool:
     """Whether an EventPacket is a player's sign that the stream has reached its stamp, and no camera's."""
     return not packet.width and not len(packet.events)

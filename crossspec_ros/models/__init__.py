@@ -1,1 +1,1 @@
-"""EventGPT and Video-LLaVA: modules, inputs, loading."""
+"""Model families behind two contracts, checkpoints, placement and memory."""

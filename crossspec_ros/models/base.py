@@ -6,12 +6,14 @@ Nothing above `models/` names a family. `registry.py` knows which file is whose.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import torch
-from tokenizers import Tokenizer
-from torch import nn
+if TYPE_CHECKING:
+    # Who asks for a spec alone need not wait for torch.
+    import numpy as np
+    import torch
+    from tokenizers import Tokenizer
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Chunk:
     @classmethod
     def in_a_row(cls, embeds: torch.Tensor, token_ids: tuple[int, ...] = ()) -> Chunk:
         """A chunk of a family with one axis, whose tokens follow one another."""
+        import torch
+
         return cls(embeds, torch.arange(len(embeds))[None], token_ids)
 
 
@@ -69,6 +73,14 @@ class LanguageModel(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of embeddings, keys and values, whatever the weights are."""
+        ...
+
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
         """Tokens of text that follow one another."""
         ...
@@ -86,6 +98,10 @@ class VideoTarget(LanguageModel, Protocol):
 
     @property
     def spec(self) -> InputSpec: ...
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before and after the frames; for any thread, and without weights."""
+        ...
 
     def opening(self) -> Chunk:
         """What stands before the frames."""
@@ -122,3 +138,8 @@ class EventModel(LanguageModel, Protocol):
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
         """The whole prompt, the event tokens in their place."""
         ...
+
+
+def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Host values on `device`; the copy goes into the current stream, and nobody waits for it."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)

@@ -7,10 +7,9 @@ taken.
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.config_files import first_line, read_json
 from crossspec_ros.models.placement import Placement
 
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -72,6 +72,7 @@ def load(
     stored: dict[str, Stored],
     placement: Placement,
     device: str,
+    unquantized: tuple[str, ...] = (),
 ) -> Model:
     """`model(config, *args)` with the stored tensors, on `device` and quantised as placed; for inference.
 
@@ -80,6 +81,7 @@ def load(
     Args:
         folder: where all this comes from.
         stored: by their names in the model.
+        unquantized: modules of it that stay as they are.
 
     Raises:
         InputError: the config describes no such model; a tensor is missing, has another shape, is
@@ -88,7 +90,7 @@ def load(
     _check_depth(config, stored, folder)
     outline = skeleton(model, config, *args, folder=folder)
     tensors = _fitting(stored, outline)
-    _check_widths(outline, placement, folder)
+    _check_widths(outline, placement, unquantized, folder)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -101,7 +103,7 @@ def load(
             dtype=placement.torch_dtype,
             device_map={"": device},
             attn_implementation="sdpa",
-            quantization_config=placement.quantization(),
+            quantization_config=placement.quantization(unquantized),
         )
     finally:
         logging.set_verbosity(verbosity)
@@ -128,7 +130,7 @@ def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> M
             return model(*configs).eval()
     except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError) as error:
         raise InputError(
-            f"the config{where} describes no {model.__name__} ({_first_line(error)}): take the one that came "
+            f"the config{where} describes no {model.__name__} ({first_line(error)}): take the one that came "
             f"with the weights"
         ) from error
 
@@ -149,39 +151,6 @@ def _check_depth(config: Any, stored: dict[str, Stored], folder: Path) -> None:
             f"'{folder / 'config.json'}' says {layers} layers, but {depth} are stored: take config.json and "
             f"weights from the same checkpoint"
         )
-
-
-def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
-    """The object in a JSON file, in which the values `needed` must be; raises InputError that names it."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise ValueError("no object")
-    except FileNotFoundError as error:
-        if not file.parent.is_dir():
-            raise InputError(
-                f"there is no folder '{file.parent}': name one that holds a whole checkpoint"
-            ) from error
-        raise InputError(
-            f"the checkpoint '{file.parent}' lacks '{file.name}': name a folder that holds a whole checkpoint"
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{file}' is no readable JSON ({_first_line(error)}): copy it again") from error
-    for name in needed:
-        if values.get(name) is None:
-            raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")
-    return values
-
-
-def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
-    """As `read_json`, of a model's config; a checkpoint that is already quantised is refused."""
-    values = read_json(file, needed)
-    if values.get("quantization_config"):
-        raise InputError(
-            f"'{file}' is of a quantised checkpoint: take the checkpoint as it was before, and say "
-            f"models.dtype instead"
-        )
-    return values
 
 
 def _fitting(stored: dict[str, Stored], skeleton: PreTrainedModel) -> dict[str, Any]:
@@ -216,10 +185,12 @@ def _fitting(stored: dict[str, Stored], skeleton: PreTrainedModel) -> dict[str, 
     return {name: stored[name].lazy for name in wanted}
 
 
-def _check_widths(skeleton: PreTrainedModel, placement: Placement, folder: Path) -> None:
+def _check_widths(
+    skeleton: PreTrainedModel, placement: Placement, unquantized: tuple[str, ...], folder: Path
+) -> None:
     # bitsandbytes itself fails at the first pass only.
     for name, module in skeleton.named_modules():
-        is_nf4 = placement.dtype == "nf4" and placement.quantizes(name)
+        is_nf4 = placement.dtype == "nf4" and placement.quantizes(name, unquantized)
         if not is_nf4 or not isinstance(module, torch.nn.Linear):
             continue
         for width in (module.in_features, module.out_features):
@@ -279,7 +250,7 @@ def _safetensors(file: Path) -> dict[str, Stored]:
         with safe_open(file, framework="pt") as opened:
             lazy = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise InputError(f"'{file}' is cut off or damaged ({_first_line(error)}): copy it again") from error
+        raise InputError(f"'{file}' is cut off or damaged ({first_line(error)}): copy it again") from error
     return {
         name: Stored(
             file, name, tuple(tensor.get_shape()), tensor.get_dtype().startswith(("F", "BF")), tensor
@@ -316,7 +287,3 @@ def _part(name: str) -> str:
 def _list(files: set[Path]) -> str:
     shown = sorted(f"'{file}'" for file in files)
     return " or ".join([*shown[:3], f"{len(shown) - 3} more"] if len(shown) > 3 else shown) or "any file"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,22 +1,53 @@
 """EventGPT (Liu et al., CVPR 2025): a CLIP tower looks at event images, a LLaMA speaks.
 
-The module's parameter names are those of the released checkpoint (XduSyL/EventGPT), except that the CLIP
-tower's `vision_model.` level is gone from transformers 5; `module_name` bridges that.
+From a folder, as it was released (XduSyL/EventGPT) or as this project writes it. The module's parameter names
+are those of the released checkpoint, except that the CLIP tower's `vision_model.` level is gone from
+transformers 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
-from crossspec_ros.models.transfer import to_device
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.architecture import DraftArchitecture, Sizes
+from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.checkpoint import Stored, load, skeleton, stored_tensors
+from crossspec_ros.models.config_files import eos_ids, read_json
+from crossspec_ros.models.eventgpt_config import (
+    llama_values,
+    no_config,
+    tower_folder,
+    tower_name,
+    tower_values,
+)
+from crossspec_ros.models.language_model import TransformersModel
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.models.text_tokenizer import load_tokenizer
 
-EVENT_TOKEN_ID = -200
-"""Stands in `input_ids` where the event tokens go."""
+EVENT_IMAGES = 5
+"""Of a window, as the released model was trained."""
 
-TOWER = "model.visual_tower.visual_tower."
-"""What the names of the vision tower's tensors begin with."""
+EVENT_PATCH, EVENT_START, EVENT_END = "<ev_patch>", "<ev_start>", "<ev_end>"
+
+_SYSTEM = (
+    "A chat between a curious human and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the human's questions."
+)
+_TOWER = "model.visual_tower.visual_tower."
+_QUESTIONS = 64
 
 
 class _Tower(nn.Module):
@@ -25,7 +56,7 @@ class _Tower(nn.Module):
         self.visual_tower = CLIPVisionModel(config)
 
 
-class EventGPT(LlamaForCausalLM):
+class EventGPTModule(LlamaForCausalLM):
     """LLaMA with event tokens: tower -> 2-layer GELU MLP -> linear adaptor per image -> spatio-temporal
     pooling."""
 
@@ -56,23 +87,130 @@ class EventGPT(LlamaForCausalLM):
         tokens = tokens.view(*pixels.shape[:-4], k, *tokens.shape[1:])
         return torch.cat([tokens.mean(-2), tokens.mean(-3)], dim=-2)
 
-    def embed_prompt(self, input_ids: Tensor, event_tokens: Tensor) -> Tensor:
-        """(length,) ids on the host with one `EVENT_TOKEN_ID` and (tokens, hidden) event tokens -> (1,
-        expanded, hidden)."""
-        at = int((input_ids == EVENT_TOKEN_ID).nonzero().item())
-        embed = self.model.embed_tokens
-        input_ids = to_device(input_ids, event_tokens.device)
-        return torch.cat([embed(input_ids[:at]), event_tokens, embed(input_ids[at + 1 :])])[None]
+
+class EventGPT(TransformersModel):
+    """EventGPT behind `EventModel`."""
+
+    module: EventGPTModule
+    event_images = EVENT_IMAGES
+
+    def __init__(self, module: EventGPTModule, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> None:
+        super().__init__(module, module.model, tokenizer)
+        self.image_size = cast(int, module.vision_config.image_size)
+        self.eos_ids = eos_ids
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(draft_prompt_ids, tokenizer))
+
+    def encode(self, images: np.ndarray) -> Tensor:
+        """(tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
+        return self.module.encode_events(self.own(clip_pixels(images, self.image_size)))
+
+    def prompt(self, question: str, event_tokens: Tensor) -> Chunk:
+        """The whole prompt, the event tokens in their place."""
+        before, after = (self.words(tuple(ids)).embeds for ids in self._prompt_ids(question))
+        return Chunk.in_a_row(torch.cat([before, event_tokens, after]))
 
 
-def module_name(released: str) -> str:
-    """The name in `EventGPT` of a tensor of the released checkpoint."""
-    return released.replace(TOWER + "vision_model.", TOWER)
+@dataclass(frozen=True)
+class EventGPTArchitecture:
+    """An EventGPT known by its configs, those of the checkpoint in `folder` where there is one."""
+
+    text: LlamaConfig
+    vision: CLIPVisionConfig
+    eos_ids: tuple[int, ...]
+    folder: Path | None = None
+
+    unquantized = ("lm_head", "model.visual_tower", "model.visual_projector", "model.feature_adaptor")
+
+    @property
+    def sizes(self) -> Sizes:
+        return sizes(self.text, self.vision, EVENT_IMAGES)
+
+    def tokenizer(self) -> Tokenizer:
+        """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""
+        assert self.folder
+        values = read_json(self.folder / "config.json")
+        # The flags of the published code, and what it takes them for where they are not said.
+        special = [EVENT_PATCH] if values.get("mm_use_im_patch_token", True) else []
+        special += [EVENT_START, EVENT_END] if values.get("mm_use_im_start_end", False) else []
+        return load_tokenizer(self.folder, self.text.vocab_size, special)
+
+    def skeleton(self) -> EventGPTModule:
+        """The module without numbers, on torch's meta device."""
+        return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
+
+    def load(self, placement: Placement) -> EventGPTModule:
+        """The module with the folder's weights, on the draft's device."""
+        assert self.folder
+        stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
+        if not any(name.startswith(_TOWER) for name in stored):
+            stored |= _tower_beside(self.folder)
+        return load(
+            EventGPTModule,
+            self.text,
+            self.vision,
+            folder=self.folder,
+            stored=stored,
+            placement=placement,
+            device=placement.draft_on,
+            unquantized=self.unquantized,
+        )
+
+    def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
+        return EventGPT(module, tokenizer, self.eos_ids)
 
 
-def released_state(model: EventGPT) -> dict[str, Tensor]:
-    """The model's tensors under the names of the released checkpoint."""
+def architecture(folder: Path) -> EventGPTArchitecture:
+    """Of the checkpoint in `folder`; raises InputError that names the file which is missing or wrong."""
+    text, vision = _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder))
+    return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
+
+
+def released() -> DraftArchitecture:
+    """XduSyL/EventGPT: LLaMA-7B, and its tower CLIP ViT-L/14 at 336 pixels."""
+    return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
+
+
+def released_state(module: EventGPTModule) -> dict[str, Tensor]:
+    """The module's tensors under the names of the released checkpoint."""
     return {
-        key.replace(TOWER, TOWER + "vision_model."): value.contiguous()
-        for key, value in model.state_dict().items()
+        key.replace(_TOWER, _TOWER + "vision_model."): value.contiguous()
+        for key, value in module.state_dict().items()
     }
+
+
+def _module_name(released: str) -> str:
+    """The name in the module of a tensor of the released checkpoint."""
+    return released.replace(_TOWER + "vision_model.", _TOWER)
+
+
+def _tower_beside(folder: Path) -> dict[str, Stored]:
+    """The tensors of the tower's own checkpoint, which may be a whole CLIP, under the names in the module."""
+    tower = tower_folder(folder)
+    if tower is None:
+        raise InputError(
+            f"the checkpoint '{folder}' has no vision tower, and there is no folder "
+            f"'{tower_name(folder)}' in it or next to it: put the CLIP that its config.json names there"
+        )
+    stored = stored_tensors(tower)
+    inner = {name: tensor for name, tensor in stored.items() if name.startswith("vision_model.")}
+    return {_TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
+
+
+def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> Any:
+    try:
+        return config(**values)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise no_config(file, error) from error
+
+
+def draft_prompt(question: str) -> tuple[str, str]:
+    """Text before and after the event tokens of EventGPT."""
+    return f"{_SYSTEM} USER: {EVENT_START}", f"{EVENT_END}\n{question} ASSISTANT:"
+
+
+def draft_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
+    """Token ids before and after the event tokens of EventGPT, each text on its own as in the published
+    code."""
+    before, after = draft_prompt(question)
+    return tokenizer.encode(before).ids, tokenizer.encode(after, add_special_tokens=False).ids

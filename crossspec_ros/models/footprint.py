@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psutil
 import torch
 from torch import nn
-from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig
 
-from crossspec_ros.models.checkpoint import skeleton
-from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.models.placement import Only, Placement
-from crossspec_ros.models.video_llava import VideoTarget
+from crossspec_ros.models.architecture import Architecture, DraftArchitecture, Sizes, TargetArchitecture
+from crossspec_ros.models.placement import QUANTIZED, Only, Placement
 
 SESSIONS = 3
-"""KV caches of the target: of two windows that are still open, and of the one captioned last."""
+"""Of the target, each with a KV cache and the features of its frames: those of two windows that are still
+open, and of the one captioned last."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
 """Tokens in the KV cache of the draft, which has one."""
-EVENT_IMAGES = 5
-KEPT_FRAMES = 16
-"""Frames whose features are remembered."""
 VERIFIED = 129
 """Rows of logits of the largest pass."""
 CUDA_BYTES = 1 << 30
@@ -49,7 +46,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Estimated bytes of both models in one placement."""
+    """Estimated bytes of both models in one placement; a draft that there is not takes none."""
 
     placement: Placement
     target: Bytes
@@ -60,51 +57,37 @@ class Footprint:
         needed: Counter[str] = Counter()
         if only != "draft":
             needed[self.placement.device] += self.target.total
-        if only != "target":
+        if only != "target" and self.draft.total:
             needed[self.placement.draft_on] += self.draft.total
         return {device: size + CUDA_BYTES * device.startswith("cuda") for device, size in needed.items()}
 
 
-def estimate(
-    placement: Placement, target: VideoLlavaConfig, draft: LlamaConfig, vision: CLIPVisionConfig
-) -> Footprint:
-    """What these models, `vision` being the draft's tower, will take in this placement."""
-    return estimates([placement], target, draft, vision)[0]
+def estimate(placement: Placement, target: TargetArchitecture, draft: DraftArchitecture | None) -> Footprint:
+    """What these models will take in this placement."""
+    return estimates([placement], target, draft)[0]
 
 
 def estimates(
-    placements: Iterable[Placement], target: VideoLlavaConfig, draft: LlamaConfig, vision: CLIPVisionConfig
+    placements: Sequence[Placement], target: TargetArchitecture, draft: DraftArchitecture | None
 ) -> list[Footprint]:
     """The same in each of several placements."""
-    text, frame = target.text_config, _positions(target.vision_config)
-    window, images = target.video_seq_length + TEXT_ROOM, EVENT_IMAGES * _positions(vision)
-    target_numbers = SESSIONS * _cache(text, window) + KEPT_FRAMES * frame * text.hidden_size
-    draft_numbers = _cache(draft, DRAFT_TOKENS)
-    skeletons = skeleton(VideoTarget, target), skeleton(EventGPT, draft, vision)
-    return [
-        Footprint(
-            placement,
-            Bytes(
-                weight_bytes(skeletons[0], placement),
-                target_numbers * placement.torch_dtype.itemsize,
-                _working(text, target.vision_config, window, frame, placement),
-            ),
-            Bytes(
-                weight_bytes(skeletons[1], placement),
-                draft_numbers * placement.torch_dtype.itemsize,
-                _working(draft, vision, DRAFT_TOKENS, images, placement),
-            ),
-        )
-        for placement in placements
-    ]
+    window = target.spec.frame_tokens + TEXT_ROOM
+    kept = SESSIONS * (target.sizes.cached * window + target.sizes.width * target.spec.frame_tokens)
+    skeleton = target.skeleton()
+    of_target = [_bytes(target, skeleton, placement, kept, window) for placement in placements]
+    of_draft = [Bytes(0, 0, 0)] * len(of_target)
+    if draft:
+        skeleton, kept = draft.skeleton(), draft.sizes.cached * DRAFT_TOKENS
+        of_draft = [_bytes(draft, skeleton, placement, kept, DRAFT_TOKENS) for placement in placements]
+    return [Footprint(*parts) for parts in zip(placements, of_target, of_draft, strict=True)]
 
 
-def weight_bytes(skeleton: nn.Module, placement: Placement) -> int:
+def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
     """The bytes that a model's parameters and their quantisation constants will take."""
     return sum(
         _quantized(module.weight, placement.dtype)
         + (0 if module.bias is None else module.bias.numel() * placement.torch_dtype.itemsize)
-        if isinstance(module, nn.Linear) and placement.quantizes(name)
+        if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
         else sum(own.numel() for own in module.parameters(recurse=False)) * placement.torch_dtype.itemsize
         for name, module in skeleton.named_modules()
     )
@@ -129,38 +112,31 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
     return (weight.numel() + 1) // 2 + 4 * -(-weight.numel() // _NF4_BLOCK) + 4 * _NF4_CODE
 
 
-def _positions(vision: CLIPVisionConfig) -> int:
-    return (vision.image_size // vision.patch_size) ** 2 + 1
+def _bytes(
+    architecture: Architecture[Any], skeleton: nn.Module, placement: Placement, kept: int, tokens: int
+) -> Bytes:
+    """Of a model that keeps so many numbers and reads at most so many tokens at once."""
+    return Bytes(
+        weight_bytes(skeleton, placement, architecture.unquantized),
+        kept * placement.torch_dtype.itemsize,
+        _working(architecture.sizes, tokens, placement),
+    )
 
 
-def _cache(text: LlamaConfig, tokens: int) -> int:
-    """Numbers in a KV cache."""
-    return 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim * tokens
-
-
-def _working(
-    text: LlamaConfig, vision: CLIPVisionConfig, tokens: int, positions: int, placement: Placement
-) -> int:
+def _working(sizes: Sizes, tokens: int, placement: Placement) -> int:
     """Bytes of a pass over all of a window, the largest there is; tower and language model take turns."""
-    number = placement.torch_dtype.itemsize
-    language = tokens * (_width(text) + tokens) + VERIFIED * text.vocab_size
+    language = tokens * (sizes.layer + tokens) + VERIFIED * sizes.vocabulary
     # A quantised weight is unpacked for a pass of several tokens, one at a time.
-    unpacked = text.hidden_size * text.intermediate_size if placement.dtype in ("int8", "nf4") else 0
-    return (max(language, positions * _width(vision)) + unpacked) * number
-
-
-def _width(config: LlamaConfig | CLIPVisionConfig) -> int:
-    """Numbers a token that live at once inside a layer: about six of its width, four of its inner width."""
-    return 6 * config.hidden_size + 4 * config.intermediate_size
+    unpacked = sizes.unpacked if placement.dtype in QUANTIZED else 0
+    return (max(language, sizes.tower) + unpacked) * placement.torch_dtype.itemsize
 
 
 def memory(device: str) -> tuple[int, int]:
     """Free and total bytes of a device; of the CPU, what this process may still take."""
     if device != "cpu":
         return torch.cuda.mem_get_info(torch.device(device))
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    found = {words[0]: int(words[1]) << 10 for words in lines}
-    free, total = found["MemAvailable:"], found["MemTotal:"]
+    machine = psutil.virtual_memory()
+    free, total = machine.available, machine.total
     try:
         # A container's own limit, where it has one; what files fill is given back when it is needed.
         limit, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))

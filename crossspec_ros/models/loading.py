@@ -1,56 +1,57 @@
-"""The target and the draft, loaded together: from a folder with `target/` and `draft/`, or each by name."""
+"""The target and the event draft, loaded together: from a folder with `target/` and `draft/`, or each by
+name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from tokenizers import Tokenizer
-from transformers import VideoLlavaForConditionalGeneration
 
-from crossspec_ros.drafting.translation import Translation
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.checkpoint import read_json, skeleton
-from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs, eventgpt_tokenizer, load_eventgpt
-from crossspec_ros.models.placement import Only, Placement
-from crossspec_ros.models.video_llava import (
-    VideoTarget,
-    load_target,
-    target_config,
-    target_folder,
-    target_tokenizer,
-)
+from crossspec_ros.models.architecture import Architecture
+from crossspec_ros.models.base import EventModel, VideoTarget
+from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
+from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.translation import Translation
+
+Model = TypeVar("Model")
 
 
 @dataclass(frozen=True)
 class ModelPair:
     """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
 
-    `frame_size` and `event_image_size` are the shortest edges in pixels that the models look at, `frames` and
-    `event_images` how many a window has; token ids below `shared_ids` mean the same to both models. Each has
-    its own id for the end of a sequence; `translation` turns what the draft says into the target's tokens.
+    There need not be a draft. `translation` turns what it says into the target's tokens; token ids below
+    `shared_ids` mean the same to both.
     """
 
-    target: VideoLlavaForConditionalGeneration
-    draft: EventGPT
-    target_tokenizer: Tokenizer
-    draft_tokenizer: Tokenizer
+    target: VideoTarget
+    draft: EventModel | None
+    translation: Translation | None
     shared_ids: int
-    eos_id: int
-    draft_eos_id: int
-    translation: Translation
-    frames: int
-    event_images: int = 5
+
+    @property
+    def frames(self) -> int:
+        """How many a window has."""
+        return self.target.spec.frames
 
     @property
     def frame_size(self) -> int:
-        return self.target.config.vision_config.image_size
+        """The shortest edge in pixels of the frames that the target looks at."""
+        return self.target.spec.image_size
+
+    @property
+    def event_images(self) -> int:
+        """How many a window has; 0 without a draft, and so is `event_image_size`."""
+        return self.draft.event_images if self.draft else 0
 
     @property
     def event_image_size(self) -> int:
-        return self.draft.vision_config.image_size
+        return self.draft.image_size if self.draft else 0
 
 
 def load_pair(
@@ -65,57 +66,35 @@ def load_pair(
 
     Args:
         models: folder with `target/` and `draft/`.
-        target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, a folder.
+        target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, a folder, or
+            `NO_DRAFT`.
         only: whose weights are wanted; of the other model there are the dimensions.
 
     Raises:
         InputError: a folder, a file in it, or a tensor is missing or damaged; it names the file.
     """
     torch.set_num_threads(threads)
-    paths = target_path(models, target), draft_path(models, draft)
-    # Before the weights, which take their time.
-    tokenizers = target_tokenizer(paths[0]), eventgpt_tokenizer(paths[1])
-    loaded = (
-        load_target(paths[0], placement)
-        if only != "draft"
-        else skeleton(VideoTarget, target_config(paths[0]), folder=paths[0]),
-        load_eventgpt(paths[1], placement)
-        if only != "target"
-        else skeleton(EventGPT, *eventgpt_configs(paths[1]), folder=paths[1]),
-    )
-    vision = loaded[0].config.vision_config
-    eos_id = _eos_id(paths[0], loaded[0].config.text_config.eos_token_id)
-    draft_eos_id = _eos_id(paths[1], loaded[1].config.eos_token_id)
-    return ModelPair(
-        *loaded,
-        *tokenizers,
-        shared_ids=_shared(*tokenizers),
-        eos_id=eos_id,
-        draft_eos_id=draft_eos_id,
-        translation=Translation(tokenizers[1], tokenizers[0], draft_eos_id, eos_id),
-        frames=loaded[0].config.video_seq_length // ((vision.image_size // vision.patch_size) ** 2 + 1),
-    )
+    # All that is quick before the weights, which take their time.
+    of_target = target_architecture(target_path(models, target))
+    tokenizer = of_target.tokenizer()
+    folder = draft_path(models, draft)
+    if folder is None:
+        if only == "draft":
+            raise InputError(f"draft is {NO_DRAFT}, but a draft is what is asked for: name one's folder")
+        return ModelPair(_loaded(of_target, tokenizer, placement, True), None, None, 0)
+    of_draft = draft_architecture(folder)
+    draft_tokenizer = of_draft.tokenizer()
+    video = _loaded(of_target, tokenizer, placement, only != "draft")
+    events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
+    translation = Translation(draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0])
+    return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer))
 
 
-def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
-    """Where the target of `load_pair` is; by a hub id it is fetched, see `target_folder`."""
-    return target_folder(target, with_weights) if target else Path(models) / "target"
-
-
-def draft_path(models: Path | str, draft: str) -> Path:
-    """Where the draft of `load_pair` is."""
-    return Path(draft or Path(models) / "draft")
-
-
-def _eos_id(folder: Path, by_config: int | list[int] | None) -> int:
-    file = folder / "generation_config.json"
-    said = read_json(file).get("eos_token_id") if file.is_file() else None
-    said = by_config if said is None else said
-    # Some end a sequence in several ways; the first is that of the text itself.
-    first = said[0] if isinstance(said, list) and said else said
-    if not isinstance(first, int):
-        raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
-    return first
+def _loaded(
+    architecture: Architecture[Model], tokenizer: Tokenizer, placement: Placement, is_wanted: bool
+) -> Model:
+    module = architecture.load(placement) if is_wanted else architecture.skeleton()
+    return architecture.model(module, tokenizer)
 
 
 def _shared(a: Tokenizer, b: Tokenizer) -> int:

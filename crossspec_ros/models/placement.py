@@ -15,27 +15,20 @@ from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-    from transformers import BitsAndBytesConfig, PreTrainedModel
+    from transformers import BitsAndBytesConfig
+
+    from crossspec_ros.models.base import LanguageModel
 
 Only = Literal["", "target", "draft"]
 """The model whose weights are loaded; empty for both."""
+NO_DRAFT = "none"
+"""In place of a draft's folder: the target is to do without."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """What fits one of `DEVICES`."""
-
-UNQUANTIZED = (
-    "lm_head",
-    "model.video_tower",
-    "model.image_tower",
-    "model.multi_modal_projector",
-    "model.visual_tower",
-    "model.visual_projector",
-    "model.feature_adaptor",
-)
-"""Modules of both models that stay in bfloat16: beside the language model they are small."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +56,17 @@ class Placement:
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
-    def quantizes(self, name: str) -> bool:
-        """Whether the weight of the linear layer of this name is quantised."""
+    def quantizes(self, name: str, unquantized: tuple[str, ...]) -> bool:
+        """Whether the weight of the linear layer of this name is, which the modules `unquantized` are not."""
         if self.dtype not in QUANTIZED:
             return False
-        return not any(name == kept or name.startswith(f"{kept}.") for kept in UNQUANTIZED)
+        return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
 
-    def quantization(self) -> BitsAndBytesConfig | None:
-        """How `from_pretrained` is to quantise; None where it is not to."""
+    def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
+        """How `from_pretrained` is to quantise all but these modules; None where it is not to."""
         from transformers import BitsAndBytesConfig
 
-        skipped = list(UNQUANTIZED)
+        skipped = list(unquantized)
         if self.dtype == "int8":
             # Else it tells of each product that its inputs are cast to float16.
             logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
@@ -124,13 +117,14 @@ def available(dtype: str, device: str = "auto", draft_device: str = "") -> Place
     return Placement(dtype, target, draft if draft != target else "")
 
 
-def placement_of(target: PreTrainedModel, draft: PreTrainedModel) -> Placement:
-    """How two loaded models are placed, whatever was asked for."""
-    kinds = {type(parameter).__name__ for parameter in target.parameters()}
-    head = next(target.get_output_embeddings().parameters())
-    plain = "float32" if head.itemsize == 4 else "bf16"
+def placement_of(target: LanguageModel, draft: LanguageModel | None) -> Placement:
+    """How loaded models are placed, whatever was asked for."""
+    kinds = {type(parameter).__name__ for parameter in target.module.parameters()}
+    # Embeddings are never quantised.
+    plain = "float32" if target.dtype.itemsize == 4 else "bf16"
     dtype = "nf4" if "Params4bit" in kinds else "int8" if "Int8Params" in kinds else plain
-    device, draft_device = str(head.device), str(next(draft.parameters()).device)
+    device = str(target.device)
+    draft_device = str(draft.device) if draft else device
     return Placement(dtype, device, draft_device if draft_device != device else "")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.checkpoint import read_json
+from crossspec_ros.models.config_files import read_json
 
 
 def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Tokenizer:

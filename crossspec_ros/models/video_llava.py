@@ -1,23 +1,29 @@
-"""Video-LLaVA in its Hugging Face port, from a folder or by its hub id."""
+"""Video-LLaVA in its Hugging Face port: a CLIP tower looks at each frame on its own, a LLaMA speaks."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 from tokenizers import Tokenizer
-from transformers import VideoLlavaConfig, VideoLlavaForConditionalGeneration
+from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.checkpoint import load, read_config, stored_tensors
+from crossspec_ros.models.architecture import Sizes, TargetArchitecture
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.checkpoint import load, skeleton, stored_tensors
+from crossspec_ros.models.language_model import TransformersModel
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.prompts import VIDEO
+from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
+from crossspec_ros.models.video_llava_config import checked, no_config, spec, spec_of
 
-PORT = "LanguageBind/Video-LLaVA-7B-hf"
-"""The hub id of the port."""
-
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+VIDEO = "<video>"
 # The port's own names, into those that transformers 5 gives its modules.
 _RENAMED = (
     (re.compile(r"^language_model\.lm_head\."), "lm_head."),
@@ -25,9 +31,10 @@ _RENAMED = (
     (re.compile(r"^((video|image)_tower|multi_modal_projector)\."), r"model.\1."),
     (re.compile(r"^(model\.\w+_tower)\.vision_model\."), r"\1."),
 )
+_QUESTIONS = 64
 
 
-class VideoTarget(VideoLlavaForConditionalGeneration):
+class VideoLlavaModule(VideoLlavaForConditionalGeneration):
     """Video-LLaVA without the tower for still images, through which no video goes."""
 
     def __init__(self, config: VideoLlavaConfig) -> None:
@@ -35,87 +42,128 @@ class VideoTarget(VideoLlavaForConditionalGeneration):
         self.model.image_tower = None
 
 
-def load_target(folder: Path, placement: Placement) -> VideoTarget:
-    """The model, on the target's device.
+class VideoLlava(TransformersModel):
+    """Video-LLaVA behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
 
-    Raises InputError that names the file which is missing or damaged, or does not fit the others.
-    """
-    config = target_config(folder)
-    stored = {_module_name(name): tensor for name, tensor in stored_tensors(folder).items()}
-    return load(
-        VideoTarget, config, folder=folder, stored=stored, placement=placement, device=placement.device
-    )
+    module: VideoLlavaModule
+
+    def __init__(self, module: VideoLlavaModule, tokenizer: Tokenizer, spec: InputSpec) -> None:
+        super().__init__(module, module.model.language_model, tokenizer)
+        self.spec = spec
+        # Every window is asked the same, and at its close there is no time to lose.
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before and after the frames."""
+        return self._prompt_ids(question)
+
+    def opening(self) -> Chunk:
+        """What stands before the frames."""
+        return self.words(self.prompt_ids("")[0])
+
+    def unit(self, frames: np.ndarray, i: int) -> Chunk:
+        """A (1, H, W, 3) uint8 RGB frame through the vision tower, whichever it is."""
+        pixels = self.own(clip_pixels(frames, self.spec.image_size))
+        features = self.module.model.get_video_features(pixels[None]).pooler_output
+        return Chunk.in_a_row(features.flatten(0, 1))
+
+    def closing(self, question: str) -> Chunk:
+        """What stands after the frames, up to where the response begins."""
+        return self.words(self.prompt_ids(question)[1])
 
 
-def target_config(folder: Path) -> VideoLlavaConfig:
-    """The config of the checkpoint in `folder`; raises InputError, also for the original Video-LLaVA."""
-    file = folder / "config.json"
-    values = read_config(file, ["model_type"])
-    if "mm_video_tower" in values or "LlavaLlamaForCausalLM" in (values.get("architectures") or ()):
-        raise InputError(
-            f"'{file}' is of the original Video-LLaVA, whose video tower attends over time, so that its "
-            f"frames cannot be read one by one as they come: take its port {PORT}"
+@dataclass(frozen=True)
+class VideoLlavaArchitecture:
+    """A Video-LLaVA known by its config, that of the checkpoint in `folder` where there is one."""
+
+    config: VideoLlavaConfig
+    spec: InputSpec
+    folder: Path | None = None
+
+    unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
+
+    @property
+    def sizes(self) -> Sizes:
+        return sizes(self._text, cast(CLIPVisionConfig, self.config.vision_config), 1)
+
+    def tokenizer(self) -> Tokenizer:
+        """The folder's; raises InputError as `load_tokenizer`, and where it lacks the token for a video."""
+        assert self.folder
+        tokenizer = load_tokenizer(self.folder, self._text.vocab_size)
+        if tokenizer.token_to_id(VIDEO) is None:
+            raise InputError(
+                f"the tokenizer in '{self.folder}' lacks '{VIDEO}': take the one that came with the weights"
+            )
+        return tokenizer
+
+    def skeleton(self) -> VideoLlavaModule:
+        """The module without numbers, on torch's meta device."""
+        return skeleton(VideoLlavaModule, self.config, folder=self.folder)
+
+    def load(self, placement: Placement) -> VideoLlavaModule:
+        """The module with the folder's weights, on the target's device."""
+        assert self.folder
+        stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
+        return load(
+            VideoLlavaModule,
+            self.config,
+            folder=self.folder,
+            stored=stored,
+            placement=placement,
+            device=placement.device,
+            unquantized=self.unquantized,
         )
-    if values["model_type"] != VideoLlavaConfig.model_type:
-        raise InputError(
-            f"'{file}' is of the type {values['model_type']}, not of Video-LLaVA "
-            f"({VideoLlavaConfig.model_type}): take {PORT}"
-        )
-    read_config(file, ["text_config", "vision_config"])
+
+    def model(self, module: VideoLlavaModule, tokenizer: Tokenizer) -> VideoLlava:
+        return VideoLlava(module, tokenizer, self.spec)
+
+    @property
+    def _text(self) -> LlamaConfig:
+        return cast(LlamaConfig, self.config.text_config)
+
+
+def architecture(folder: Path) -> VideoLlavaArchitecture:
+    """Of the checkpoint in `folder`; raises InputError, also for the original Video-LLaVA."""
+    found, values = spec(folder), checked(folder)
     try:
-        return VideoLlavaConfig.from_dict(values)
+        return VideoLlavaArchitecture(VideoLlavaConfig.from_dict(values), found, folder)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
-        raise InputError(
-            f"'{file}' is no config of Video-LLaVA ({' '.join(str(error).split())[:160]}): take the one that "
-            f"came with the weights"
-        ) from error
+        raise no_config(folder / "config.json", error) from error
 
 
-def target_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer; raises InputError as `load_tokenizer`, and where it lacks the token for a video."""
-    tokenizer = load_tokenizer(folder, target_config(folder).text_config.vocab_size)
-    if tokenizer.token_to_id(VIDEO) is None:
-        raise InputError(
-            f"the tokenizer in '{folder}' lacks '{VIDEO}': take the one that came with the weights"
-        )
-    return tokenizer
+def released() -> TargetArchitecture:
+    """LanguageBind/Video-LLaVA-7B-hf: LLaMA-7B behind CLIP ViT-L/14 at 224 pixels, 8 frames of 257 tokens."""
+    config = VideoLlavaConfig(
+        text_config=llama_7b(32064),
+        vision_config=clip_l(224),
+        image_seq_length=256,
+        video_seq_length=8 * 257,
+    )
+    return VideoLlavaArchitecture(config, spec_of(config.to_dict(), (EOS_7B,)))
 
 
-def target_folder(name: str, with_weights: bool = True) -> Path:
-    """The folder of this name, or the copy in the hub's cache of the model of this id, fetched where it is
-    not there yet; without its weights only what `target_config` reads.
-
-    Raises InputError where there is neither, and before the weights of another model are fetched.
-    """
-    folder = Path(name).expanduser()
-    if folder.is_dir() or not _HUB_ID.fullmatch(name):
-        return folder
-    folder = _fetched(name, ["config.json"])
-    target_config(folder)
-    if not with_weights:
-        return folder
-    folder = _fetched(name, ["*.json", "tokenizer.model", "*.safetensors"])
-    if not any(folder.glob("*.safetensors")):
-        folder = _fetched(name, ["pytorch_model*.bin"])
-    return folder
-
-
-def _fetched(name: str, files: list[str]) -> Path:
-    # Takes long to import, and only those need it who name no folder.
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=files))
-    # Errors of the network and of the hub have no common kind.
-    except Exception as error:
-        raise InputError(
-            f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
-            f"the folder of a copy, or check the name and the network"
-        ) from error
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    before, after = target_prompt_ids(tokenizer, question)
+    return tuple(before), tuple(after)
 
 
 def _module_name(stored: str) -> str:
     for pattern, replacement in _RENAMED:
         stored = pattern.sub(replacement, stored)
     return stored
+
+
+def target_prompt(question: str) -> tuple[str, str]:
+    """Text before and after the video tokens of Video-LLaVA."""
+    return "USER: ", f"\n{question} ASSISTANT:"
+
+
+def target_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
+    """Token ids before and after the video tokens of Video-LLaVA.
+
+    Of the text as a whole: on its own, what comes after would begin with a space in LLaMA's tokenizer.
+    """
+    whole = tokenizer.encode(VIDEO.join(target_prompt(question)))
+    at = whole.tokens.index(VIDEO)
+    return whole.ids[:at], whole.ids[at + 1 :]

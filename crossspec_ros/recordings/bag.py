@@ -32,8 +32,8 @@ _TAIL_NS = 2_000_000_000
 class BagRecording:
     """A bag of ROS 2 or ROS 1 as a Recording; choice.py says which of its topics are played.
 
-    Raises InputError when the bag is damaged, has no event topic, an unknown event encoding, or none of the
-    topics that are asked for.
+    Raises InputError when the bag is damaged, has nothing to play, an unknown type or encoding of events, or
+    none of the topics that are asked for.
     """
 
     def __init__(self, path: Path, asked: Topics = BEST) -> None:
@@ -63,16 +63,20 @@ class BagRecording:
         events, image = choice.events, choice.image
         self.remarks = [*readers[0].remarks, *choice.remarks()]
         self._missing = readers[0].losses
-        self.event_topic, self.event_type = events.key.topic, EVENT_TYPES[events.key.type]
+        self.event_topic = events.key.topic if events else None
+        self.event_type = EVENT_TYPES[events.key.type] if events else EVENT_PACKET
         self.image_topic = image.key.topic if image else None
         self.image_type = image.key.type if image else None
-        self._streams = [(readers[0], events.key, "events", self.event_type)]
+        self._streams = []
+        if events:
+            self._streams.append((readers[0], events.key, "events", self.event_type))
         if image:
             self._streams.append((readers[1], image.key, "image", image.key.type))
         with self._name_damage():
             self.start_ns, self.end_ns = self._span()
-        if events.fault:
-            raise InputError(f"the events of '{self.path}' cannot be read: {events.fault}")
+        kind, needed = ("events", events) if events else ("images", image)
+        if needed and needed.fault:
+            raise InputError(f"the {kind} of '{self.path}' cannot be read: {needed.fault}")
 
     def close(self) -> None:
         self._stack.close()

@@ -1,4 +1,4 @@
-"""Which of a bag's topics are played: one of events, and one of images that fits it."""
+"""Which of a bag's topics are played: one of events, one of images that fits it, or what there is of both."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
@@ -21,11 +22,12 @@ from crossspec_ros.events.messages import (
     typestore,
 )
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.recordings.recording import Topics
 
 # Some drivers publish their rendered events there, which are no view of the scene.
 _RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
+# Not those of ROS itself, such as ParameterEvent.
+_EVENTS_OF_A_DRIVER = re.compile(r"event_\w*msgs/|dvs_msgs/|/Event(Array|Packet)$")
 
 
 class Candidate(NamedTuple):
@@ -45,7 +47,7 @@ class Candidate(NamedTuple):
 class Choice(NamedTuple):
     """The topics to play, and those of events or images that are not played."""
 
-    events: Candidate
+    events: Candidate | None
     image: Candidate | None
     others: Sequence[Candidate]
 
@@ -53,6 +55,8 @@ class Choice(NamedTuple):
         """What is worth telling of it, a sentence each."""
         if self.others:
             yield f"{self}: --events-topic and --image-topic choose others"
+        if not self.events:
+            yield "there are no events: captions come from the images alone"
         for candidate in (self.events, self.image):
             if candidate and candidate.fault:
                 yield f"{candidate.key.topic} cannot be read: {candidate.fault}"
@@ -60,11 +64,13 @@ class Choice(NamedTuple):
     def __str__(self) -> str:
         images = f"the images of {self.image}" if self.image else "no images"
         others = f"; not those of {', '.join(map(str, self.others))}" if self.others else ""
-        return f"plays the events of {self.events} and {images}{others}"
+        events = f"the events of {self.events}" if self.events else "no events"
+        return f"plays {events} and {images}{others}"
 
 
 def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
-    """The topics that were asked for, and else the best pair; None when there are no events.
+    """The topics that were asked for, and else the best pair; None when there is neither, or when its events
+    are of a type that is not read.
 
     What can be read goes before what cannot, colour before grey, images near the events by name before
     others, and then what has more messages. Raises InputError when the bag has no such topic.
@@ -76,10 +82,19 @@ def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
         image for image in images if not _RENDERED_EVENTS.search(image.key.topic)
     ]
     chosen_images = _asked(images, asked.image, "images", path) or views or [None]
+    pairs: list[tuple[Candidate | None, Candidate | None]] = list(product(chosen_events, chosen_images))
     if not events:
+        has_others = any(count and is_unread(key.type) for key, count in bag.topics.items())
+        pairs = [(None, image) for image in chosen_images if image and not has_others]
+    if not pairs:
         return None
-    best = max(product(chosen_events, chosen_images), key=lambda pair: _rank(*pair))
+    best = max(pairs, key=lambda pair: _rank(*pair))
     return Choice(*best, [candidate for candidate in (*events, *images) if candidate not in best])
+
+
+def is_unread(type_name: str) -> bool:
+    """Whether messages of this type are events that are not read."""
+    return type_name not in EVENT_TYPES and bool(_EVENTS_OF_A_DRIVER.search(type_name))
 
 
 def _asked(candidates: Sequence[Candidate], topic: str | None, kind: str, path: Path) -> list[Candidate]:
@@ -92,9 +107,11 @@ def _asked(candidates: Sequence[Candidate], topic: str | None, kind: str, path: 
     return found
 
 
-def _rank(events: Candidate, image: Candidate | None) -> tuple[Any, ...]:
-    if image is None:
-        return not events.fault, events.messages
+def _rank(events: Candidate | None, image: Candidate | None) -> tuple[Any, ...]:
+    if not events or not image:
+        alone = events or image
+        assert alone
+        return not alone.fault, not alone.is_grey, alone.messages
     names = [f"/{candidate.key.topic.strip('/')}" for candidate in (events, image)]
     words = [set(re.split("[/_]", name)) for name in names]
     nearness = len(commonpath(names)), len(words[0] & words[1])

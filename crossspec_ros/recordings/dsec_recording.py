@@ -25,7 +25,7 @@ class DsecRecording:
 
     format = "DSEC sequence"
     remarks: Sequence[str] = ()
-    event_topic = "/event_camera/events"
+    event_topic: str | None = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path, jpeg_quality: int | None = None, aligned: bool = False) -> None:

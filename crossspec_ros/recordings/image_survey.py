@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import COMPRESSED_IMAGE
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.recordings.topic_survey import StampedSurvey
 
 

@@ -33,7 +33,7 @@ from crossspec_ros.recordings.bag_reader import (
     one_line,
     storage_files,
 )
-from crossspec_ros.recordings.choice import Choice, choose
+from crossspec_ros.recordings.choice import Choice, choose, is_unread
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
@@ -46,6 +46,8 @@ _SECOND = 1_000_000_000
 _FILE_WIDTH = 160
 _TOLD = 5
 """Losses of a damaged bag that are told one by one."""
+_SHORTEST_S = 0.9
+"""What a window of a second must have of it not to be partial (windows/quality.py)."""
 _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
 
 Tick = Callable[[float], None]
@@ -103,7 +105,7 @@ def _survey_recording(path: Path, tick: Tick, asked: Topics, images: Path | None
             losses = recording.losses
         except InputError as error:
             losses = [*recording.losses, str(error)]
-    return _report(path, recording.format, surveys.values(), _told(losses))
+    return _report(path, recording.format, surveys.values(), [*_told(losses), *recording.remarks])
 
 
 def _survey_bag(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:
@@ -238,7 +240,12 @@ def _findings(topics: list[TopicSurvey]) -> list[str]:
     images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]
     found = []
     if not events and not any(isinstance(topic, EventSurvey) and topic.messages for topic in topics):
-        found.append(f"there are no events: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as well")
+        meaning = ", so captions come from the images alone"
+        if not images or any(is_unread(topic.type) for topic in topics):
+            meaning = ""
+        found.append(
+            f"there are no events{meaning}: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as well"
+        )
     elif not events:
         found.append("no event could be read: see below why, or open the camera's lens")
     if not images:
@@ -266,6 +273,8 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['duration_s']:.2f} s",
         markup=False,
     )
+    if report["duration_s"] < _SHORTEST_S:
+        console.print("shorter than a window of a second: no caption of it will rest on a whole one")
     table = Table(*_IN_TOPIC_TABLE)
     for topic in report["topics"]:
         table.add_row(*(escape(_shown(topic[name])) for name in _IN_TOPIC_TABLE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
@@ -31,6 +31,8 @@ class RawEvents:
     Raises InputError when it has no header, an encoding that is not read, or no event.
     """
 
+    remarks: Sequence[str] = ()
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("rb")
@@ -43,6 +45,11 @@ class RawEvents:
             self._make_decoder = _decoders(_is_legacy(header, options))[encoding], size
             self._word_bytes = self._decoder().word_bytes
             self.format = f"Prophesee raw, {encoding}, {size[0]}x{size[1]}{'' if is_stated else ' assumed'}"
+            if not is_stated:
+                self.remarks = [
+                    f"its header states no size of the sensor, so {size[0]}x{size[1]} is assumed: if it has "
+                    f"another, say so with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
+                ]
             self.start_us, self.end_us = self._first_time(), self._last_time()
         except BaseException:
             self.close()

@@ -25,12 +25,13 @@ BEST = Topics()
 
 
 class Recording(Protocol):
-    """A recorded event stream, with an image stream or without."""
+    """A recorded event stream, an image stream, or both."""
 
     format: str
     """What it is and how it is read, for people."""
-    event_topic: str
+    event_topic: str | None
     event_type: str
+    """The usual one where there are no events."""
     image_topic: str | None
     image_type: str | None
     start_ns: int
@@ -126,7 +127,7 @@ def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None
     """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
 
     The images of the folder `images`, where one is given, are in place of its own. Raises InputError when
-    `path` is none of these, is damaged, or has no event stream or none of `topics`, and as
+    `path` is none of these, is damaged, or has nothing to play or none of `topics`, and as
     `image_folder.FolderImages` does.
     """
     if images is not None:

@@ -55,13 +55,14 @@ class SourceRecording:
     What of a damaged file could be read plays; the rest is told in `losses`.
     """
 
-    remarks: Sequence[str] = ()
-    event_topic = "/event_camera/events"
+    event_topic: str | None = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
         self._path, self._events, self._images = path, events, images
         self.format = events.format
+        # Few formats leave anything open.
+        self.remarks: Sequence[str] = getattr(events, "remarks", ())
         self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None

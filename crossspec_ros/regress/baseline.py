@@ -17,7 +17,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.difference import Check, Difference
 from crossspec_ros.regress.golden import Golden, damaged, read_stored, write_stored
-from crossspec_ros.regress.live_replay import Reported, Reports
+from crossspec_ros.regress.reported import Reported, Reports
 from crossspec_ros.regress.setup import Setup
 
 LATENCIES = {"latency to the caption": "total_ms", "latency to the first token": "first_token_ms"}
@@ -102,7 +102,13 @@ def _captions(golden: Golden, repeats: Sequence[Reports]) -> Check:
                 if caption != record.caption:
                     where = f"live, replay {number}, {name}"
                     differences.append(Difference(where, "caption", record.caption, caption))
-    return Check("live: captions", differences, f"{count} of the nodes' captions compared")
+    note = f"{count} of the nodes' captions compared"
+    if not count:
+        note = (
+            "nothing compared: no caption of the target is in both the goldens and the replays, and what the "
+            "event draft says alone depends on time"
+        )
+    return Check("live: captions", differences, note, empty=not count)
 
 
 def _dropped(golden: Golden, old: Sequence[Reports], new: Sequence[Reports], tolerance: float) -> Check:
@@ -158,6 +164,9 @@ def _acceptance(old: Sequence[Reports], new: Sequence[Reports], tolerance: float
         float(np.mean([window.acceptance for repeat in repeats for window in repeat.values()] or [0.0]))
         for repeats in (old, new)
     )
+    if not then:
+        note = "nothing compared: the target verified no caption of the baseline"
+        return Check("live: acceptance length", note=note, empty=True)
     note = f"{now:.2f} tokens per target pass, was {then:.2f}"
     worse = [Difference("live", "acceptance length", f"at least {tolerance:g}x the baseline", note)]
     return Check("live: acceptance length", worse if now < tolerance * then else [], note)

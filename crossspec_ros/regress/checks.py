@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, compare_live, read_baseline
 from crossspec_ros.regress.difference import Check, Difference, all_differences
 from crossspec_ros.regress.golden import Golden, compare, golden_folder, read_golden
-from crossspec_ros.regress.live_replay import ReplayError, Reports, replay
 from crossspec_ros.regress.other_load import OtherLoad
 from crossspec_ros.regress.record import Record, record
+from crossspec_ros.regress.reported import ReplayError, Reports
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
@@ -73,13 +74,13 @@ def regress(
 
     Raises InputError when the goldens are missing or belong to something else.
     """
-    setup = Setup(bag, models, question, config)
     folder = golden or golden_folder(bag)
-    expected = read_golden(folder / WINDOWS, setup)
-    baseline = read_baseline(folder / LIVE, setup) if live else None
-    checks = compare(expected, windows_in_code(setup))
-    if baseline:
-        checks += live_checks(setup, expected, baseline, Tolerances())
+    with closing(Setup(bag, models, question, config)) as setup:
+        expected = read_golden(folder / WINDOWS, setup)
+        baseline = read_baseline(folder / LIVE, setup) if live else None
+        checks = compare(expected, windows_in_code(setup))
+        if baseline:
+            checks += live_checks(setup, expected, baseline, Tolerances())
     return all_differences(checks)
 
 
@@ -110,6 +111,9 @@ def live_replays(setup: Setup, rate: float, count: int, tick: Tick = silent) -> 
 
     Raises ReplayError when a node fails.
     """
+    # Alone in needing ROS.
+    from crossspec_ros.regress.live_replay import replay
+
     environment = ros_environment(isolated=True)
     replays = []
     for number in range(count):

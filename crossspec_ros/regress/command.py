@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from crossspec_ros.captioning.params import check_values
+from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
-from crossspec_ros.regress.difference import Check
+from crossspec_ros.regress.difference import Check, verdict
 from crossspec_ros.regress.golden import (
     compare,
     compare_window,
@@ -26,10 +27,10 @@ from crossspec_ros.regress.golden import (
     write_golden,
 )
 from crossspec_ros.regress.junit import junit
-from crossspec_ros.regress.live_replay import ReplayError
 from crossspec_ros.regress.other_load import OtherLoad
 from crossspec_ros.regress.page import Page
 from crossspec_ros.regress.record import Record
+from crossspec_ros.regress.reported import ReplayError
 from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
     setup = Setup.asked(args)
     folder = args.golden or golden_folder(args.path)
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with closing(setup), bar as progress:
         task = progress.add_task("", total=1.0)
 
         def tick(what: str, share: float | None) -> None:
@@ -80,7 +82,7 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
 def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
     if args.junit or args.html:
         raise InputError("--update compares nothing: leave out --junit and --html, or run again without it")
-    check_values("dsec_player", {"rate": args.rate})
+    PlayerSettings.check({"rate": args.rate})
     golden = windows_in_code(setup, tick=tick)
     write_golden(folder / WINDOWS, setup, golden)
     print(f"{folder / WINDOWS}: {len(golden.windows)} windows")
@@ -117,6 +119,6 @@ def _print(checks: Sequence[Check]) -> None:
             line.highlight_regex(r"\[-.*?-\]", "red")
             line.highlight_regex(r"\{\+.*?\+\}", "green")
             console.print(line)
-    failed = sum(bool(check.differences) for check in checks)
-    verdict = f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed"
-    console.print(verdict, style="bold red" if failed else "bold green")
+    outcomes = {check.outcome for check in checks}
+    colour = "red" if "failed" in outcomes else "yellow" if "skipped" in outcomes else "green"
+    console.print(verdict(checks), style=f"bold {colour}")

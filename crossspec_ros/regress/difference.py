@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crossspec_ros.regress.words import marked
@@ -24,11 +26,28 @@ class Difference:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that was compared; without differences it passed. `note` says how it came out."""
+    """Something that was to be compared; `note` says how it came out.
+
+    Without differences it passed, unless it is `empty`: then nothing was there to be compared.
+    """
 
     name: str
     differences: list[Difference] = field(default_factory=list)
     note: str = ""
+    empty: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """One of failed, skipped, passed."""
+        return "failed" if self.differences else "skipped" if self.empty else "passed"
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """How many failed, or that all passed, and how many of them compared nothing."""
+    count = Counter(check.outcome for check in checks)
+    failed, passed, skipped = (count[outcome] for outcome in ("failed", "passed", "skipped"))
+    told = f"{failed} of {len(checks)} checks failed" if failed else f"all {passed} checks passed"
+    return told + (f", {skipped} skipped because there was nothing to compare" if skipped else "")
 
 
 def all_differences(checks: list[Check]) -> list[Difference]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-_STAT = Path("/proc/stat")
+import psutil
+
 _MUCH = 0.1
+_IDLE = ("idle", "iowait")
+_COUNTED_TWICE = ("guest", "guest_nice")
+"""Linux has these in `user` and `nice` as well."""
 
 
 class OtherLoad:
@@ -16,9 +19,7 @@ class OtherLoad:
         self._before = _read()
 
     def sentence(self) -> str:
-        """What to tell, with a warning where it is much; empty where the system is not Linux."""
-        if not _STAT.exists():
-            return ""
+        """What to tell, with a warning where it is much."""
         total, used, own = (now - then for now, then in zip(_read(), self._before, strict=True))
         share = max(0.0, used - own) / max(total, 1e-9)
         told = f"other programs used {share:.0%} of the machine"
@@ -27,9 +28,7 @@ class OtherLoad:
 
 def _read() -> tuple[float, float, float]:
     """Seconds that all cores had, that they worked or were taken away, and that they worked for us."""
-    if not _STAT.exists():
-        return 0.0, 0.0, 0.0
-    ticks = [int(field) for field in _STAT.read_text().splitlines()[0].split()[1:9]]
-    idle = ticks[3] + ticks[4]
-    second = os.sysconf("SC_CLK_TCK")
-    return sum(ticks) / second, (sum(ticks) - idle) / second, sum(os.times()[:4])
+    spent = psutil.cpu_times()._asdict()
+    total = sum(seconds for kind, seconds in spent.items() if kind not in _COUNTED_TWICE)
+    idle = sum(spent.get(kind, 0.0) for kind in _IDLE)
+    return total, total - idle, sum(os.times()[:4])

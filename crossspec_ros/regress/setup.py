@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.captioning.setup import ReplaySetup, models_digest
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 
 

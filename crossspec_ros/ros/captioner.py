@@ -4,46 +4,41 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.subscription import Subscription
-from rclpy.timer import Timer
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from crossspec_ros.captioning.caption_health import CaptionHealth
-from crossspec_ros.captioning.comparison import Comparison, load_comparison
+from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.model_loading import (
-    NO_MEMORY,
     asked_placement,
     asked_sampling,
-    is_out_of_memory,
+    enough_memory,
     load_decoder,
     load_smaller,
-    release,
 )
-from crossspec_ros.captioning.params import declare, read_names
-from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, Outcome, without_images
+from crossspec_ros.captioning.params import read_names
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import to_ns
 from crossspec_ros.ros.ask_service import AskService
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.caption_outputs import CaptionOutputs
-from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
-from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array, to_ns
-from crossspec_ros.ros.reports import caption_line, captioned_report, latencies, log_lines, report
+from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
+from crossspec_ros.ros.outcomes import Outcomes
+from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.ros.thread_watch import PATIENCE_S
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
@@ -54,53 +49,48 @@ if TYPE_CHECKING:
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
 
-SETTLE_S = 0.5
-"""Until those who listen to a new publisher have found it."""
 MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
-MOST_UNTOLD = 3600
-"""Windows that closed while the node was inactive and are reported later: an hour of them."""
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-def load(params: SimpleNamespace) -> Decoder:
-    """Load and warm up the decoder, as it is asked for or smaller where memory runs out.
+def load(settings: CaptionerSettings) -> Decoder:
+    """Load and warm up the decoder, as it is asked for; smaller where memory runs out and that is asked for.
 
-    Raises InputError for missing or broken checkpoints, missing devices and bad sampling.
+    Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
-    return load_smaller(asked_placement(params), lambda placement: load_decoder(params, placement))
+    asked = asked_placement(settings)
+    if settings.models_fallback:
+        return load_smaller(asked, lambda placement: load_decoder(settings, placement))
+    with enough_memory(settings, "set models.fallback to true, which takes what does fit"):
+        return load_decoder(settings, asked)
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):
     """Configured: subscribed, loaded and warm. Active: captioning, as its publisher of `~/report` shows."""
 
-    def __init__(self, load: Callable[[SimpleNamespace], Decoder] = load, **options: Any) -> None:
+    def __init__(self, load: Callable[[CaptionerSettings], Decoder] = load, **options: Any) -> None:
         super().__init__("captioner", automatically_declare_parameters_from_overrides=True, **options)
-        self._params = declare(self, "captioner", self._adjust)
+        self._settings = declare(self, CaptionerSettings, self._adjust)
         self._load = load
         self._inputs: list = []
-        self._outputs: CaptionOutputs | None = None
         self._decoder: Decoder | None = None
-        self._comparison: Comparison | None = None
         self._worker: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid())
-        self._summary = Summary()
         self._health = CaptionHealth()
+        self._outcomes = Outcomes(self, self._health)
         self._unusable = self._answers = self._windows = 0
         self._asking: Subscription | None = None
         self._ask_service: AskService | None = None
-        self._untold: deque[Window] = deque(maxlen=MOST_UNTOLD)
-        self._telling: Timer | None = None
         self._bond: Bond | None = None
-        self._origin_ns: int | None = None
         self._diagnostics = Diagnostics(
             self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
         )
         self._failure: Exception | None = None
-        self._is_started = not self._params.autostart
-        if self._params.autostart:
+        self._is_started = not self._settings.autostart
+        if self._settings.autostart:
             try:
                 self._start()
             except Exception:
@@ -125,16 +115,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._inputs.append(self.create_subscription(kind, topic, take, RELIABLE))
         started = time.monotonic()
         try:
-            self._decoder = self._load(self._params)
-            self._adjust(self._params)
-            self._comparison = load_comparison(self._params, self._decoder)
+            self._decoder = self._load(self._settings)
+            self._adjust(self._settings)
+            self._outcomes.comparison = load_comparison(self._settings, self._decoder)
         except Exception as error:
             self._drop_inputs()
             self._close_decoder()
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
-        asked = asked_placement(self._params) if hasattr(self._decoder, "pair") else None
-        self._health.loaded(self._params.models_folder or "models/tiny", self._decoder, asked)
+        asked = asked_placement(self._settings) if hasattr(self._decoder, "pair") else None
+        self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, asked)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
         self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
@@ -151,14 +141,14 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     def _activate(self) -> None:
         assert self._decoder is not None
-        self._outputs = outputs = CaptionOutputs(self)
+        outputs = self._outcomes.open()
         self._worker = CaptionWorker(
             self._decoder,
-            self._params.question,
+            self._settings.question,
             on_draft=lambda text: outputs.text("caption_draft", text),
             on_words=lambda text: outputs.text("caption_partial", text),
-            on_outcome=self._tell,
-            deadline_s=self._params.deadline_s,
+            on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
+            deadline_s=self._settings.deadline_s,
         )
         self._asking = self.create_subscription(String, "~/question", self._take_question, RELIABLE)
         service = self.resolve_service_name("~/ask")
@@ -167,7 +157,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._await_synchronizer()
         outputs.open_report()
         self._bond = make_bond(self)
-        self._telling = self.create_timer(SETTLE_S, self._tell_missed, clock=STEADY)
+        self._outcomes.tell_missed_soon()
         self.get_logger().info("active: every window that closes now is captioned")
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -178,7 +168,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._drop_inputs()
         self._close_decoder()
-        self._untold.clear()
+        self._outcomes.forget_missed()
         self.get_logger().info("unconfigured: its models are unloaded")
         return super().on_cleanup(state)
 
@@ -192,19 +182,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Cancel what is in work, close the decoder and print the figures of the run."""
         self._end()
         self._close_decoder()
-        if self._params.stages and self._summary.counts:
-            print(self._summary.table(), flush=True)
-        if text := (self._comparison and self._comparison.text()) or self._summary.brief():
-            print(text, flush=True)
+        self._outcomes.print_figures(self._settings.stages)
 
     def _close_decoder(self) -> None:
         decoder, self._decoder = self._decoder, None
         self._health.unloaded()
         try:
+            if self._outcomes.comparison is not None:
+                self._outcomes.comparison.close()
             if decoder is not None:
                 decoder.close()
-            if self._comparison is not None:
-                self._comparison.close()
         except Exception as error:  # whatever it is, the node has to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
 
@@ -223,7 +210,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     def _end(self) -> None:
         if self._worker is not None:
-            self._untold.extend(self._worker.stop())
+            self._outcomes.miss(self._worker.stop())
             self._worker = None
         if self._bond is not None:
             self._bond.stop()
@@ -234,12 +221,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._asking is not None:
             self.destroy_subscription(self._asking)
             self._asking = None
-        if self._telling is not None:
-            self.destroy_timer(self._telling)
-            self._telling = None
-        if self._outputs is not None:
-            self._outputs.close()
-            self._outputs = None
+        self._outcomes.close()
 
     def _drop_inputs(self) -> None:
         for subscription in self._inputs:
@@ -256,8 +238,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _take_frame(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._params.mode != "autoregressive":
-                self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame)
+            if self._worker is not None and self._settings.mode != "autoregressive":
+                self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame, stamp_ns)
             return self._assembler.add_frame(stamp_ns, frame)
 
         self._take(add)
@@ -265,7 +247,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _take_event_image(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._params.mode != "autoregressive":
+            if self._worker is not None and self._settings.mode != "autoregressive":
                 self._worker.stream_event_image(self._assembler.grid.index(stamp_ns - 1), image)
             return self._assembler.add_event_image(stamp_ns, image)
 
@@ -291,27 +273,28 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             if self._worker is not None:
                 self._worker.submit(window, closed_ns)
             else:
-                self._untold.append(without_images(window))
+                self._outcomes.miss([without_images(window)])
 
-    def _adjust(self, params: SimpleNamespace) -> None:
+    def _adjust(self, settings: CaptionerSettings) -> None:
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
-            self._decoder.check_question(params.question)
-            self._decoder.sampling = asked_sampling(params)
-            self._decoder.max_new_tokens = params.max_new_tokens
-            proposers = () if params.mode == "autoregressive" else read_names(params.proposers)
-            self._decoder.policy.limits = Limits(params.max_nodes, params.least_prob, proposers)
+            self._decoder.check_question(settings.question)
+            self._decoder.sampling = asked_sampling(settings)
+            self._decoder.max_new_tokens = settings.max_new_tokens
+            proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
+            self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
         if self._worker is not None:
-            self._worker.question, self._worker.deadline_s = params.question, params.deadline_s
+            self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
+        self._settings = settings
 
     def _take_question(self, message: String) -> None:
         """Every question gets one answer, in order, if only why it has none."""
         question = message.data.strip()
 
         def tell(answer: Caption | Exception, index: int | None) -> None:
-            if self._outputs is not None:
+            if self._outcomes.outputs is not None:
                 text = f"(no answer: {answer})" if isinstance(answer, Exception) else answer.text
-                self._outputs.text("answer", text)
+                self._outcomes.outputs.text("answer", text)
 
         try:
             self._ask(question, tell)
@@ -325,7 +308,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._answers += 1
             if isinstance(answer, Exception):
                 if not isinstance(answer, InputError):
-                    answer = InputError(f"failed: {self._reason(answer)}")
+                    answer = InputError(f"failed: {self._outcomes.reason(answer)}")
                 self.get_logger().warning(f"no answer to '{question[:200]}': {answer}")
             else:
                 self.get_logger().info(f"{question} {answer.text}")
@@ -338,102 +321,20 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             raise InputError("the question is empty: publish a sentence")
         worker.ask(question, answered)
 
-    def _tell(self, outcome: Outcome) -> None:
-        # Told to end, ROS fails in whatever is under way.
-        if not self.context.ok():
-            return
-        try:
-            self._finish(outcome)
-        except Exception:
-            if self.context.ok():
-                raise
-
-    def _tell_missed(self) -> None:
-        """Report the windows that nobody captioned because the node was inactive."""
-        if self._telling is not None:
-            self._telling.cancel()
-        count = 0
-        with suppress(IndexError):
-            while self._outputs is not None:
-                window = self._untold.popleft()
-                reason = "not captioned: the captioner was inactive"
-                dropped = self._summary.counts["skipped"]
-                self._outputs.report(report(window, "inactive", reason, dropped=dropped))
-                count += 1
-        if count:
-            self._summary.count(windows=count, inactive=count)
-            self.get_logger().warning(f"{count} windows closed while the captioner was inactive")
-
-    def _finish(self, outcome: Outcome) -> None:
-        window, outputs = outcome.window, self._outputs
-        if outputs is None:
-            return  # deactivated meanwhile
-        self._tell_missed()
-        if self._origin_ns is None:
-            self._origin_ns = window.start_ns
-        self._summary.count(late_events=window.late_events, late_frames=window.late_frames)
-        if outcome.caption is not None:
-            self._publish_caption(outcome, outputs)
-            return
-        if outcome.skipped:
-            self._summary.count(windows=1, skipped=1)
-            kind, text = "skipped", "skipped: a newer window closed while captions were behind"
-            self.get_logger().warning(f"{(window.start_ns - self._origin_ns) / 1e9:g} s: {text}")
-        else:
-            self._summary.count(windows=1, failed=1)
-            assert outcome.error is not None
-            kind, text = "failed", f"failed: {self._reason(outcome.error)}"
-        outputs.report(report(window, kind, text, outcome.flags, self._summary.counts["skipped"]))
-
-    def _reason(self, error: Exception) -> str:
-        """Why there is no caption; where memory ran out, the next window is to find it freed."""
-        self.get_logger().error("".join(traceback.format_exception(error)))
-        if not is_out_of_memory(error):
-            return str(error)
-        release(error)
-        return NO_MEMORY
-
-    def _publish_caption(self, outcome: Outcome, outputs: CaptionOutputs) -> None:
-        caption, stages, window = outcome.caption, latencies(outcome.trace), outcome.window
-        assert caption is not None
-        dropped = self._summary.counts["skipped"]
-        message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
-        outputs.caption(message)
-        self._summary.add(stages)
-        self._health.add(caption, stages, outcome.flags)
-        self._summary.count(
-            windows=1,
-            tokens=len(caption.token_ids),
-            target_passes=caption.target_passes,
-            late=int(caption.late),
-        )
-        self._summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
-        self._summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
-        line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
-        self.get_logger().info(log_lines(line, caption, stages) if self._params.stages else line)
-        # Before the report, for which a replay waits.
-        if self._comparison is not None:
-            try:
-                self._comparison.add(window, self._params.question, caption, stages["total"], line)
-            except Exception as error:  # it must not cost the window its report
-                self.get_logger().error(f"the target alone could not caption this window: {error!r}")
-        outputs.report(message)
-        outputs.picture(window, message.message, stages["total"])
-
     def _pulses(self) -> list[Pulse]:
         pulses = [part.pulse for part in (self._worker, self._ask_service) if part is not None]
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
     def _read_counters(self) -> dict[str, Reading]:
-        counts = self._summary.counts
+        counts = self._outcomes.summary.counts
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._answers} if self._inputs else {}
         worker = self._worker
-        health = self._health.readings(self._params.deadline_s, worker.waiting if worker else None)
+        health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
         return {"captions": Reading(flow, wrong), **health}
 
 

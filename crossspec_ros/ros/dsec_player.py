@@ -14,19 +14,19 @@ from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
-from crossspec_ros.captioning.params import declare
+from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.messages import RecordedMessage, event_packet
+from crossspec_ros.events.messages import RecordedMessage, event_packet, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.recordings.recording import Topics, open_recording
 from crossspec_ros.ros.backlog import Backlog
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.event_stream import message_class
-from crossspec_ros.ros.messages import RELIABLE, reliable, to_ns, to_time
+from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Pace
+from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.peers import Peers
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -50,14 +50,14 @@ class PlayerNode(GuardedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True, **options)
-        self._params = declare(self, "dsec_player")
-        if not self._params.path:
+        self._settings = declare(self, PlayerSettings)
+        if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid()
         self._recording = open_recording(
-            Path(self._params.path),
-            Topics(self._params.events_topic, self._params.image_topic),
-            Path(self._params.images) if self._params.images else None,
+            Path(self._settings.path),
+            Topics(self._settings.events_topic, self._settings.image_topic),
+            Path(self._settings.images) if self._settings.images else None,
         )
         for remark in self._recording.remarks:
             self.get_logger().info(remark)
@@ -73,8 +73,8 @@ class PlayerNode(GuardedNode):
             kind = Image if raw else CompressedImage
             self._topics["image"] = self.create_publisher(kind, topic, reliable(100))
         self._clock_topic = self.create_publisher(Clock, "/clock", 10)
-        self._lateness_ns = round(self._params.max_lateness_s * SECOND)
-        self._pace = Pace(self._params.rate)
+        self._lateness_ns = round(self._settings.max_lateness_s * SECOND)
+        self._pace = Pace(self._settings.rate)
         self._backlog = Backlog(self._grid, self._lateness_ns)
         self._played: set[int] = set()
         self._reported: set[int] = set()
@@ -105,7 +105,7 @@ class PlayerNode(GuardedNode):
         self._sleep(SETTLE_S)
         while True:
             self._play_once()
-            if not self._params.loop:
+            if not self._settings.loop:
                 break
             self._go_back(self._recording.start_ns)
         self.get_logger().info("end of the recording")
@@ -149,7 +149,7 @@ class PlayerNode(GuardedNode):
             self._pace.start(stamp_ns)
             reached = stamp_ns
         if self._grid.index(stamp_ns) > self._grid.index(reached):
-            if self._params.every_window:
+            if self._settings.every_window:
                 self._close_each(reached, stamp_ns)
             self._pause_for_report(reached)
         self._keep_pace(stamp_ns)
@@ -166,7 +166,7 @@ class PlayerNode(GuardedNode):
         self._await_backlog(lambda: self._backlog.is_empty)
         self._sleep(SETTLE_S)
         before = self._grid.index(end.last_ns) - 1
-        if self._params.every_window and before in self._played:
+        if self._settings.every_window and before in self._played:
             # It may still be open: closed together with the last one, it would be skipped.
             over_ns = self._grid.closing(self._grid.start(before), self._lateness_ns)
             self._topics["events"].publish(self._reach(over_ns))
@@ -178,7 +178,7 @@ class PlayerNode(GuardedNode):
         self._topics["events"].publish(self._reach(stamp_ns))
         # After a jump back, a late report would be taken for one of the windows that follow.
         is_last = end.next_ns is None or end.next_ns < end.last_ns
-        if self._params.wait_for_captions and (is_last or self._params.every_window):
+        if self._settings.wait_for_captions and (is_last or self._settings.every_window):
             self._await_report(self._grid.index(end.last_ns))
         else:
             self._sleep(SETTLE_S)
@@ -233,7 +233,7 @@ class PlayerNode(GuardedNode):
         self._give_up_lost()
         over = self._grid.index(reached_ns - self._lateness_ns - SECOND // 20)
         due = [index for index in self._played if index < over]
-        if due and self._params.every_window:
+        if due and self._settings.every_window:
             self._await_report(max(due))
         self._pace.shift(time.monotonic() - began_s)
 
@@ -254,7 +254,7 @@ class PlayerNode(GuardedNode):
 
         A report of a later window, and a captioner that has come back and says nothing, settle it as well.
         """
-        end_ns, timeout_s = self._grid.end(index), self._params.caption_timeout_s
+        end_ns, timeout_s = self._grid.end(index), self._settings.caption_timeout_s
         deadline_s, was_away = time.monotonic() + timeout_s, False
         tell_s = time.monotonic() + TELL_S
         while not self._is_settled(end_ns) and index > self._give_up_lost():
@@ -289,7 +289,7 @@ class PlayerNode(GuardedNode):
             self.get_logger().warning(
                 f"{' and '.join(names)} was started again: no report is waited for of what was played before"
             )
-        if synchronizers and self._params.every_window:
+        if synchronizers and self._settings.every_window:
             # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
             self._sleep(DISCOVERY_S)
         return self._lost
@@ -304,12 +304,12 @@ class PlayerNode(GuardedNode):
             return is_passed_over
 
     def _await_audience(self) -> None:
-        deadline_s = time.monotonic() + self._params.startup_timeout_s
+        deadline_s = time.monotonic() + self._settings.startup_timeout_s
         tell_s = time.monotonic() + TELL_S
         while missing := self._missing_audience():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
-                    f"after {self._params.startup_timeout_s:g} s {missing}: start those nodes too"
+                    f"after {self._settings.startup_timeout_s:g} s {missing}: start those nodes too"
                 )
             if time.monotonic() >= tell_s:
                 tell_s = time.monotonic() + TELL_S
@@ -319,7 +319,7 @@ class PlayerNode(GuardedNode):
     def _missing_audience(self) -> str:
         silent = [topic.topic_name for topic in self._topics.values() if not topic.get_subscription_count()]
         missing = [f"nobody subscribes to {', '.join(silent)}"] if silent else []
-        if self._params.wait_for_captions and not self._captioner_is_ready():
+        if self._settings.wait_for_captions and not self._captioner_is_ready():
             missing.append(f"no captioner publishes {self.resolve_topic_name('report')}")
         return " and ".join(missing)
 

@@ -14,7 +14,7 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.params import declare
+from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.dv_camera import RETRY_S, Link, Source, open_sources
 from crossspec_ros.events.host_clock import HostClock
@@ -22,6 +22,7 @@ from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
+from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import ThreadError, run
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
@@ -36,8 +37,8 @@ class DvCameraNode(GuardedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("dv_camera", automatically_declare_parameters_from_overrides=True, **options)
-        params = declare(self, "dv_camera")
-        self._sources = open_sources(params.source, params.frames, params.roi, params.biases)
+        settings = declare(self, CameraSettings)
+        self._sources = open_sources(settings.source, settings.frames, settings.roi, settings.biases)
         # Subscribers may ask for either reliability; the synchronizer asks for none.
         self._topics = {
             "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),

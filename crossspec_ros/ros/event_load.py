@@ -24,9 +24,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import TIME_HIGH
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import event_packet
+from crossspec_ros.events.messages import event_packet, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
-from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts, to_ns
+from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts
 from crossspec_ros.ros.run import run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import Counts

@@ -13,10 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.captioning.graph import Process, replay_graph
 from crossspec_ros.captioning.params import read_flag, read_number
+from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE, share_dir
+from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.live_graph import Driver, live_graph
 
 _READ: Mapping[str, Callable[[str, str], object]] = {
@@ -25,6 +26,7 @@ _READ: Mapping[str, Callable[[str, str], object]] = {
     "images": lambda name, text: Path(text),
     "rate": read_number,
     "loop": read_flag,
+    "fallback": read_flag,
 }
 """Arguments of the graphs that are no text, and how each is read."""
 
@@ -40,7 +42,8 @@ def plan(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
     }
     if kind == "replay":
         path = Path(arguments.pop("sequence", share_dir() / "rosbags" / "synthetic_drive"))
-        return {"nodes": [_own(process) for process in replay_graph(path, **arguments)], "choice": ""}
+        processes = replay_graph(replay_parameters(path, **arguments))
+        return {"nodes": [*map(_own, processes)], "choice": ""}
     graph = live_graph(arguments.pop("camera", ""), **arguments)
     drivers = [_foreign(graph.driver)] if graph.driver else []
     return {"nodes": [*map(_own, graph.processes), *drivers], "choice": graph.choice}

@@ -10,18 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.graph import (
-    CAPTIONER_REMAPS,
-    EVENTS_TOPIC,
-    IMAGE_TOPIC,
-    Process,
-    chosen_models,
-    given,
-    image_sizes,
-)
-from crossspec_ros.captioning.params import Value, check_values, nearest
+from crossspec_ros.captioning.params import Value, nearest
+from crossspec_ros.captioning.replay_parameters import chosen_models, given, image_sizes
+from crossspec_ros.captioning.settings import NODES, CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS, EVENTS_TOPIC, IMAGE_TOPIC, Process
 
 CAMERAS = ("davis", "dvxplorer", "prophesee", "dv_network", "topics")
 
@@ -68,11 +62,11 @@ def live_graph(
     image_transport: str | None = None,
     memory: str | None = None,
     is_installed: Callable[[str], bool] = installed,
-    **placed: str | None,
+    **placed: str | bool | None,
 ) -> LiveGraph:
     """The nodes that caption a camera of `CAMERAS`; what is None comes from the configuration.
 
-    `placed` are those of `graph.MODEL_ARGUMENTS`. `source` and `frames` are dv_camera's, `events` and `image`
+    `placed` are those of `MODEL_ARGUMENTS`. `source` and `frames` are dv_camera's, `events` and `image`
     the topics that the synchronizer listens to where it is not this graph that decides. Raises InputError for
     a camera, topic, models or configuration that cannot work, and where a driver is missing, with the line
     that installs it.
@@ -85,7 +79,7 @@ def live_graph(
         raise InputError(f"source and frames do not fit camera:={camera}: set camera:=dv_network")
     config = config or share_dir() / "config" / "live.yaml"
     configured = read_config(config)
-    dv_camera = check_values("dv_camera", {**configured["dv_camera"], **given(source=source, frames=frames)})
+    dv_camera = CameraSettings.check({**configured["dv_camera"], **given(source=source, frames=frames)})
     if camera == "dv_network" and dv_camera["source"] == "camera":
         raise InputError("camera:=dv_network needs a source: give one like source:=tcp://127.0.0.1:7777")
     driver = _driver(camera, is_installed)
@@ -103,7 +97,7 @@ def live_graph(
             **chosen,
         },
     }
-    checked = {node: check_values(node, values) for node, values in overrides.items()}
+    checked = {node: NODES[node].check(values) for node, values in overrides.items()}
     # Of the drivers only the DAVIS' has frames; what others publish as image_raw may be rendered events.
     own_image = "event_camera/image_raw" if driver and camera == "davis" else IMAGE_TOPIC
     if checked["synchronizer"]["image_transport"] == "compressed":

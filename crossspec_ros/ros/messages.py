@@ -14,7 +14,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.camera_images import pixels_of
+from crossspec_ros.events.camera_images import pixels_of
 from crossspec_ros.windows.window import Counts
 
 
@@ -34,11 +34,6 @@ def best_effort(depth: int) -> QoSProfile:
     return QoSProfile(
         depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT, durability=DurabilityPolicy.VOLATILE
     )
-
-
-def to_ns(stamp: Time) -> int:
-    """A stamp in nanoseconds."""
-    return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
 
 
 def to_time(stamp_ns: int) -> Time:
@@ -79,3 +74,20 @@ def closed_message(end_ns: int, counts: Counts) -> WindowClosed:
 def closed_counts(message: WindowClosed) -> Counts:
     """What a closed window has."""
     return Counts(*(getattr(message, name) for name in Counts._fields))
+
+
+def message_class(event_type: str) -> type:
+    """The message class of a synchronizer's `event_type`; raises InputError where it is not installed."""
+    try:
+        if event_type == "dvs_msgs/EventArray":
+            from dvs_msgs.msg import EventArray
+
+            return EventArray
+        from event_camera_msgs.msg import EventPacket
+
+        return EventPacket
+    except ImportError:
+        raise InputError(
+            f"the message type {event_type} is not installed: run make setup, or build the package "
+            f"{event_type.split('/')[0]} in your workspace and source it"
+        ) from None

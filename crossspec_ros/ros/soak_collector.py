@@ -10,7 +10,8 @@ from typing import Any
 from crossspec_msgs.msg import WindowClosed, WindowReport
 from rclpy.node import Node
 
-from crossspec_ros.ros.messages import RELIABLE, closed_counts, to_ns
+from crossspec_ros.events.messages import to_ns
+from crossspec_ros.ros.messages import RELIABLE, closed_counts
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import run
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
-from crossspec_ros.captioning.graph import MODEL_ARGUMENTS, Process, replay_graph
+from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
+from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import Recording
+from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
 """How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
@@ -32,7 +37,8 @@ class _InterruptedError(Exception):
 def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-    processes = replay_graph(
+    opened: list[Recording] = []
+    parameters = replay_parameters(
         args.path,
         args.models,
         args.question,
@@ -42,23 +48,33 @@ def run(args: argparse.Namespace) -> int:
         args.images,
         args.events_topic,
         args.image_topic,
+        keep=opened.append,
         **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
-    processes = [
-        replace(node, parameters={**node.parameters, **shown}) if node.name == "captioner" else node
-        for node in processes
-    ]
+    parameters.nodes["captioner"].update(shown)
     environment = ros_environment(isolated=args.isolated)
+    captioner = parameters.nodes["captioner"]
+    with closing(opened[0]) as recording:
+        told = warning(recording, str(captioner["models.folder"]), str(captioner.get("target", "")))
+    if told:
+        print(f"crossspec: {told}", file=sys.stderr)
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
-    return supervise(processes, environment)
+    return supervise(replay_graph(parameters), environment)
 
 
 def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> int:
     """Run all processes until the last of them, the player, has ended well or any has failed.
 
     Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
+    Raises InputError where ROS is missing, for each node would only say so in its own way.
     """
+    for package in ("rclpy", "crossspec_msgs"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"the nodes need ROS 2, but there is no {package}: run make setup, source your workspace, or "
+                f"caption recordings without ROS by crossspec caption"
+            )
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }

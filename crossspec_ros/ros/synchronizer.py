@@ -16,32 +16,28 @@ from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.input_health import InputHealth
-from crossspec_ros.captioning.params import EVENT_TYPES, declare
+from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.camera_images import camera_array, compressed_array
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
-from crossspec_ros.ros.event_stream import make_stream, message_class
 from crossspec_ros.ros.message_queue import MessageQueue
 from crossspec_ros.ros.messages import (
     RELIABLE,
     best_effort,
     closed_message,
     image_message,
-    to_ns,
+    message_class,
 )
+from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import run
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.resize import resize_shortest
-from crossspec_ros.windows.slices import CountSlices, TimeSlices
+from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import (
     EVENTS,
     FRAMES,
     EventImageReady,
     FrameReady,
-    Synchronizer,
     Update,
     WindowClosed,
 )
@@ -63,19 +59,11 @@ class SynchronizerNode(GuardedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True, **options)
-        params = declare(self, "synchronizer")
-        self._sizes = {FrameReady: params.frame_size, EventImageReady: params.event_image_size}
-        self._synchronizer = Synchronizer(
-            WindowGrid(slots=params.frames),
-            params.event_images,
-            round(params.max_lateness_s * 1e9),
-            TimeSlices if params.event_slicing == "time" else CountSlices,
-        )
-        self._stream = make_stream(params.event_type)
-        self._read_image = camera_array if params.image_transport == "raw" else compressed_array
+        settings = declare(self, SynchronizerSettings)
+        self._health = InputHealth(settings.frames, settings.event_images, settings.max_lateness_s)
+        self._pipeline = Pipeline(settings, self._health.reached)
         self._flow: Counter[str] = Counter(frames=0, windows=0)
-        self._problems: Counter[str] = Counter(dropped_messages=0, unusable_messages=0)
-        self._health = InputHealth(params.frames, params.event_images, params.max_lateness_s)
+        self._problems: Counter[str] = Counter(dropped_messages=0)
         self._frame_id = ""
         self._outputs = {
             FrameReady: self.create_publisher(Image, "~/frame", RELIABLE),
@@ -83,20 +71,20 @@ class SynchronizerNode(GuardedNode):
         }
         self._closed = self.create_publisher(ClosedMessage, "~/window_closed", RELIABLE)
         self._stopping = False
-        self._queue = MessageQueue(params.queue_size, params.queue_mb << 20)
+        self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
         self._worker = threading.Thread(
             target=self._pulse.run, args=(self._work,), name="synchronizer", daemon=True
         )
         self._worker.start()
         events = self.create_subscription(
-            message_class(params.event_type),
+            message_class(settings.event_type),
             "events",
             lambda message: self._enqueue(EVENTS, message),
             best_effort(1000),
-            raw=self._stream.raw,
+            raw=self._pipeline.stream.raw,
         )
-        image_type = Image if params.image_transport == "raw" else CompressedImage
+        image_type = Image if settings.image_transport == "raw" else CompressedImage
         image = self.create_subscription(
             image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
         )
@@ -130,32 +118,23 @@ class SynchronizerNode(GuardedNode):
             stream, message = item
             try:
                 with self._pulse.busy():
-                    updates = self._take_events(message) if stream == EVENTS else self._take_frame(message)
-                    for update in updates:
+                    for update in self._updates(stream, message):
                         self._publish(update)
                         self._pulse.beat()
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # whatever a message does, the next one gets its turn
-                self._problems["unusable_messages"] += 1
+                self._pipeline.refuse()
                 known = isinstance(error, InputError)
                 told = str(error) if known else "".join(traceback.format_exception(error))
                 self.get_logger().warning(told, throttle_duration_sec=5.0)
 
-    def _take_events(self, message: Any) -> Iterator[Update]:
-        stamp_ns, batch = self._stream.decode(message)
-        self._health.reached(EVENTS, stamp_ns)
-        if len(batch):
-            yield from self._synchronizer.add_events(batch, self._stream.take_lost_packets())
-        else:
-            yield from self._synchronizer.advance(EVENTS, stamp_ns, is_camera=batch.width > 0)
-
-    def _take_frame(self, message: Image | CompressedImage) -> Iterator[Update]:
+    def _updates(self, stream: str, message: Any) -> Iterator[Update]:
+        if stream == EVENTS:
+            return self._pipeline.take_events(message)
         self._flow["frames"] += 1
         self._frame_id = message.header.frame_id
-        stamp_ns = to_ns(message.header.stamp)
-        self._health.reached(FRAMES, stamp_ns)
-        yield from self._synchronizer.add_frame(stamp_ns, lambda: self._read_image(message))
+        return self._pipeline.take_image(message)
 
     def _publish(self, update: Update) -> None:
         if isinstance(update, WindowClosed):
@@ -164,13 +143,13 @@ class SynchronizerNode(GuardedNode):
             _, *counts = astuple(update)
             self._closed.publish(closed_message(update.end_ns, Counts(*counts)))
         else:
-            image = resize_shortest(update.image, self._sizes[type(update)])
-            frame_id = self._frame_id if isinstance(update, FrameReady) else self._stream.frame_id
-            self._outputs[type(update)].publish(image_message(image, update.stamp_ns, frame_id))
+            frame_id = self._frame_id if isinstance(update, FrameReady) else self._pipeline.stream.frame_id
+            self._outputs[type(update)].publish(image_message(update.image, update.stamp_ns, frame_id))
 
     def _read_counters(self) -> Mapping[str, Reading]:
-        flow = {"packets": self._stream.packets, "events": self._stream.events, **self._flow}
-        wrong = {**self._problems, **self._stream.problems, **self._synchronizer.counts}
+        stream = self._pipeline.stream
+        flow = {"packets": stream.packets, "events": stream.events, **self._flow}
+        wrong = {**self._problems, **self._pipeline.counts}
         return self._health.readings(flow, wrong, self._queue.qsize())
 
 

@@ -1,12 +1,10 @@
-"""What memory a process has, on Linux."""
+"""What memory a process has."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import psutil
 
 
 def resident_mb(pid: int | None = None) -> float:
-    """Resident memory in MB, of this process where none is named; OSError where there is no such process."""
-    pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    """Resident memory in MB, of this process where none is named; psutil.Error where there is no such one."""
+    return psutil.Process(pid).memory_info().rss / 1e6

@@ -11,6 +11,8 @@ KEPT = 3600
 """Windows whose stages are remembered, so that a node may run for ever: an hour of them."""
 _LATE = ("late_events", "late_frames")
 
+_WITHOUT = ("skipped", "failed", "inactive", "nothing_seen")
+"""Counts of windows that have no caption."""
 _USUAL = ("windows", "tokens", "target_passes")
 """Counts of every run; each other one tells of something that went wrong."""
 
@@ -52,9 +54,9 @@ class Summary:
         if not self.counts["windows"]:
             return ""
         counts = self.counts
-        captioned = counts["windows"] - counts["skipped"] - counts["failed"] - counts["inactive"]
+        captioned = counts["windows"] - sum(counts[name] for name in _WITHOUT)
         text = f"{captioned} of {counts['windows']} seconds captioned"
-        if "total" in self._values:
+        if captioned and "total" in self._values:
             text += f", {self.percentile('total', 50):.0f} ms after their end (median)"
         wrong = [
             f"{name.replace('_', ' ')} {number}"

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
-from crossspec_ros.models.eventgpt import EventGPT
+from crossspec_ros.models.eventgpt import EventGPTModule, draft_prompt
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import VIDEO, draft_prompt, target_prompt
+from crossspec_ros.models.video_llava import VIDEO, target_prompt
 from crossspec_ros.training.dataset import FRAMES, SIDE
 from crossspec_ros.training.world.grammar import QUESTION
 
@@ -25,8 +25,8 @@ def build_target(tokenizer: Tokenizer) -> VideoLlavaForConditionalGeneration:
     config = VideoLlavaConfig(
         vision_config=_vision(192, 4),
         text_config=_text(192, 5, 4, 512, tokenizer.get_vocab_size()),
-        image_token_index=tokenizer.token_to_id("<image>"),
-        video_token_index=tokenizer.token_to_id(VIDEO),
+        image_token_index=tokenizer.get_vocab()["<image>"],
+        video_token_index=tokenizer.get_vocab()[VIDEO],
         image_seq_length=_POSITIONS - 1,
         video_seq_length=FRAMES * _POSITIONS,
     )
@@ -36,9 +36,9 @@ def build_target(tokenizer: Tokenizer) -> VideoLlavaForConditionalGeneration:
     return model
 
 
-def build_draft(tokenizer: Tokenizer) -> EventGPT:
+def build_draft(tokenizer: Tokenizer) -> EventGPTModule:
     """EventGPT with 1.4 M parameters."""
-    return EventGPT(_text(128, 2, 4, 384, tokenizer.get_vocab_size()), _vision(128, 3))
+    return EventGPTModule(_text(128, 2, 4, 384, tokenizer.get_vocab_size()), _vision(128, 3))
 
 
 def _vision(width: int, layers: int) -> CLIPVisionConfig:
@@ -72,7 +72,7 @@ def _text(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> L
 class Student:
     """A model in training, seen the same way for both: text, vision features, text, caption."""
 
-    model: EventGPT | VideoLlavaForConditionalGeneration
+    model: EventGPTModule | VideoLlavaForConditionalGeneration
     before: Tensor
     after: Tensor
 
@@ -90,7 +90,7 @@ class Student:
         """(batch, k, 64, 64, 3) uint8 -> (batch, tokens, hidden)."""
         batch, k = images.shape[:2]
         pixels = clip_pixels(images.flatten(0, 1).numpy(), SIDE).unflatten(0, (batch, k))
-        if isinstance(self.model, EventGPT):
+        if isinstance(self.model, EventGPTModule):
             return self.model.encode_events(pixels)
         features = self.model.model.get_video_features(pixels).pooler_output
         return features.unflatten(0, (batch, k)).flatten(1, 2)
@@ -101,13 +101,13 @@ class Student:
         batch = len(captions)
         head, tail = (embed(ids).expand(batch, -1, -1) for ids in (self.before, self.after))
         inputs = torch.cat([head, features, tail, embed(captions[:, :-1])], 1)
-        body = self.model.model if isinstance(self.model, EventGPT) else self.model.model.language_model
+        body = self.model.model if isinstance(self.model, EventGPTModule) else self.model.model.language_model
         hidden = body(inputs_embeds=inputs, use_cache=False).last_hidden_state
         return self.model.lm_head(hidden[:, -captions.shape[1] :])
 
     def summary(self, features: Tensor) -> Tensor:
         """(batch, n) description of the window, for the auxiliary attribute heads."""
-        if isinstance(self.model, EventGPT):
+        if isinstance(self.model, EventGPTModule):
             return features.flatten(1)
         frames = features.unflatten(1, (FRAMES, _POSITIONS))
         return torch.cat([frames.mean(1), frames[:, -1] - frames[:, 0]], 1).flatten(1)

@@ -111,16 +111,15 @@ def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, 
 
 
 def _save(student: object, name: str, folder: Path, out: Path) -> None:
-    import torch
     from safetensors.torch import save_file
 
-    from crossspec_ros.models.eventgpt import EventGPT, released_state
+    from crossspec_ros.models.eventgpt import EventGPTModule, released_state
     from crossspec_ros.training.models import Student
 
     assert isinstance(student, Student)
     out.mkdir(parents=True, exist_ok=True)
-    model = student.model.to(torch.bfloat16)
-    if isinstance(model, EventGPT):
+    model = student.model.bfloat16()
+    if isinstance(model, EventGPTModule):
         save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {
             "model_type": "EventChat_llama",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from crossspec_ros.models.prompts import EVENT_END, EVENT_START, VIDEO, draft_prompt, target_prompt
+from crossspec_ros.models.eventgpt import EVENT_END, EVENT_START, draft_prompt
+from crossspec_ros.models.video_llava import VIDEO, target_prompt
 from crossspec_ros.training.world.grammar import QUESTION, caption
 from crossspec_ros.training.world.scene import drive
 

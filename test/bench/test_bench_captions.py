@@ -18,7 +18,7 @@ def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert figures["windows"] == 5
     assert figures["target_attributes_right"] > 0.85
     assert figures["draft_token_acceptance"] > 0.5
-    assert "needs colour" in capsys.readouterr().out
+    assert "needs_color" in capsys.readouterr().out
 
 
 def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

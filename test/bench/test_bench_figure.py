@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from crossspec_ros.bench import animation
-from crossspec_ros.bench.figure import _texts
-from crossspec_ros.bench.headline import headline
+from crossspec_ros.bench.figure import _texts, headline
 from crossspec_ros.bench.lived import Drive, live_second
 from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.cli import main

@@ -9,8 +9,8 @@ import pytest
 
 from crossspec_ros.bench import lossless
 from crossspec_ros.bench.sampling_check import check_sampling
-from crossspec_ros.captioning import decoder as decoder_module
 from crossspec_ros.cli import main
+from crossspec_ros.engine import accept as accept_module
 from crossspec_ros.engine.accept import greedy_path
 
 
@@ -32,7 +32,7 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
         path, following = greedy_path(tree, choices)
         return ((0,), choices[1]) if len(tree) and not path else (path, following)
 
-    monkeypatch.setattr(decoder_module, "greedy_path", credulous)
+    monkeypatch.setattr(accept_module, "greedy_path", credulous)
     monkeypatch.setattr(lossless, "check_sampling", lambda samples: {})
     monkeypatch.setattr(lossless, "QUESTIONS", lossless.QUESTIONS[:1])
     assert main(["bench", "lossless", "--windows", "1", "--samples", "1"]) == 1
@@ -40,7 +40,7 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "lossless", "--windows", "0"]) == 2
-    assert "compares nothing" in capsys.readouterr().err
+    assert "measures nothing" in capsys.readouterr().err
 
 
 def test_the_sampling_controls_fail_by_far() -> None:

@@ -9,17 +9,16 @@ import pytest
 
 from crossspec_ros.bench.trace import Response, read_trace, replay
 from crossspec_ros.cli import main
-from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
-COST = VerifyCost({1: 0.001, 64: 0.004})
 
 
-class Recorder:
+class Recorder(Proposer):
     """Proposes a fixed chain at the start of each response, and keeps what it was shown."""
 
     name = "recorder"
@@ -27,21 +26,21 @@ class Recorder:
     def __init__(self, chain: tuple[int, ...]) -> None:
         self._chain = chain
         self.contexts: list[Context] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[PassResult] = []
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         self.contexts.append(context)
         chain = () if context.tokens else self._chain[:budget]
         return DraftTree.chain(chain, [0.9] * len(chain), self.name)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: PassResult) -> None:
         self.outcomes.append(outcome)
 
 
 def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
     recorder = Recorder((1, 2, 9))
     responses = [Response((1, 2, 3, 4), (7,)), Response((5, 6), ())]
-    result = replay(responses, Policy((recorder,), None), COST, "test")
+    result = replay(responses, Policy((recorder,), None), "test")
     # 1 2 foreseen and 3, then 4; then 5 and 6 one by one.
     assert (result.tokens, result.passes) == ([4, 2], [2, 2])
     assert result.acceptance_length() == 1.5 and result.acceptance_length(since=1) == 1.0
@@ -54,7 +53,7 @@ def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
 
 
 def test_nothing_beyond_the_end_of_a_response_counts() -> None:
-    result = replay([Response((1, 2), ())], Policy((Recorder((1, 2, 3)),), None), COST, "test")
+    result = replay([Response((1, 2), ())], Policy((Recorder((1, 2, 3)),), None), "test")
     assert (result.tokens, result.passes) == ([2], [1])
 
 
@@ -117,7 +116,6 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
 def test_recorded_captions_are_foreseen() -> None:
-    from crossspec_ros.captioning.assembly import default_proposers
-
-    result = replay(read_trace(SHARED)[::2][:120], Policy(default_proposers(), None), COST, "test")
+    policy = Policy(make_proposers(USUAL), None)
+    result = replay(read_trace(SHARED)[::2][:120], policy, "test")
     assert result.acceptance_length() > 5.3

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plain_target import QUESTION, generated
+from plain_target import QUESTION, generated, live
 
-from crossspec_ros.bench.lossless import stream
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair
@@ -31,7 +30,7 @@ def test_the_memory_goes_on_where_the_last_session_ended(
 def test_everything_together_writes_what_generate_writes(pair: ModelPair, windows: list[Window]) -> None:
     decoder = speculative_decoder(pair)
     for window in [*windows, *windows]:
-        stream(decoder, window, QUESTION)
+        live(decoder, window)
         caption = decoder.caption(window, QUESTION, Trace())
         assert caption.token_ids == generated(pair, window)
     assert caption.target_passes < 12 and set(caption.drafted) == {"memory", "event_draft"}

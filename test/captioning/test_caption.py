@@ -7,7 +7,8 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
+from contextlib import closing
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from crossspec_ros.captioning import decoders
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
-from crossspec_ros.models import loading
+from crossspec_ros.models.eventgpt import EventGPTArchitecture
+from crossspec_ros.models.video_llava import VideoLlavaArchitecture
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import open_recording
@@ -65,15 +67,15 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     models: list[weakref.ref] = []
 
-    def load(name: str, really: Callable, *args: Any) -> Any:
+    def load(architecture: Any, name: str, really: Callable, *args: Any) -> Any:
         assert all(model() is None for model in models)
         names.append(name)
-        model = really(*args)
+        model = really(architecture, *args)
         models.append(weakref.ref(model))
         return model
 
-    for name in ("load_target", "load_eventgpt"):
-        monkeypatch.setattr(loading, name, partial(load, name, getattr(loading, name)))
+    for kind in (VideoLlavaArchitecture, EventGPTArchitecture):
+        monkeypatch.setattr(kind, "load", partialmethod(load, kind.__name__, kind.load))
     return names
 
 
@@ -82,9 +84,9 @@ def test_one_model_at_a_time_gives_the_captions_of_both_together(
 ) -> None:
     drafts = tmp_path / "drafts"
     apart = captions(drive, tmp_path / "apart.json", "--drafts", str(drafts))
-    assert loaded == ["load_eventgpt", "load_target"]
+    assert loaded == ["EventGPTArchitecture", "VideoLlavaArchitecture"]
     again = captions(drive, tmp_path / "again.json", "--drafts", str(drafts))
-    assert loaded[2:] == ["load_target"]
+    assert loaded[2:] == ["VideoLlavaArchitecture"]
     monkeypatch.undo()
     together = captions(drive, tmp_path / "together.json")
     assert said(apart) == said(again) == said(together)
@@ -139,7 +141,9 @@ def test_a_slow_draft_gets_its_time(
     assert said(captions(path, tmp_path / "a.json", "--config", str(config), *drafts)) == said(together)
 
 
-def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(tmp_path: Path) -> None:
+def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, drafts = tmp_path / "nothing", tmp_path / "drafts"
     with write_bag(path) as write:
         for tick in range(250):
@@ -147,6 +151,7 @@ def test_a_recording_without_events_to_draw_has_no_drafts_and_their_file_serves_
             packet = event_packet(stamp_ns, b"", "evt3", (32, 24), tick)
             write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
     first = captions(path, tmp_path / "1.json", "--drafts", str(drafts))
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f", nothing seen {len(first)}")
     assert said(captions(path, tmp_path / "2.json", "--drafts", str(drafts))) == said(first)
 
 
@@ -190,6 +195,45 @@ def test_what_the_models_cannot_take_is_refused(
     assert "cannot be written" in refusal(capsys, drive, "--drafts", tmp_path / "nowhere" / "drafts")
 
 
+def test_without_a_draft_the_captions_are_the_same_word_for_word(
+    drive: Path,
+    tmp_path: Path,
+    loaded: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(TINY / "target", models / "target")
+    alone = ["--models", models, "--draft", "none"]
+    there = tmp_path / "drafts"
+    there.write_text("drafts of an earlier run")
+    for drafts in (there, tmp_path / "new"):
+        assert f"no draft whose words could be kept in '{drafts}': leave out --drafts" in refusal(
+            capsys, drive, *alone, "--drafts", drafts
+        )
+    assert f"'{models / 'draft'}': set draft to" in refusal(capsys, drive, "--models", models)
+    assert loaded == []
+    windows = captions(drive, tmp_path / "alone.json", *map(str, alone))
+    assert loaded == ["VideoLlavaArchitecture"]
+    monkeypatch.undo()
+    both = captions(drive, tmp_path / "both.json")
+    # What the events show alone is the draft's to say.
+    assert windows[BLIND]["caption_source"] == "none"
+    assert said(windows)[:BLIND] + said(windows)[BLIND + 1 :] == said(both)[:BLIND] + said(both)[BLIND + 1 :]
+    assert [window["degraded"] for window in windows] == [window["degraded"] for window in both]
+
+
+def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tmp_path: Path) -> None:
+    with closing(open_recording(BAG)) as recording, write_bag(tmp_path / "images") as write:
+        for message in recording.messages():
+            if message.kind == "image":
+                write("/camera/image_raw/compressed", message)
+    windows = captions(tmp_path / "images", tmp_path / "images.json")
+    golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
+    assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
+    assert all(window["degraded"] == ["events_missing"] for window in windows)
+
+
 def test_a_target_that_is_damaged_is_found_before_the_draft_speaks(
     drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,7 +254,8 @@ def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
     for options in ([], ["--drafts", tmp_path / "drafts"]):
         error = refusal(capsys, drive, *options)
         assert (
-            "the models do not fit as float32 on cpu: memory ran out: choose a smaller models.dtype" in error
+            "the models do not fit into memory as float32 on cpu (CUDA out of memory): choose a smaller"
+            in error
         )
     assert not (tmp_path / "drafts").exists()
 

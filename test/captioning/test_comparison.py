@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-from crossspec_ros.captioning.comparison import NEXT, Comparison
+from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison
 
 
 class Alone:
@@ -14,6 +14,9 @@ class Alone:
     def caption(self, window, question, trace):
         time.sleep(0.02)
         return SimpleNamespace(token_ids=(1, 2, 3))
+
+    def forget(self):
+        pass
 
 
 def caption(*tokens, source="target"):
@@ -24,17 +27,20 @@ def test_windows_are_compared_one_by_one():
     comparison = Comparison(Alone())
     comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van")
     comparison.add(None, "?", caption(1, 2, 4), 4.0, "1-2 s: a car")
-    lines = comparison.text().splitlines()
+    lines = comparison.text("9 of 9 seconds captioned").splitlines()
     assert "0-1 s: a van" in lines and "1-2 s: a car" in lines
     sentence, following = lines[-2:]
-    assert sentence.startswith("A caption came 3 ms after its second was over. The target alone took 2")
+    assert sentence.startswith(
+        "A caption was ready 3 ms after its last frame had come. The target alone took 2"
+    )
     assert "1 of 2 captions are word for word" in sentence
     ratio = float(sentence.split(" in this run, ")[1].split(" times")[0])
     assert 7.5 <= ratio < 20
     assert following == NEXT
 
 
-def test_captions_without_the_target_are_not_compared():
+def test_captions_without_the_target_are_not_compared_and_that_is_said():
     comparison = Comparison(Alone())
     comparison.add(None, "?", caption(1, source="event_draft"), 2.0, "0-1 s: a van")
-    assert comparison.text() == ""
+    assert comparison.text("") == ""
+    assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Iterator
@@ -11,19 +12,23 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from plain_target import QUESTION, Guess, caption, chain, generated, script
+from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated, script, stream
 
-from crossspec_ros.captioning import decoder as decoder_module
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.engine import accept, sequence
 from crossspec_ros.engine.accept import greedy_path
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.session import TargetSession
+from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.eventgpt import EventGPT
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -89,7 +94,7 @@ def test_branches_duplicates_and_dead_ends_change_nothing(pair: ModelPair, windo
         a, b, c = right
         wrong = (b + 1) % pair.shared_ids
         # The right path stands between dead ends, and once more as a duplicate.
-        tokens = (wrong, a, wrong, b, a, wrong, c, b, pair.eos_id)
+        tokens = (wrong, a, wrong, b, a, wrong, c, b, pair.target.spec.eos_ids[0])
         parents = (ROOT, ROOT, 0, 1, ROOT, 1, 3, 4, 3)
         return DraftTree(tokens, parents, (0.5,) * 9, (("guess",),) * 9)
 
@@ -104,9 +109,12 @@ def test_end_of_sequence_anywhere_in_the_draft_changes_nothing(
     wanted = generated(pair, windows[0])
     for at in range(len(wanted)):
         assert (
-            caption(pair, windows[0], script([*wanted[:at], pair.eos_id, *wanted[at:]])).token_ids == wanted
+            caption(
+                pair, windows[0], script([*wanted[:at], pair.target.spec.eos_ids[0], *wanted[at:]])
+            ).token_ids
+            == wanted
         )
-    assert caption(pair, windows[0], script([*wanted, 5, 6, pair.eos_id])).token_ids == wanted
+    assert caption(pair, windows[0], script([*wanted, 5, 6, pair.target.spec.eos_ids[0]])).token_ids == wanted
 
 
 def test_a_target_that_ends_at_any_position_ends_there(
@@ -115,7 +123,9 @@ def test_a_target_that_ends_at_any_position_ends_there(
     wanted = generated(pair, windows[0])
     for at in range(0, 12):
         # Any token may stand for the end: the first time the target says it, the caption is over.
-        ended = replace(pair, eos_id=wanted[at])
+        target = copy.copy(pair.target)
+        target.spec = replace(pair.target.spec, eos_ids=(wanted[at],))  # type: ignore[misc]
+        ended = replace(pair, target=target)
         end = wanted.index(wanted[at]) + 1
         for proposer in (Guess(lambda c: chain([])), script(wanted), script([*wanted[: at - 1], 7, 7])):
             said = caption(ended, windows[0], proposer)
@@ -136,12 +146,12 @@ def test_both_kinds_of_attention_write_the_same(
     pair: ModelPair, windows: list[Window], attention: str
 ) -> None:
     wanted = generated(pair, windows[1])
-    pair.target.set_attn_implementation(attention)
+    pair.target.module.set_attn_implementation(attention)
     try:
         poor = [t if i % 4 else 9 for i, t in enumerate(wanted)]
         assert caption(pair, windows[1], script(poor), streamed=True).token_ids == wanted
     finally:
-        pair.target.set_attn_implementation("sdpa")
+        pair.target.module.set_attn_implementation("sdpa")
 
 
 @pytest.mark.parametrize("frames", range(1, 9))
@@ -149,46 +159,71 @@ def test_both_kinds_of_attention_write_the_same(
 def test_any_number_of_frames_read_ahead_or_not(
     pair: ModelPair, windows: list[Window], frames: int, read_ahead: int, decoder: PrefillHiddenDecoder
 ) -> None:
-    window = replace(windows[0], frames=windows[0].frames[:frames])
-    for frame in window.frames[:read_ahead]:
-        decoder.stream_frame(window.index, frame)
+    window = first_frames(windows[0], frames)
+    stream(decoder, window, read_ahead)
     said = decoder.caption(window, QUESTION, trace := Trace())
     assert said.token_ids == generated(pair, window)
     encoded = [span.name for span in trace.spans if span.stage == "frame_encode"]
     assert encoded == [f"frame_encode[{i}]" for i in range(frames)]
 
 
-def test_frames_that_were_read_ahead_in_another_order_are_read_anew(
+def test_frames_that_are_not_the_windows_are_read_anew(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
     window = windows[0]
-    for frame in window.frames[::-1]:
-        decoder.stream_frame(window.index, frame)
+    stream(decoder, replace(window, frame_stamps_ns=tuple(i + 1 for i in window.frame_stamps_ns)))
     assert decoder.caption(window, QUESTION, Trace()).token_ids == generated(pair, window)
+
+
+def test_a_window_that_loses_a_frame_at_its_close_is_read_anew_and_encodes_nothing_again(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    stream(decoder, windows[0])
+    kept = [0, 2, 3, 6]
+    stamps = tuple(windows[0].frame_stamps_ns[i] for i in kept)
+    window = replace(windows[0], frames=windows[0].frames[kept], frame_stamps_ns=stamps)
+    said = decoder.caption(window, QUESTION, trace := Trace())
+    assert said.token_ids == generated(pair, window)
+    encoded = [span.name for span in trace.spans if span.stage == "frame_encode"]
+    assert encoded == [f"frame_encode[{i}]" for i in range(8)]
+
+
+def test_when_time_begins_anew_a_window_has_the_frames_that_came_last(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    stream(decoder, windows[1], 5)
+    again = replace(windows[0], index=1)
+    stream(decoder, again, 7)
+    assert decoder.caption(again, QUESTION, Trace()).token_ids == generated(pair, again)
 
 
 def test_a_frame_that_cannot_be_read_ahead_costs_no_caption(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoder.stream_frame(0, windows[0].frames[0])
+    stream(decoder, windows[0], 1)
     with monkeypatch.context() as broken:
-        broken.setattr(TargetSession, "prefill", lambda self: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            decoder.stream_frame(0, windows[0].frames[1])
+        broken.setattr(TargetSequence, "_read", lambda self, tree: 1 / 0)
+        read = decoder.stream_frame(0, windows[0].frames[1], windows[0].frame_stamps_ns[1])
+        assert read is not None and isinstance(read.exception(20), ZeroDivisionError)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
 
 
 def test_the_next_windows_are_read_between_passes(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
-    later = iter(windows[1].frames)
+    reads = []
 
-    def between() -> None:
-        if (frame := next(later, None)) is not None:
-            decoder.stream_frame(1, frame)
+    def next_window_comes(text: str) -> None:
+        while len(reads) < 8:
+            i = len(reads)
+            reads.append(decoder.stream_frame(1, windows[1].frames[i], windows[1].frame_stamps_ns[i]))
 
-    first = decoder.caption(windows[0], QUESTION, Trace(), between=between)
-    assert next(later, None) is None
+    first = decoder.caption(windows[0], QUESTION, waited := Trace(), next_window_comes)
+    # One between two passes, as long as another one waits.
+    assert waited.stages["read_ahead"] > 0
+    for read in reads:
+        assert read is not None
+        read.result(20)
     second = decoder.caption(windows[1], QUESTION, trace := Trace())
     assert first.token_ids == generated(pair, windows[0])
     assert second.token_ids == generated(pair, windows[1])
@@ -200,12 +235,12 @@ def test_windows_left_open_are_forgotten(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
     for index in range(6):
-        decoder.stream_frame(index, windows[0].frames[0])
+        decoder.stream_frame(index, windows[0].frames[0], 0)
     assert list(decoder._open._windows) == [4, 5]
     decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
     assert list(decoder._open._windows) == []
     # After a jump back in time nothing of the windows before it is left.
-    decoder.stream_frame(100, windows[0].frames[0])
+    decoder.stream_frame(100, windows[0].frames[0], 0)
     decoder.caption(replace(windows[0], index=5), QUESTION, Trace())
     assert list(decoder._open._windows) == []
 
@@ -233,19 +268,14 @@ def test_a_verifier_that_is_off_by_one_is_caught(
         path = (*path, len(path)) if len(path) < len(tree) else path
         return path, choices[len(path)]
 
-    monkeypatch.setattr(decoder_module, "greedy_path", one_too_many)
+    monkeypatch.setattr(accept, "greedy_path", one_too_many)
     assert caption(pair, windows[1], script(poor)).token_ids != wanted
 
 
 def test_wrong_positions_are_caught(
     pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crossspec_ros.engine import session as target_session
-
-    right = target_session.positions
-    monkeypatch.setattr(
-        target_session, "positions", lambda c, u, tree: [*right(c, u, tree)[:u], *range(c, c + len(tree))]
-    )
+    monkeypatch.setattr(sequence, "tree_positions", lambda tree, after: torch.arange(len(tree)))
     wanted = generated(pair, windows[1])
     assert caption(pair, windows[1], script(wanted)).token_ids != wanted
 
@@ -253,22 +283,22 @@ def test_wrong_positions_are_caught(
 def test_a_cache_that_keeps_what_was_refused_is_caught(
     pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = TargetSession.commit
+    keep = ModelRunner.keep
 
-    def sloppy(self: TargetSession, path: tuple[int, ...], following: int) -> None:
-        commit(self, tuple(range(self._nodes)), following)
+    def sloppy(self: ModelRunner, length: int, moved: list[int] | tuple[int, ...] = ()) -> None:
+        keep(self, self.length if moved else length)
 
-    monkeypatch.setattr(TargetSession, "commit", sloppy)
+    monkeypatch.setattr(ModelRunner, "keep", sloppy)
     wanted = generated(pair, windows[1])
     poor = [t if i % 4 else 9 for i, t in enumerate(wanted)]
     assert caption(pair, windows[1], script(poor)).token_ids != wanted
 
 
 def test_ids_above_the_common_vocabulary_are_never_proposed(pair: ModelPair, windows: list[Window]) -> None:
-    draft = EventDraft(pair, windows[0].event_images, QUESTION, 8)
+    draft = event_draft(pair, windows[0].event_images, QUESTION, 8)
     draft._tokens, draft._probs = [5, pair.shared_ids, 6], [0.5, 0.6, 0.7]
     assert draft.proposal() == ((5,), (0.5,))
-    assert pair.shared_ids == pair.target.config.image_token_index
+    assert pair.shared_ids == pair.target.module.config.image_token_index
 
 
 def test_a_window_without_frames_is_captioned_by_the_draft_and_says_so(
@@ -305,7 +335,7 @@ def test_the_event_draft_is_written_before_the_window_closes(
     trace.mark("closed")
     decoder.caption(windows[0], QUESTION, trace)
     assert len(texts) == 1 and texts[0].startswith("The key elements")
-    early = EventDraft(pair, images[:4], QUESTION, 64)
+    early = event_draft(pair, images[:4], QUESTION, 64)
     early.run(Trace())
     assert (seen[0].draft_tokens, seen[0].draft_probs) == early.proposal()
     assert len(seen[0].draft_tokens) > 20 and all(0 < p <= 1 for p in seen[0].draft_probs)
@@ -346,8 +376,8 @@ def test_a_draft_for_another_question_is_no_answer_to_this_one(
         running = decoder.stream_event_image(0, image, "Who?")
     assert running is not None
     running.result(20)
-    blind = replace(windows[0], frames=windows[0].frames[:0])
-    alone = EventDraft(pair, blind.event_images, QUESTION, 64)
+    blind = first_frames(windows[0], 0)
+    alone = event_draft(pair, blind.event_images, QUESTION, 64)
     alone.run(Trace())
     assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
 
@@ -408,7 +438,7 @@ def test_a_draft_that_fails_costs_no_caption(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(EventDraft, "_encode", lambda self: 1 / 0)
+    monkeypatch.setattr(EventGPT, "encode", lambda self, images: 1 / 0)
     for image in windows[0].event_images:
         decoder.stream_event_image(0, image, QUESTION)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
@@ -495,13 +525,13 @@ def test_a_late_caption_is_learned_as_far_as_it_goes(
     guess = Guess(lambda context: chain([]))
     decoder.policy = Policy((guess,), None)
     decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=0)
-    assert guess.outcomes == []  # nobody waits for it
-    decoder.stream_frame(1, windows[1].frames[0])
-    assert [outcome.ended for outcome in guess.outcomes] == [True]
+    assert guess.results == []  # nobody waits for it
+    decoder.prepare(1)
+    assert [result.ended for result in guess.results] == [True]
     decoder.caption(windows[1], QUESTION, Trace(), deadline_ns=0)
     decoder.caption(windows[2], QUESTION, Trace(), deadline_ns=0)
     decoder.close()
-    assert [outcome.ended for outcome in guess.outcomes] == [True] * 3
+    assert [result.ended for result in guess.results] == [True] * 3
 
 
 def test_a_draft_that_has_not_begun_at_the_close_never_does(
@@ -513,9 +543,9 @@ def test_a_draft_that_has_not_begun_at_the_close_never_does(
         begun.set()
         release.wait(20)
 
-    decoder._draft.submit(wait)
+    decoder._drafts.submit(wait)
     assert begun.wait(20)
-    monkeypatch.setattr(EventDraft, "_encode", lambda self: pytest.fail("it was to be ended"))
+    monkeypatch.setattr(EventGPT, "encode", lambda self, images: pytest.fail("it was to be ended"))
     for image in windows[0].event_images:
         running = decoder.stream_event_image(0, image, QUESTION)
     assert running is not None
@@ -549,3 +579,176 @@ def test_a_second_thread_waits_for_its_turn(
     for thread in threads:
         thread.join()
     assert sorted(said) == sorted(2 * [generated(pair, window) for window in windows])
+
+
+def begin(decoder: PrefillHiddenDecoder, window: Window, question: str = QUESTION) -> None:
+    """Let the window's frames come, and begin its answer before it closes."""
+    stream(decoder, window, 7)
+    last = len(window.frames) - 1
+    assert decoder.stream_frame(window.index, window.frames[last], window.frame_stamps_ns[last], True) is None
+    decoder.begin(window.index, question)
+
+
+@pytest.mark.parametrize("passes", [0, 1, 3, 100])
+def test_an_answer_that_was_begun_before_the_close_is_told_after_it(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, passes: int
+) -> None:
+    wanted = generated(pair, windows[0])
+    decoder.policy = Policy((script(wanted[:20]),), None)
+    begin(decoder, windows[0])
+    for _ in range(passes):
+        if not decoder.advance(0):
+            break
+    trace, words = Trace(), list[str]()
+    trace.mark("closed")
+    said = decoder.caption(windows[0], QUESTION, trace, words.append)
+    assert said.token_ids == wanted and words[-1] == said.text
+    assert said.target_passes == 1 + len(wanted) - 21
+    # The last frame is encoded and read together with the question.
+    assert [span.name for span in trace.spans].count("target_prefill[8]") == 1
+    assert trace.marks["first_token"] >= trace.marks["closed"]
+    answer = next(span for span in trace.spans if span.name == "answer")
+    assert (answer.end_ns < trace.marks["closed"]) == (passes == 100)
+
+
+def test_an_answer_about_something_else_is_thrown_away(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    guess = Guess(lambda context: chain([]))
+    decoder.policy = Policy((guess,), None)
+    begin(decoder, windows[0], OTHER)
+    while decoder.advance(0):
+        pass
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    # A frame turned out to be blind.
+    window = replace(windows[1], frames=windows[1].frames[1:], frame_stamps_ns=windows[1].frame_stamps_ns[1:])
+    begin(decoder, windows[1])
+    decoder.advance(1)
+    assert decoder.caption(window, QUESTION, Trace()).token_ids == generated(pair, window)
+    # All of them are, and nobody drafts.
+    begin(decoder, replace(windows[2], index=2))
+    nothing = replace(first_frames(windows[2], 0), index=2, event_images=windows[2].event_images[:0])
+    assert decoder.caption(nothing, QUESTION, Trace()).source == "none"
+    # Sampling or length have changed.
+    begin(decoder, windows[3])
+    decoder.max_new_tokens = 5
+    assert decoder.caption(windows[3], QUESTION, Trace()).token_ids == generated(pair, windows[3], 5)
+    decoder.close()
+    # What was thrown away taught the end of no caption.
+    assert sum(result.ended for result in guess.results) == 3
+
+
+def test_an_answer_that_fails_early_is_made_anew_at_the_close(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(decoder, windows[0])
+    decoder.advance(0)
+    with monkeypatch.context() as broken:
+        broken.setattr(TargetSequence, "_read", lambda self, tree: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decoder.advance(0)
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+
+
+def test_frames_that_come_after_the_question_are_in_no_answer(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    begin(decoder, windows[0])
+    late = [decoder.stream_frame(0, frame, 2 * 10**9 + i) for i, frame in enumerate(windows[1].frames)]
+    while decoder.advance(0):
+        pass
+    for read in late:
+        assert read is not None
+        read.result(20)
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.ask(OTHER, Trace()).token_ids == generated(pair, windows[0], question=OTHER)
+
+
+@pytest.mark.parametrize("passes", [0, 1, 100])
+def test_an_answer_about_fewer_frames_than_the_window_turns_out_to_have_is_thrown_away(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, passes: int
+) -> None:
+    stream(decoder, windows[0], 3)
+    decoder.stream_frame(0, windows[0].frames[3], windows[0].frame_stamps_ns[3], True)
+    decoder.begin(0, QUESTION)
+    for _ in range(passes):
+        decoder.advance(0)
+    for i in range(4, 8):
+        decoder.stream_frame(0, windows[0].frames[i], windows[0].frame_stamps_ns[i])
+    while decoder.advance(0) and passes == 100:
+        pass
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.ask(OTHER, Trace()).token_ids == generated(pair, windows[0], question=OTHER)
+
+
+def test_two_frames_with_one_stamp_are_two_frames(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    doubled = replace(windows[0], frame_stamps_ns=(0, 0, *windows[0].frame_stamps_ns[2:]))
+    assert decoder.caption(doubled, QUESTION, Trace()).token_ids == generated(pair, windows[0])
+
+
+def test_every_session_gives_its_buffers_back(pair: ModelPair, windows: list[Window]) -> None:
+    engine = LocalEngine(pair.target)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine=engine)
+    begin(decoder, windows[0])
+    decoder.advance(0)
+    stream(decoder, windows[0], 1)  # time begins anew
+    assert not decoder.advance(0)
+    begin(decoder, windows[1])
+    decoder.give_up()
+    alone = decoder.alone()
+    for window in windows:
+        decoder.caption(window, QUESTION, Trace())
+        alone.caption(window, QUESTION, Trace())
+        alone.forget()
+    taken: list[object] = []
+    engine.scheduler.submit(lambda: taken.extend(engine.pool._free)).result(20)
+    decoder.forget()
+    engine.scheduler.submit(lambda: taken.extend(engine.pool._free)).result(20)
+    assert len(taken) == 2 + 3  # all but that of the window captioned last; then all
+    session = engine.open(9, Trace())
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        session.step(DraftTree()).result(20)
+    alone.close()
+    decoder.close()
+    engine.close()
+    assert engine.scheduler.submit(lambda: None).cancelled()
+
+
+def test_a_window_that_is_never_captioned_holds_nobody_up(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    begin(decoder, windows[0])
+    decoder.advance(0)
+    later = replace(windows[1], index=3)
+    assert decoder.caption(later, QUESTION, Trace()).token_ids == generated(pair, later)
+    stream(decoder, replace(windows[2], index=4))
+
+
+def test_without_a_draft_and_without_events_the_target_is_read_and_speaks(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    decoder = PrefillHiddenDecoder(
+        replace(pair, draft=None, translation=None), Policy((CaptionMemory(),), None)
+    )
+    for window in windows:
+        assert decoder.stream_event_image(window.index, windows[0].event_images[0], QUESTION) is None
+        stream(decoder, window)
+        said = decoder.caption(window, QUESTION, Trace())
+        assert said.token_ids == generated(pair, window)
+    assert said.accepted["memory"] > 0
+    assert decoder.caption(first_frames(windows[0], 0), QUESTION, Trace()).source == "none"
+    decoder.close()
+
+
+def test_the_target_alone_shares_the_engine(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    alone = decoder.alone()
+    for window in windows[:2]:
+        assert decoder.caption(window, QUESTION, Trace()).token_ids == generated(pair, window)
+        assert alone.caption(window, QUESTION, Trace()).token_ids == generated(pair, window)
+    alone.close()
+    assert decoder.caption(windows[2], QUESTION, Trace()).token_ids == generated(pair, windows[2])

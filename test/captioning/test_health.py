@@ -32,11 +32,11 @@ COUNTING = [
     *("events/" + name for name in ("batch.py", "clock.py", "dvs.py", "evt3.py", "libcaer.py")),
     *(
         "events/" + name
-        for name in ("libcaer_cmp.py", "mono.py", "packet_decoder.py", "splice.py", "trigger.py")
+        for name in ("libcaer_cmp.py", "mono.py", "packet_decoder.py", "splice.py", "stream.py", "trigger.py")
     ),
-    *("windows/" + name for name in ("assembler.py", "synchronizer.py")),
+    *("windows/" + name for name in ("assembler.py", "pipeline.py", "synchronizer.py")),
     *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera.py")),
-    *("ros/" + name for name in ("event_stream.py", "synchronizer.py")),
+    "ros/synchronizer.py",
 ]
 # A self-report of the sensor, no damage; the directions of a jump and the streams are put in by the code.
 NO_PROBLEM = {"monitoring_words"}
@@ -219,11 +219,12 @@ def test_the_model_part_says_what_serves_and_what_is_missing(loaded, waiting, to
     health = CaptionHealth()
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
-        health.loaded("models/tiny", SimpleNamespace(pair=SimpleNamespace(target=target)))
+        health.loaded("models/tiny", SimpleNamespace(pair=SimpleNamespace(target=target, draft=None)))
     model = health.readings(0.0, waiting)["model"]
     assert told in " ".join(model.warnings.values()) and bool(told) == bool(model.warnings)
     assert (
-        {"folder": "models/tiny", "device": "cpu", "dtype": "float32"}.items() <= model.values.items()
+        {"folder": "models/tiny", "device": "cpu", "dtype": "float32", "draft_device": "none"}.items()
+        <= model.values.items()
     ) == loaded
     health.unloaded()
     assert not health.readings(0.0, 0)["model"].values

@@ -1,18 +1,18 @@
-"""Where memory runs out the next smaller choice is taken, and the diagnostics say so; no node dies of it."""
+"""Models that do not fit are refused, or with models.fallback taken smaller; the diagnostics say so."""
 
 from __future__ import annotations
 
 import weakref
-from types import SimpleNamespace
 
 import pytest
 import torch
 from crossspec_msgs.msg import WindowClosed, WindowReport
 from fakes import FakeDecoder
 
+from crossspec_ros.captioning import model_loading
 from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, load_smaller
-from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import footprint
 from crossspec_ros.models.placement import Placement, placement_of
@@ -37,6 +37,13 @@ def full(n, error):
         return models
 
     return load, seen
+
+
+def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
+    given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
+    assert model_loading.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
+    with pytest.raises(InputError, match=r"models\.draft_device is cuda:77"):
+        model_loading.asked_placement(CaptionerSettings(**given))
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 5])
@@ -99,11 +106,24 @@ def test_what_counts_as_out_of_memory(error, expected):
 
 
 def parameters(**given):
-    values = {param.attribute: param.default for param in PARAMS["captioner"]}
-    return SimpleNamespace(**values | {"models_device": "cpu", "mode": "autoregressive"} | given)
+    return CaptionerSettings(**{"models_device": "cpu", "mode": "autoregressive"} | given)
 
 
-def test_models_too_large_for_the_cpu_are_not_tried_because_that_would_kill_the_node(monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "nf4"])
+def test_models_that_do_not_fit_end_the_captioner_unless_it_may_fall_back(monkeypatch, dtype):
+    monkeypatch.setattr(footprint, "memory", lambda device: (1_000_000, 10**9))
+    monkeypatch.setattr(model_loading, "load_models", lambda *given: pytest.fail("tried nevertheless"))
+    with pytest.raises(InputError) as error:
+        captioner.load(parameters(models_dtype=dtype))
+    sentence = str(error.value)
+    assert sentence.startswith(f"the models do not fit into memory as {dtype} on cpu (0.")
+    assert "choose a smaller models.dtype" in sentence and "set models.fallback to true" in sentence
+    assert "\n" not in sentence
+
+
+def test_with_fallback_models_too_large_for_the_cpu_are_not_tried_because_that_would_kill_the_node(
+    monkeypatch,
+):
     tried = []
 
     def memory(device):
@@ -111,7 +131,7 @@ def test_models_too_large_for_the_cpu_are_not_tried_because_that_would_kill_the_
         return (30_000_000, 10**9) if len(tried) < 3 else (10**9, 10**9)
 
     monkeypatch.setattr(footprint, "memory", memory)
-    decoder = captioner.load(parameters())
+    decoder = captioner.load(parameters(models_fallback=True))
     try:
         assert placement_of(decoder.pair.target, decoder.pair.draft) == Placement("int8")
         assert tried == ["cpu"] * 3

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import PARAMS, PROPOSERS, check_values, read_names, read_number
+from crossspec_ros.captioning.params import read_names, read_number
+from crossspec_ros.captioning.settings import NODES, CaptionerSettings, PlayerSettings
+from crossspec_ros.drafting.registry import USUAL
 from crossspec_ros.errors import InputError
 
 
 def test_defaults_are_values_that_the_parameters_take():
-    for node, params in PARAMS.items():
-        assert check_values(node, {param.name: param.default for param in params}) == check_values(node, {})
+    for kind in NODES.values():
+        assert kind.check({param.name: param.default for param in kind.params()}) == kind.check({})
+
+
+def test_settings_have_the_types_that_they_are_annotated_with():
+    for kind in NODES.values():
+        assert {field.name: field.type for field in fields(kind)} == {
+            param.attribute: type(param.default).__name__ for param in kind.params()
+        }
+    settings = CaptionerSettings.of({"models.dtype": "bf16", "deadline_s": 1})
+    assert (settings.models_dtype, settings.deadline_s, settings.threads) == ("bf16", 1.0, 1)
 
 
 def test_devices_are_named_as_torch_names_them():
     for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:12"):
-        assert check_values("captioner", {"models.device": device})["models.device"] == device
+        assert CaptionerSettings.check({"models.device": device})["models.device"] == device
     for device in ("", "cpu", "cuda:1"):
-        assert check_values("captioner", {"models.draft_device": device})["models.draft_device"] == device
+        assert CaptionerSettings.check({"models.draft_device": device})["models.draft_device"] == device
 
 
 def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
-    assert check_values("dsec_player", {"rate": 2})["rate"] == 2.0
+    assert PlayerSettings.check({"rate": 2})["rate"] == 2.0
     with pytest.raises(InputError, match="rate is True, but it must be a float"):
-        check_values("dsec_player", {"rate": True})
+        PlayerSettings.check({"rate": True})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +77,7 @@ def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
 )
 def test_a_bad_value_gets_a_sentence(node, values, sentence):
     with pytest.raises(InputError) as error:
-        check_values(node, values)
+        NODES[node].check(values)
     assert sentence in str(error.value)
 
 
@@ -99,15 +112,14 @@ def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, sentence):
 def test_a_file_may_set_nothing(tmp_path, text):
     path = tmp_path / "empty.yaml"
     path.write_text(text)
-    assert read_config(path) == {node: {} for node in PARAMS}
+    assert read_config(path) == {node: {} for node in NODES}
 
 
-def test_proposers_are_those_of_the_decoder_and_any_of_them_may_be_named():
-    from crossspec_ros.captioning.assembly import default_proposers
-
-    assert tuple(proposer.name for proposer in default_proposers()) == PROPOSERS
-    for text, names in (("", ()), ("event_draft", ("event_draft",)), ("memory, event_draft", PROPOSERS)):
-        assert read_names(check_values("captioner", {"proposers": text})["proposers"]) == names
+def test_any_proposer_may_be_named_and_those_that_draft_by_default_are_the_usual_ones():
+    assert read_names(CaptionerSettings().proposers) == USUAL
+    for text in ("", "event_draft", "lookup, memory"):
+        names = tuple(text.split(", ")) if text else ()
+        assert read_names(CaptionerSettings.of({"proposers": text}).proposers) == names
 
 
 def test_a_number_as_text_is_one_or_gets_a_sentence():

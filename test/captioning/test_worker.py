@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -99,83 +100,103 @@ def test_stopping_cancels_the_window_in_work_and_nothing_is_told_afterwards():
     assert decoder.cancelled == [True] and outcomes.all == [] and told == []
 
 
-def test_frames_of_open_windows_are_read_when_nothing_waits_and_between_passes():
-    read, started, released = threading.Event(), threading.Event(), threading.Event()
+def film(worker, index, frames):
+    for i in range(frames):
+        worker.stream_frame(index, PIXELS, index * 10**9 + i)
 
-    class Decoder(FakeDecoder):
-        def stream_frame(self, index, frame):
-            super().stream_frame(index, frame)
-            read.set()
 
-    def gate(window, cancel):
-        started.set()
-        released.wait(WAIT_S)
-
-    decoder, outcomes = Decoder(gate), Outcomes()
+def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned():
+    decoder, outcomes = FakeDecoder(), Outcomes()
     worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
-    worker.stream_frame(0, PIXELS)
-    assert read.wait(WAIT_S)
-    worker.submit(window(0), 0)
-    assert started.wait(WAIT_S)
-    # While window 0 is in work: one of its own that is too late, and two of the next, so that more will come.
-    for index in (0, 1, 1):
-        worker.stream_frame(index, PIXELS)
-    worker.submit(window(1), 0)
-    assert decoder.streamed == [(0, "frame")]
-    released.set()
-    outcomes.wait(2)
-    worker.stop()
-    # One was read between the passes; what window 1 brings along itself is not read ahead any more.
-    assert decoder.streamed == [(0, "frame"), (1, "frame")]
-
-
-def test_a_window_that_is_about_to_close_does_not_wait_for_the_next_ones_first_frame():
-    read, outcomes = threading.Event(), Outcomes()
-
-    class Decoder(FakeDecoder):
-        def stream_frame(self, index, frame):
-            super().stream_frame(index, frame)
-            read.set()
-
-    decoder = Decoder()
-    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
-    worker.stream_frame(1004, PIXELS)
-    assert read.wait(WAIT_S)
-    read.clear()
-    worker.stream_frame(1005, PIXELS)
-    assert not read.wait(0.05)
-    worker.submit(window(1004), 0)
+    film(worker, 3, 2)
+    worker.submit(window(3), 0)
     outcomes.wait(1)
-    # Nor did it wait between passes, for one frame is soon read; then there is time.
-    assert read.wait(WAIT_S)
-    assert decoder.streamed == [(1004, "frame"), (1005, "frame")]
-    assert "read_ahead" not in outcomes.all[0].trace.stages
-    # A window that is open still when a second frame has come after it is not about to close, and the clock
-    # may have gone back since: neither holds anything up.
-    worker.stream_frame(1006, PIXELS)
-    for index in (0, 0, 1):
-        read.clear()
-        worker.stream_frame(index, PIXELS)
-        assert read.wait(WAIT_S)
+    # Too late, early again because the clock has gone back, and the next window.
+    for index in (3, 2, -20, 4):
+        film(worker, index, 1)
     worker.stop()
+    assert decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
 
 
-def test_a_frame_that_cannot_be_read_ahead_is_told_and_costs_nothing(caplog):
-    tried = threading.Event()
-
+def test_an_answer_begins_with_as_many_frames_as_the_window_before_had():
     class Decoder(FakeDecoder):
-        def stream_frame(self, index, frame):
-            tried.set()
-            raise RuntimeError("out of memory")
+        passes = 3
+        is_over = threading.Event()
 
-    outcomes = Outcomes()
-    worker = CaptionWorker(Decoder(), "", ignore, ignore, outcomes)
-    worker.stream_frame(0, PIXELS)
-    assert tried.wait(WAIT_S)
-    worker.submit(window(0), 0)
-    assert outcomes.wait(1)[0].caption is not None
+        def advance(self, index):
+            assert index == self.begun[-1]
+            self.passes -= 1
+            if not self.passes:
+                self.is_over.set()
+            return self.passes > 0
+
+    decoder, outcomes = Decoder(), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    film(worker, 0, 3)
+    worker.submit(window(0, 3), 0)
+    outcomes.wait(1)
+    film(worker, 1, 2)
+    assert not decoder.is_over.wait(0.05) and decoder.begun == []
+    film(worker, 1, 1)
+    assert decoder.is_over.wait(WAIT_S) and decoder.begun == [1]
+    worker.submit(window(1, 3), 0)
+    outcomes.wait(2)
+    # A window without frames tells nothing of the next one.
+    worker.submit(window(2, 0), 0)
+    outcomes.wait(3)
+    film(worker, 3, 8)
+    worker.submit(window(3, 8), 0)
+    outcomes.wait(4)
     worker.stop()
-    assert "could not be read ahead" in caplog.text and "out of memory" in caplog.text
+    assert decoder.begun == [1]
+
+
+def test_a_closed_window_goes_before_the_passes_of_one_that_is_open():
+    class Decoder(FakeDecoder):
+        def advance(self, index):
+            if not worker._waiting:
+                time.sleep(0.001)
+            return True  # it never ends by itself
+
+    decoder, outcomes = Decoder(), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.submit(window(0), 0)
+    outcomes.wait(1)
+    film(worker, 1, 1)
+    worker.submit(window(1), 0)
+    outcomes.wait(2)
+    worker.stop(WAIT_S)
+    assert not worker._thread.is_alive()
+
+
+def test_what_cannot_be_read_or_begun_early_is_told_and_costs_nothing(caplog):
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame, stamp_ns, is_last):
+            if stamp_ns % 10**9 == 0:
+                raise RuntimeError("out of memory")
+            read = super().stream_frame(index, frame, stamp_ns, is_last)
+            if read is not None:
+                read = Future()
+                read.set_exception(RuntimeError("no place"))
+            return read
+
+        def begin(self, index, question):
+            super().begin(index, question)
+            raise RuntimeError("no session")
+
+    decoder, outcomes = Decoder(), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    film(worker, 0, 2)
+    worker.submit(window(0, 2), 0)
+    assert outcomes.wait(1)[0].caption is not None
+    film(worker, 1, 2)
+    while not decoder.begun:
+        time.sleep(0.01)
+    worker.submit(window(1, 2), 0)
+    assert outcomes.wait(2)[1].caption is not None
+    worker.stop()
+    for reason in ("read ahead", "out of memory", "no place", "begun early", "no session"):
+        assert reason in caplog.text
 
 
 def test_an_outcome_that_cannot_be_told_does_not_end_the_captions(caplog):
@@ -344,7 +365,7 @@ def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
     decoder, outcomes, answers = Panicking(), Outcomes(), Outcomes()
     worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
     worker.stream_event_image(0, PIXELS)
-    worker.stream_frame(0, PIXELS)
+    worker.stream_frame(0, PIXELS, 0)
     worker.submit(window(0), 0)
     error = outcomes.wait(1)[0].error
     assert isinstance(error, RuntimeError) and str(error).startswith("Panic: byte index 3")

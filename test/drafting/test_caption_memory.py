@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.caption_memory import QUESTIONS, CaptionMemory, DamagedMemoryError
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.drafting.suffix_counts import ORDERS, START, SuffixCounts, suffixes
-from crossspec_ros.engine.accept import follow
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 from crossspec_ros.errors import InputError
 
 CAPTION = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple)
@@ -25,7 +24,7 @@ def tell(
     memory: CaptionMemory, caption: tuple[int, ...], draft: tuple[int, ...] = (), question: str = "?"
 ) -> None:
     """Let the memory see a whole caption in one pass."""
-    memory.observe(Outcome(Context(question, draft_tokens=draft), DraftTree(), (), caption, True))
+    memory.observe(PassResult(Context(question, draft_tokens=draft), DraftTree(), (), caption, True))
 
 
 def passes(
@@ -41,7 +40,7 @@ def passes(
         path, _ = follow(tree, lambda node: rest[0 if node == ROOT else depths[node]])  # noqa: B023
         new = caption[said : said + len(path) + 1]
         said += len(new)
-        memory.observe(Outcome(context, tree, path, new, said == len(caption)))
+        memory.observe(PassResult(context, tree, path, new, said == len(caption)))
         trees.append((tree, path))
     return trees
 
@@ -94,7 +93,7 @@ def test_saved_and_loaded_it_proposes_the_same(
         tell(memory, caption, draft)
     path = tmp_path_factory.mktemp("memory") / "memory.json"
     memory.save(path, "words")
-    again.load(path, "words", 9)
+    again.restore(path, "words", 9)
     for context in (Context("?", said), Context("?", said, draft_tokens=draft), Context("?")):
         assert again.propose(context, 30, 1e-4) == memory.propose(context, 30, 1e-4)
 
@@ -116,9 +115,9 @@ def test_it_learns_only_finished_captions() -> None:
     memory = CaptionMemory()
     context = Context("?")
     assert memory.propose(context, 8, 1e-4) == DraftTree()
-    memory.observe(Outcome(context, DraftTree(), (), (1, 2, 3), False))
+    memory.observe(PassResult(context, DraftTree(), (), (1, 2, 3), False))
     assert memory.propose(context, 8, 1e-4) == DraftTree()
-    memory.observe(Outcome(Context("?", (1, 2, 3)), DraftTree(), (), (4,), True))
+    memory.observe(PassResult(Context("?", (1, 2, 3)), DraftTree(), (), (4,), True))
     assert memory.propose(context, 8, 1e-4).token_ids == (1, 2, 3, 4)
 
 
@@ -171,10 +170,10 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     for text in damaged:
         path.write_text(text)
         with pytest.raises(DamagedMemoryError, match=r"memory\.json"):
-            memory.load(path, "words", 9)
+            memory.restore(path, "words", 9)
         assert memory.propose(Context("?"), 8, 1e-4) == before
     with pytest.raises(OSError, match="nowhere"):
-        memory.load(tmp_path / "nowhere.json", "words", 9)
+        memory.restore(tmp_path / "nowhere.json", "words", 9)
 
 
 def test_on_the_recorded_captions_it_drafts_well_and_knows_how_well(shared: Path) -> None:
@@ -210,13 +209,13 @@ def test_without_a_draft_the_caption_of_a_window_that_looked_alike_hints() -> No
 
     for _ in range(150):
         scene = int(rng.integers(6))
-        memory.observe(Outcome(context(scene), DraftTree(), (), (1, 10 + scene, 3), True))
+        memory.observe(PassResult(context(scene), DraftTree(), (), (1, 10 + scene, 3), True))
     for scene in range(6):
         tree = memory.propose(context(scene, (1,)), 1, 1e-4)
         assert tree.token_ids == (10 + scene,) and tree.probs[0] > 0.7
     # Features of another width are another model's.
     assert len(memory.propose(Context("?", (1,), feature=np.zeros(3)), 4, 1e-4))
-    memory.observe(Outcome(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
+    memory.observe(PassResult(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
     assert len(memory.propose(context(0, (1,)), 4, 1e-4))
 
 
@@ -226,5 +225,5 @@ def test_a_memory_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     memory.save(path, "words")
     other = CaptionMemory()
     with pytest.raises(InputError, match=r"memory\.json.*another tokenizer.*delete the file"):
-        other.load(path, "syllables", 9)
+        other.restore(path, "syllables", 9)
     assert other.propose(Context("?"), 8, 1e-4) == DraftTree()

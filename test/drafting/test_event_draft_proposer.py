@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.event_draft_proposer import EventDraftProposer
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
 DRAFT = (1, 2, 3, 9, 2, 3, 4)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from crossspec_ros.drafting import memory_file
-from crossspec_ros.drafting.caption_memory import CaptionMemory
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.memory_place import memory_path
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
@@ -21,7 +21,7 @@ CAPTION = (1, 2, 3)
 
 
 def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION) -> None:
-    memory.observe(Outcome(CONTEXT, DraftTree(), (), caption, True))
+    memory.observe(PassResult(CONTEXT, DraftTree(), (), caption, True))
 
 
 def known(memory: CaptionMemory) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ def test_it_is_saved_in_between_so_that_a_killed_captioner_keeps_it(
     while known(after) != CAPTION:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
-        after.load(path, "words", 9)
+        after.restore(path, "words", 9)
     file.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from crossspec_ros.drafting.calibration import Calibration
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Outcome
+from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 CONTEXT = Context("what?")
@@ -66,9 +67,9 @@ def test_proposals_are_merged_and_everyone_hears_what_became_of_them() -> None:
     both = Policy(guesses, None)
     tree = both.propose(CONTEXT, 1, 100)
     assert len(tree) == 2
-    outcome = Outcome(CONTEXT, tree, (0,), (10, 99), False)
+    outcome = PassResult(CONTEXT, tree, (0,), (10, 99), False)
     both.observe(outcome)
-    assert guesses[0].outcomes == guesses[1].outcomes == [outcome]
+    assert guesses[0].results == guesses[1].results == [outcome]
     assert set(both.calibrations()) == {"guess", "other"}
 
 
@@ -82,8 +83,8 @@ def test_only_who_may_draft_is_asked_but_everyone_hears_and_limits_hold_from_the
     for limits, nodes in sizes.items():
         both.limits = limits
         assert len(both.propose(CONTEXT, 1, 100)) == nodes
-    both.observe(Outcome(CONTEXT, tree, (), (99,), False))
-    assert len(guesses[0].outcomes) == len(guesses[1].outcomes) == 1
+    both.observe(PassResult(CONTEXT, tree, (), (99,), False))
+    assert len(guesses[0].results) == len(guesses[1].results) == 1
 
 
 def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
@@ -92,7 +93,7 @@ def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
     assert len(first) == 2
     for _ in range(100):
         tree = boaster.propose(CONTEXT, 1, 100)
-        boaster.observe(Outcome(CONTEXT, tree, (), (99,), False))
+        boaster.observe(PassResult(CONTEXT, tree, (), (99,), False))
     assert len(boaster.propose(CONTEXT, 1, 100)) == 0
     (predicted, taken, seen) = boaster.calibrations()["guess"][0]
     assert predicted == pytest.approx(0.9) and taken == 0 and seen >= 6
@@ -109,7 +110,7 @@ def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotte
     patient = Policy((Guess(slow),), VerifyCost({1: 1e-4, 128: 1e-3}))
     for _ in range(200):
         tree = patient.propose(CONTEXT, 1, 100)
-        patient.observe(Outcome(CONTEXT, tree, (), (99,), False))
+        patient.observe(PassResult(CONTEXT, tree, (), (99,), False))
     assert 10 < len(asked) < 150
 
 
@@ -122,7 +123,7 @@ def test_the_same_rounds_give_the_same_trees() -> None:
         for i in range(50):
             drawn.append(seeded.propose(CONTEXT, 1, 100))
             path = tuple(range(min(len(drawn[-1]), i % 3)))
-            seeded.observe(Outcome(CONTEXT, drawn[-1], path, (*(10 + n for n in path), 99), False))
+            seeded.observe(PassResult(CONTEXT, drawn[-1], path, (*(10 + n for n in path), 99), False))
         return drawn
 
     assert rounds() == rounds()
@@ -160,7 +161,44 @@ def test_passes_larger_than_any_measured_leave_the_costs_alone() -> None:
 def test_a_proposal_is_judged_once() -> None:
     once = policy(chain([0.5]), {1: 1.0, 128: 1.0})
     tree = once.propose(CONTEXT, 1, 100)
-    once.observe(Outcome(CONTEXT, tree, (), (99,), False))
+    once.observe(PassResult(CONTEXT, tree, (), (99,), False))
     # With one token left nothing is proposed, and nothing learned of what was proposed before.
-    once.observe(Outcome(CONTEXT, once.propose(CONTEXT, 1, 1), (), (10,), True))
+    once.observe(PassResult(CONTEXT, once.propose(CONTEXT, 1, 1), (), (10,), True))
     assert [seen for _, _, seen in once.calibrations()["guess"]] == [1]
+
+
+class Living(Guess):
+    """Writes down its life."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda context: chain([0.5]))
+        self.life: list[str] = []
+
+    def start(self, window: int) -> None:
+        self.life.append(f"start {window}")
+
+    def prepare(self, context: Context, budget: int, worth: float) -> None:
+        self.life.append("prepare")
+
+    def finish(self) -> None:
+        self.life.append("finish")
+
+
+def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> None:
+    one, other = Living(), Living()
+    other.name = "other"
+    both = Policy((one, other), None, Limits(proposers=("guess",)))
+    both.start(7)
+    both.prepare(CONTEXT)
+    assert [(source._rounds, source._seconds) for source in both._sources] == [(0, 0.0)] * 2
+    both.finish()
+    assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]
+
+
+def test_who_needs_events_is_not_asked_without_them() -> None:
+    asked: list[Context] = []
+    needy = Guess(lambda context: (asked.append(context), chain([0.5]))[1])
+    needy.needs = frozenset({"events"})
+    policy = Policy((needy,), None)
+    assert len(policy.propose(CONTEXT, 1, 100)) == 0 and not asked
+    assert len(policy.propose(replace(CONTEXT, draft_tokens=(4,), draft_probs=(0.5,)), 1, 100)) == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.prompt_lookup import PromptLookup
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.lookup import PromptLookup
 from crossspec_ros.engine.tree import DraftTree
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)

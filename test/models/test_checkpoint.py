@@ -16,9 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import Stored, load, stored_tensors
-from crossspec_ros.models.eventgpt_checkpoint import load_eventgpt
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.video_llava import load_target
+from crossspec_ros.models.registry import draft_architecture, target_architecture
 
 LAYOUTS = (
     "safetensors", "safetensors shards index", "safetensors shards", "bin", "bin shards index", "bin shards",
@@ -168,7 +167,7 @@ def test_tensors_that_do_not_fit(tmp_path: Path, spoil: Callable[[dict[str, torc
     sentence = spoil(tensors).format(re.escape(str(folder)))
     write(folder, tensors, "safetensors shards index")
     with pytest.raises(InputError, match=sentence):
-        load_eventgpt(folder, Placement())
+        draft_architecture(folder).load(Placement())
 
 
 @pytest.mark.parametrize(("dtype", "works"), [("nf4", False), ("int8", True)])
@@ -197,7 +196,7 @@ def test_a_target_whose_tensors_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"'language_model.model.norm.weight' in '.*bin' has shape \(5,\), .* \(192,\)"
     ):
-        load_target(folder, Placement())
+        target_architecture(folder).load(Placement())
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
@@ -221,7 +220,7 @@ def test_a_config_that_is_none(
     else:
         edit(file, **change)
     with pytest.raises(InputError, match=f"'{file}' {sentence}"):
-        (load_target if name == "target" else load_eventgpt)(folder, Placement())
+        (target_architecture if name == "target" else draft_architecture)(folder).load(Placement())
 
 
 def test_safetensors_whose_header_lies(tmp_path: Path) -> None:

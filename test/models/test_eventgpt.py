@@ -18,13 +18,14 @@ from transformers import CLIPVisionModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
-from crossspec_ros.models.eventgpt import EVENT_TOKEN_ID, EventGPT, released_state
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs, load_eventgpt
+from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids, released_state
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.recordings.arrays import read_arrays
 from crossspec_ros.windows.slices import CountSlices
 
+EVENT_TOKEN_ID = -200
+"""Stands in the `input_ids` of the published code where the event tokens go."""
 OTHERS = [Path(name) for name in os.environ.get("CROSSSPEC_EVENTGPT_FIXTURES", "").split(":") if name]
 
 
@@ -39,8 +40,8 @@ def expected(reference: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def model(reference: Path) -> EventGPT:
-    return load_eventgpt(reference, Placement())
+def model(reference: Path) -> EventGPTModule:
+    return architecture(reference).load(Placement())
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +68,16 @@ def test_event_images(reference: Path, expected: dict[str, np.ndarray], drawn: n
 
 @torch.inference_mode()
 def test_from_events_to_greedy_tokens(
-    model: EventGPT, expected: dict[str, np.ndarray], drawn: np.ndarray
+    model: EventGPTModule, expected: dict[str, np.ndarray], drawn: np.ndarray
 ) -> None:
     pixels = clip_pixels(drawn, model.vision_config.image_size)
     assert np.array_equal(pixels.numpy(), expected["pixel_values"])
     tokens = model.encode_events(pixels)
     np.testing.assert_allclose(tokens.numpy(), expected["event_tokens"], atol=1e-4)
-    inputs = model.embed_prompt(torch.from_numpy(expected["input_ids"][0]), tokens)
+    ids = torch.from_numpy(expected["input_ids"][0])
+    at = int((ids == EVENT_TOKEN_ID).nonzero())
+    words = model.get_input_embeddings()
+    inputs = torch.cat([words(ids[:at]), tokens, words(ids[at + 1 :])])[None]
     np.testing.assert_allclose(model(inputs_embeds=inputs).logits[0].numpy(), expected["logits"], atol=1e-4)
     length = len(expected["greedy"])
     said = model.generate(inputs_embeds=inputs, do_sample=False, max_new_tokens=length, min_new_tokens=length)
@@ -81,7 +85,7 @@ def test_from_events_to_greedy_tokens(
 
 
 @torch.inference_mode()
-def test_a_batch_of_windows_is_the_windows_one_by_one(model: EventGPT) -> None:
+def test_a_batch_of_windows_is_the_windows_one_by_one(model: EventGPTModule) -> None:
     side = model.vision_config.image_size
     pixels = torch.randn(3, 5, 3, side, side, generator=torch.Generator().manual_seed(0))
     alone = torch.stack([model.encode_events(one) for one in pixels])
@@ -89,7 +93,7 @@ def test_a_batch_of_windows_is_the_windows_one_by_one(model: EventGPT) -> None:
 
 
 @torch.inference_mode()
-def test_one_event_image(model: EventGPT) -> None:
+def test_one_event_image(model: EventGPTModule) -> None:
     side = model.vision_config.image_size
     pixels = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0))
     seen = model.model.visual_tower.visual_tower(pixels).last_hidden_state
@@ -97,16 +101,28 @@ def test_one_event_image(model: EventGPT) -> None:
     torch.testing.assert_close(model.encode_events(pixels), torch.cat([features.mean(0)[None], features]))
 
 
-def test_the_event_token_marks_exactly_one_place(model: EventGPT) -> None:
-    tokens = torch.zeros(6, model.config.hidden_size)
-    out = model.embed_prompt(torch.tensor([1, EVENT_TOKEN_ID, 7]), tokens)
-    assert out.shape == (1, 8, model.config.hidden_size)
-    assert torch.equal(out[0, 1:7], tokens)
+@torch.inference_mode()
+def test_the_events_stand_in_the_middle_of_the_prompt() -> None:
+    known = architecture(TINY / "draft")
+    draft = known.model(known.load(Placement()), known.tokenizer())
+    images = np.random.default_rng(0).integers(0, 256, (5, 70, 90, 3), np.uint8)
+    events = draft.encode(images)
+    torch.testing.assert_close(events, draft.module.encode_events(clip_pixels(images, 64)))
+    question = "What are the key elements in this scene?"
+    before, after = (tuple(ids) for ids in draft_prompt_ids(draft.tokenizer, question))
+    prompt = draft.prompt(question, events)
+    parts = draft.words(before).embeds, events, draft.words(after).embeds
+    assert torch.equal(prompt.embeds, torch.cat(parts)) and not prompt.token_ids
+    assert prompt.positions.tolist() == [list(range(len(before) + len(events) + len(after)))]
+    hidden = draft.body(inputs_embeds=prompt.embeds[None]).last_hidden_state[0]
+    whole = draft.module(inputs_embeds=prompt.embeds[None]).logits[0]
+    torch.testing.assert_close(draft.logits(hidden[-1:]), whole[-1:])
+    assert (draft.event_images, draft.image_size, draft.eos_ids) == (5, 64, (2,))
 
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, torch.Tensor]:
-    return load_eventgpt(TINY / "draft", Placement()).state_dict()
+    return architecture(TINY / "draft").load(Placement()).state_dict()
 
 
 @pytest.fixture
@@ -115,13 +131,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def assert_loads(folder: Path, plain: dict[str, torch.Tensor]) -> None:
-    loaded = load_eventgpt(folder, Placement()).state_dict()
+    loaded = architecture(folder).load(Placement()).state_dict()
     assert loaded.keys() == plain.keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
 
 
 def test_what_is_released_comes_back(folder: Path, plain: dict[str, torch.Tensor]) -> None:
-    state = released_state(load_eventgpt(TINY / "draft", Placement()))
+    state = released_state(architecture(TINY / "draft").load(Placement()))
     assert set(state) == set(load_file(TINY / "draft" / "model.safetensors"))
     write(folder, state, "safetensors")
     assert_loads(folder, plain)
@@ -193,7 +209,7 @@ def test_a_tower_beside_the_checkpoint(
 def test_a_tower_written_by_transformers(folder: Path, plain: dict[str, torch.Tensor]) -> None:
     whole, tower = apart()
     write(folder, whole, "safetensors")
-    model = CLIPVisionModel(eventgpt_configs(folder)[1])
+    model = CLIPVisionModel(architecture(folder).vision)
     model.load_state_dict({name: tensor.float() for name, tensor in tower.items()})
     model.save_pretrained(folder / "clip")
     assert_loads(folder, plain)
@@ -208,7 +224,7 @@ def test_the_tower_inside_wins_over_one_beside(folder: Path, plain: dict[str, to
 def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
     (folder / "clip" / "config.json").unlink()
     edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
-    vision = eventgpt_configs(folder)[1]
+    vision = architecture(folder).vision
     assert (vision.hidden_size, vision.num_hidden_layers, vision.num_attention_heads) == (1024, 24, 16)
     assert ((vision.image_size // vision.patch_size) ** 2 + 1, vision.intermediate_size) == (577, 4096)
     assert vision.hidden_act == "quick_gelu"
@@ -216,7 +232,7 @@ def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
     with pytest.raises(
         InputError, match=r"has no vision tower, and there is no folder 'clip-vit-large-patch14-336'"
     ):
-        load_eventgpt(folder, Placement())
+        architecture(folder).load(Placement())
 
 
 def test_a_tower_that_is_nowhere(folder: Path) -> None:
@@ -226,10 +242,10 @@ def test_a_tower_that_is_nowhere(folder: Path) -> None:
     with pytest.raises(
         InputError, match=rf"'someone/clip-of-theirs' of '{folder}' has no config.json in '{folder}/clip"
     ):
-        load_eventgpt(folder, Placement())
+        architecture(folder).load(Placement())
     (folder / "clip" / "config.json").write_text('{"hidden_size": 128}')
     with pytest.raises(InputError, match=f"'{folder}/clip/config.json' lacks the value 'intermediate_size'"):
-        load_eventgpt(folder, Placement())
+        architecture(folder).load(Placement())
 
 
 @pytest.mark.parametrize("file", ["config.json", "clip/config.json"])
@@ -238,7 +254,7 @@ def test_a_config_of_no_model(folder: Path, file: str, value: dict[str, object])
     write(folder, weights("draft"), "safetensors")
     edit(folder / file, **value)
     with pytest.raises(InputError, match=rf"'{folder}[a-z./]*' (describes|is) no "):
-        load_eventgpt(folder, Placement())
+        architecture(folder).load(Placement())
 
 
 def test_code_that_a_config_names_is_not_looked_for(folder: Path, plain: dict[str, torch.Tensor]) -> None:

@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crossspec_ros.captioning import open_windows
-from crossspec_ros.drafting import event_draft
-from crossspec_ros.engine import frame_features, target_model
 from crossspec_ros.models import footprint
-from crossspec_ros.models.checkpoint import skeleton
-from crossspec_ros.models.dimensions import eventgpt_7b, video_llava_7b
-from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_configs
 from crossspec_ros.models.footprint import (
     CUDA_BYTES,
     estimate,
@@ -25,7 +18,12 @@ from crossspec_ros.models.footprint import (
 )
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import DTYPES, Placement, placement_of
-from crossspec_ros.models.video_llava import VideoTarget, target_config
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
 from crossspec_ros.paths import share_dir
 
 TINY = share_dir() / "models" / "tiny"
@@ -41,9 +39,9 @@ def test_the_estimate_of_the_tiny_pair_is_what_it_takes_once_loaded(dtype: str) 
     placement = Placement(dtype)
     pair = load_pair(TINY, 1, placement)
     assert placement_of(pair.target, pair.draft) == placement
-    estimated = estimate(placement, target_config(TINY / "target"), *eventgpt_configs(TINY / "draft"))
+    estimated = estimate(placement, target_architecture(TINY / "target"), draft_architecture(TINY / "draft"))
     for model, size in ((pair.target, estimated.target), (pair.draft, estimated.draft)):
-        assert size.weights == pytest.approx(measured_bytes(model), rel=0.005)
+        assert size.weights == pytest.approx(measured_bytes(model.module), rel=0.005)
 
 
 def count(model: torch.nn.Module) -> int:
@@ -52,12 +50,12 @@ def count(model: torch.nn.Module) -> int:
 
 @pytest.fixture(scope="module")
 def target() -> torch.nn.Module:
-    return skeleton(VideoTarget, video_llava_7b())
+    return released_target().skeleton()
 
 
 @pytest.fixture(scope="module")
 def draft() -> torch.nn.Module:
-    return skeleton(EventGPT, *eventgpt_7b())
+    return released_draft().skeleton()
 
 
 def test_the_7b_models_have_the_parameters_that_are_known(
@@ -71,7 +69,8 @@ def test_the_7b_models_have_the_parameters_that_are_known(
 
 
 def test_each_dtype_of_the_7b_target_takes_what_its_name_says(target: torch.nn.Module) -> None:
-    sizes = {dtype: weight_bytes(target, Placement(dtype)) for dtype in DTYPES}
+    kept = released_target().unquantized
+    sizes = {dtype: weight_bytes(target, Placement(dtype), kept) for dtype in DTYPES}
     assert (sizes["float32"], sizes["bf16"]) == (4 * count(target), 2 * count(target))
     # LLaMA's 32 layers have 7 matrices each; the rest, norms among it, stays in two bytes.
     matrices = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
@@ -81,11 +80,11 @@ def test_each_dtype_of_the_7b_target_takes_what_its_name_says(target: torch.nn.M
 
 
 def test_caches_and_devices_of_the_7b_pair() -> None:
-    configs = video_llava_7b(), *eventgpt_7b()
+    models = released_target(), released_draft()
     choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
-    apart, together, nf4 = estimates(choices, *configs)
+    apart, together, nf4 = estimates(choices, *models)
     window = 8 * 257 + 512
-    features = 16 * 257 * 4096
+    features = 3 * 8 * 257 * 4096
     assert apart.target.caches == 2 * (3 * 2 * 32 * 4096 * window + features)
     assert apart.draft.caches == 2 * 2 * 32 * 4096 * 1024
     assert apart.by_device() == {
@@ -99,11 +98,21 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
     assert 14e9 < nf4.by_device()["cuda:0"] < 20e9
 
 
+def test_a_target_without_a_draft_takes_what_it_takes_beside_one() -> None:
+    placement = Placement("bf16", "cuda:0", "cuda:1")
+    alone, both = (estimate(placement, released_target(), draft) for draft in (None, released_draft()))
+    assert alone.target == both.target and alone.draft.total == 0
+    assert alone.by_device() == both.by_device("target") == {"cuda:0": alone.target.total + CUDA_BYTES}
+
+
 def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
+    from crossspec_ros.captioning import open_windows
+    from crossspec_ros.drafting import draft_model
+    from crossspec_ros.engine import local
+
     assert footprint.SESSIONS == open_windows.OPEN_WINDOWS + 1
-    assert footprint.TEXT_ROOM == target_model._TEXT_ROOM
-    assert footprint.DRAFT_TOKENS == event_draft._ROOM
-    assert footprint.KEPT_FRAMES == 8 * frame_features.KEPT_WINDOWS
+    assert footprint.TEXT_ROOM == local.TEXT_ROOM
+    assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 
 def test_this_machine_has_memory_and_a_container_no_more_than_it_may(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ import torch
 from checkpoint_layouts import TINY, copied, edit, hub_weights, weights, write
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import LanguageModel
+from crossspec_ros.models.config_files import read_json
+from crossspec_ros.models.footprint import estimate
 from crossspec_ros.models.loading import ModelPair, load_pair
-from crossspec_ros.models.placement import DTYPES, Only, Placement
-from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.prompts import draft_prompt_ids, target_prompt_ids
+from crossspec_ros.models.placement import DTYPES, Only, Placement, placement_of
+from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 from crossspec_ros.training.dataset import event_window, frame_window
 
 QUESTION = "What are the key elements in this scene?"
@@ -30,35 +33,34 @@ def models(tmp_path: Path) -> Path:
 def test_the_shipped_pair_fits_together() -> None:
     pair = load_pair(TINY)
     assert (pair.frames, pair.event_images, pair.frame_size, pair.event_image_size) == (8, 5, 64, 64)
-    assert (pair.shared_ids, pair.eos_id, pair.draft_eos_id) == (575, 2, 2)
+    assert pair.draft is not None
+    assert (pair.shared_ids, pair.target.spec.eos_ids, pair.draft.eos_ids) == (575, (2,), (2,))
     size = sum(f.stat().st_size for f in TINY.rglob("*") if f.is_file())
     assert size < 25_000_000
 
 
-def said(model: torch.nn.Module, tokenizer: object, inputs: list[torch.Tensor], end: int) -> str:
+def said(model: LanguageModel, inputs: list[torch.Tensor], ends: tuple[int, ...]) -> str:
     """Greedy, on the model's own logits, which must all be finite."""
-    embeds, tokens = torch.cat(inputs)[None], []
-    while len(tokens) < 64 and tokens[-1:] != [end]:
-        logits = model(inputs_embeds=embeds).logits[0, -1]
+    embeds, tokens = torch.cat(inputs), []
+    while len(tokens) < 64 and not set(tokens[-1:]) & set(ends):
+        hidden = model.body(inputs_embeds=embeds[None]).last_hidden_state[0]
+        logits = model.logits(hidden[-1:])[0]
         assert torch.isfinite(logits).all()
         tokens.append(int(logits.argmax()))
-        embeds = torch.cat([embeds, model.get_input_embeddings()(torch.tensor([tokens[-1:]]))], 1)
-    return tokenizer.decode(tokens)
+        embeds = torch.cat([embeds, model.words((tokens[-1],)).embeds])
+    return model.tokenizer.decode(tokens)
 
 
 @torch.inference_mode()
 def captions(pair: ModelPair) -> tuple[str, str]:
     """What target and draft say of a held-out drive."""
-    words, event_words = pair.target.get_input_embeddings(), pair.draft.get_input_embeddings()
-    pixels = clip_pixels(frame_window(DRIVE), 64).to(words.weight.dtype)
-    features = pair.target.model.get_video_features(pixels[None]).pooler_output.flatten(0, 1)
-    before, after = (words(torch.tensor(ids)) for ids in target_prompt_ids(pair.target_tokenizer, QUESTION))
-    target = said(pair.target, pair.target_tokenizer, [before, features, after], pair.eos_id)
-    events = pair.draft.encode_events(clip_pixels(event_window(DRIVE), 64).to(event_words.weight.dtype))
-    before, after = (
-        event_words(torch.tensor(ids)) for ids in draft_prompt_ids(pair.draft_tokenizer, QUESTION)
-    )
-    return target, said(pair.draft, pair.draft_tokenizer, [before, events, after], pair.draft_eos_id)
+    target, draft = pair.target, pair.draft
+    assert draft is not None
+    frames = frame_window(DRIVE)
+    units = [target.unit(frames[i : i + 1], i) for i in range(len(frames))]
+    read = [piece.embeds for piece in (target.opening(), *units, target.closing(QUESTION))]
+    asked = draft.prompt(QUESTION, draft.encode(event_window(DRIVE)))
+    return said(target, read, target.spec.eos_ids), said(draft, [asked.embeds], draft.eos_ids)
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +73,11 @@ def test_every_precision_captions(dtype: str, exact: tuple[str, str]) -> None:
     pair = load_pair(TINY, placement=Placement(dtype))
     wanted = torch.float32 if dtype == "float32" else torch.bfloat16
     for model in (pair.target, pair.draft):
-        assert model.dtype == model.lm_head.weight.dtype == wanted and model.device.type == "cpu"
-        layer = (model.model if model is pair.draft else model.model.language_model).layers[0].mlp.up_proj
+        assert model.dtype == model.module.lm_head.weight.dtype == wanted and model.device.type == "cpu"
         stored = {"int8": torch.int8, "nf4": torch.uint8}.get(dtype, wanted)
-        assert layer.weight.dtype == stored
+        assert model.body.layers[0].mlp.up_proj.weight.dtype == stored
+        towers = [own for name, own in model.module.named_parameters() if "_tower." in name]
+        assert towers and {own.dtype for own in towers} == {wanted}
     for text, reference in zip(captions(pair), exact, strict=True):
         # All captions of this world are sentences about the same things; the tiny models keep to that.
         words, others = text.split(), reference.split()
@@ -88,15 +91,27 @@ def test_the_models_may_lie_apart(tmp_path: Path) -> None:
     write(draft, weights("draft"), "bin shards index")
     pair = load_pair("/nowhere", target=str(target), draft=str(draft))
     assert pair.frames == 8
-    with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'"):
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'.* to none to do without one$"):
         load_pair("/nowhere", target=str(target))
+
+
+def test_a_target_may_do_without_a_draft(models: Path) -> None:
+    shutil.rmtree(models / "draft")
+    pair = load_pair(models, draft="none")
+    assert pair.draft is None and pair.translation is None
+    assert (pair.frames, pair.frame_size, pair.event_images, pair.event_image_size) == (8, 64, 0, 0)
+    assert placement_of(pair.target, pair.draft) == Placement()
+    with pytest.raises(InputError, match="draft is none, but a draft is what is asked for"):
+        load_pair(models, draft="none", only="draft")
 
 
 def test_each_model_ends_in_its_own_way(models: Path) -> None:
     edit(models / "draft" / "config.json", eos_token_id=5)
     edit(models / "target" / "generation_config.json", eos_token_id=[9, 7])
     pair = load_pair(models)
-    assert (pair.eos_id, pair.draft_eos_id) == (9, 5)
+    assert pair.draft is not None
+    assert (pair.target.spec.eos_ids, pair.draft.eos_ids) == ((9, 7), (5,))
+    assert target_spec(models / "target").eos_ids == (9, 7)
     edit(models / "target" / "generation_config.json", eos_token_id="</s>")
     with pytest.raises(InputError, match="lacks the value 'eos_token_id'"):
         load_pair(models)
@@ -139,8 +154,7 @@ def test_a_config_does_not_choose_the_attention(models: Path, asked: str) -> Non
         edit(models / name / "config.json", attn_implementation=asked, _attn_implementation=asked)
     for only in ("", "target", "draft"):
         pair = load_pair(models, only=only)
-        language_models = pair.target.model.language_model, pair.draft.model
-        assert {model.config._attn_implementation for model in language_models} == {"sdpa"}
+        assert {model.body.config._attn_implementation for model in (pair.target, pair.draft)} == {"sdpa"}
 
 
 @pytest.mark.parametrize(("name", "key"), [("target", "text_config"), ("draft", "")])
@@ -166,3 +180,29 @@ def test_of_a_model_that_is_not_wanted_there_are_only_the_dimensions(
     file.write_text(json.dumps(values))
     with pytest.raises(InputError, match=rf"the config in '{models / other}' describes no"):
         load_pair(models, only=only)
+
+
+def test_each_file_is_parsed_once_a_start(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {file.read_text(): file.name for file in models.rglob("*config.json")}
+    parsed: Counter[str] = Counter()
+    loads = json.loads
+
+    def counting(text: str, **options: object) -> object:
+        if text in texts:
+            parsed[texts[text] + str(hash(text))] += 1
+        return loads(text, **options)
+
+    monkeypatch.setattr(json, "loads", counting)
+    target_spec(models / "target")
+    estimate(Placement(), target_architecture(models / "target"), draft_architecture(models / "draft"))
+    load_pair(models)
+    assert len(parsed) == 4 and set(parsed.values()) == {1}
+
+
+def test_a_file_that_has_changed_is_parsed_again(models: Path) -> None:
+    assert target_spec(models / "target").eos_ids == (2,)
+    edit(models / "target" / "generation_config.json", eos_token_id=[2, 3])
+    assert target_spec(models / "target").eos_ids == (2, 3)
+    # What a caller does with its values is its own.
+    read_json(models / "target" / "config.json").clear()
+    assert load_pair(models).frames == 8

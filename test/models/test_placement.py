@@ -31,11 +31,19 @@ def test_the_ladder_of_a_gpu_ends_on_the_cpu_and_that_of_the_cpu_with_nf4() -> N
 
 def test_what_is_not_quantised_is_bfloat16_and_float32_is_float32() -> None:
     assert [Placement(dtype).torch_dtype for dtype in DTYPES] == [torch.float32, *[torch.bfloat16] * 3]
-    assert Placement("float32").quantization() is None and Placement("bf16").quantization() is None
-    int8, nf4 = Placement("int8").quantization(), Placement("nf4").quantization()
-    assert int8 is not None and int8.load_in_8bit and "lm_head" in int8.llm_int8_skip_modules
+    kept = ("lm_head", "model.tower")
+    assert Placement("float32").quantization(kept) is None and Placement("bf16").quantization(kept) is None
+    int8, nf4 = Placement("int8").quantization(kept), Placement("nf4").quantization(kept)
+    assert int8 is not None and int8.load_in_8bit and int8.llm_int8_skip_modules == list(kept)
     assert nf4 is not None and nf4.load_in_4bit and nf4.bnb_4bit_quant_type == "nf4"
     assert nf4.bnb_4bit_compute_dtype is torch.bfloat16
+
+
+def test_what_is_inside_a_module_that_is_kept_is_kept() -> None:
+    names = "lm_head", "model.tower.layers.0", "model.towering", "model.layers.0"
+    is_quantized = [Placement("nf4").quantizes(name, ("lm_head", "model.tower")) for name in names]
+    assert is_quantized == [False, False, True, True]
+    assert not any(Placement("bf16").quantizes(name, ()) for name in names)
 
 
 @pytest.fixture
@@ -83,7 +91,7 @@ def test_quantisation_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_parameters_are_checked_without_torch() -> None:
-    code = "import sys, crossspec_ros.captioning.graph; print('torch' in sys.modules)"
+    code = "import sys, crossspec_ros.captioning.replay_parameters; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
 

@@ -11,14 +11,9 @@ from checkpoint_layouts import TINY, copied, edit
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.eventgpt_checkpoint import eventgpt_tokenizer
-from crossspec_ros.models.prompts import (
-    draft_prompt,
-    draft_prompt_ids,
-    target_prompt,
-    target_prompt_ids,
-)
+from crossspec_ros.models.eventgpt import architecture, draft_prompt, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
+from crossspec_ros.models.video_llava import target_prompt, target_prompt_ids
 
 QUESTION = "What are the key elements in this scene?"
 TEXTS = ["A car waits at the light.", "USER: What is it?\nASSISTANT:", "two  spaces", "naïve 赤 😀", "x"]
@@ -127,7 +122,7 @@ def test_eventgpt_adds_the_tokens_its_config_asks_for(
     (draft / "tokenizer.json").unlink()
     (draft / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
     edit(draft / "config.json", **{"mm_use_im_start_end": None} | flags)
-    tokenizer, size = eventgpt_tokenizer(draft), pieces.vocab_size()
+    tokenizer, size = architecture(draft).tokenizer(), pieces.vocab_size()
     assert [tokenizer.token_to_id(token) for token in EVENT_TOKENS] == [
         size + added.index(token) if token in added else None for token in EVENT_TOKENS
     ]
@@ -136,7 +131,7 @@ def test_eventgpt_adds_the_tokens_its_config_asks_for(
 
 def test_a_tokenizer_that_has_its_tokens_gains_none() -> None:
     known = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
-    assert eventgpt_tokenizer(TINY / "draft").get_vocab() == known.get_vocab()
+    assert architecture(TINY / "draft").tokenizer().get_vocab() == known.get_vocab()
 
 
 def test_more_ids_than_embeddings(folder: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:

@@ -1,23 +1,28 @@
-"""Video-LLaVA's port from a folder or the hub's cache; the original is refused."""
+"""Video-LLaVA's port from a folder, read piece by piece; the original is refused."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from checkpoint_layouts import TINY, copied, edit, hub_weights, weights, write
-from huggingface_hub import constants
+from checkpoint_layouts import TINY, copied, edit, hub_weights, write
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.video_llava import load_target, target_config, target_folder, target_tokenizer
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.models.video_llava import VideoLlava, architecture, target_prompt_ids
 
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, torch.Tensor]:
-    return load_target(TINY / "target", Placement()).state_dict()
+    return architecture(TINY / "target").load(Placement()).state_dict()
 
 
 @pytest.mark.parametrize("layout", ["safetensors shards index", "bin shards index"])
@@ -27,7 +32,7 @@ def test_the_published_layout(tmp_path: Path, plain: dict[str, torch.Tensor], la
         "language_model", "video_tower", "image_tower", "multi_modal_projector"
     }  # fmt: skip
     write(folder, tensors, layout)
-    model = load_target(folder, Placement())
+    model = architecture(folder).load(Placement())
     loaded = model.state_dict()
     assert loaded.keys() == plain.keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
@@ -46,80 +51,69 @@ def test_the_published_layout(tmp_path: Path, plain: dict[str, torch.Tensor], la
         {"architectures": ["LlavaLlamaForCausalLM"]},
     ],
 )
-def test_the_original_is_refused(tmp_path: Path, values: dict[str, object]) -> None:
+@pytest.mark.parametrize("kind", ["llava", "video_llava"])
+@pytest.mark.parametrize("known", [target_spec, target_architecture])
+def test_the_original_is_refused(
+    tmp_path: Path, values: dict[str, object], kind: str, known: Callable[[Path], object]
+) -> None:
     folder = copied("target", tmp_path / "target")
-    edit(folder / "config.json", model_type="llava", **values)
+    edit(folder / "config.json", model_type=kind, **values)
     sentence = (
         r"attends over time, so that its frames cannot .*: take its port LanguageBind/Video-LLaVA-7B-hf$"
     )
     with pytest.raises(InputError, match=sentence):
-        target_config(folder)
+        known(folder)
 
 
 def test_a_tokenizer_without_the_video_token(tmp_path: Path) -> None:
     folder = copied("target", tmp_path / "target")
     shutil.copy(TINY / "draft" / "tokenizer.json", folder)
-    edit(
-        folder / "config.json", text_config=target_config(folder).text_config.to_dict() | {"vocab_size": 600}
-    )
+    values = json.loads((folder / "config.json").read_text())["text_config"]
+    edit(folder / "config.json", text_config=values | {"vocab_size": 600})
     with pytest.raises(InputError, match=rf"'{folder}' lacks '<video>'"):
-        target_tokenizer(folder)
+        architecture(folder).tokenizer()
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The hub's cache of a machine without a network."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    return tmp_path / "hub"
+@pytest.fixture(scope="module")
+def target() -> VideoLlava:
+    known = architecture(TINY / "target")
+    return known.model(known.load(Placement()), known.tokenizer())
 
 
-def test_a_hub_id_offline(hub: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"^'ORG/NAME' is no folder, and as a hub id it could not be fetched \(\w+\)"
-    ):
-        target_folder("ORG/NAME")
+@pytest.mark.parametrize("question", ["What are the key elements in this scene?", ""])
+@torch.inference_mode()
+def test_the_pieces_are_what_transformers_makes_of_ids_and_pixels(target: VideoLlava, question: str) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (8, 70, 90, 3), np.uint8)
+    before, after = target_prompt_ids(target.tokenizer, question)
+    video = [target.module.config.video_token_index] * target.spec.frame_tokens
+    reference = target.module(
+        input_ids=torch.tensor([[*before, *video, *after]]),
+        pixel_values_videos=clip_pixels(frames, target.spec.image_size)[None],
+    ).logits[0]
+    units = [target.unit(frames[i : i + 1], i) for i in range(8)]
+    pieces = [target.opening(), *units, target.closing(question)]
+    assert [piece.token_ids for piece in pieces] == [tuple(before), *[()] * 8, tuple(after)]
+    assert all(piece.positions.tolist() == [list(range(len(piece)))] for piece in pieces)
+    embeds = torch.cat([piece.embeds for piece in pieces])[None]
+    logits = target.logits(target.body(inputs_embeds=embeds).last_hidden_state[0])
+    torch.testing.assert_close(logits, reference, atol=1e-4, rtol=0)
 
 
-def test_a_hub_id_that_was_fetched_before(hub: Path, plain: dict[str, torch.Tensor]) -> None:
-    repository = hub / "models--ORG--NAME"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text("0" * 40)
-    write(copied("target", repository / "snapshots" / ("0" * 40)), weights("target"), "safetensors")
-    folder = target_folder("ORG/NAME")
-    assert folder == repository / "snapshots" / ("0" * 40)
-    assert load_target(folder, Placement()).state_dict().keys() == plain.keys()
+def test_what_a_window_is_follows_from_the_config(tmp_path: Path) -> None:
+    spec = target_spec(TINY / "target")
+    assert (spec.frames, spec.frames_per_unit, spec.image_size) == (8, 1, 64)
+    assert (spec.frame_tokens, spec.most_tokens, spec.eos_ids) == (8 * 17, 1024, (2,))
+    folder = copied("target", tmp_path / "target")
+    edit(folder / "config.json", video_seq_length=3 * 17 + 5)
+    assert target_spec(folder) == architecture(folder).spec == replace(spec, frames=3, frame_tokens=3 * 17)
+    edit(folder / "config.json", video_seq_length=16)
+    with pytest.raises(InputError, match=r"is no config of Video-LLaVA \(video_seq_length 16 is less than"):
+        target_spec(folder)
 
 
-def test_only_the_config_is_fetched_where_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def fetch(name: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        return str(TINY / "target")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert target_folder("ORG/NAME", with_weights=False) == TINY / "target"
-    assert asked == [["config.json"]]
-    target_folder("ORG/NAME")
-    assert asked[1:] == [["config.json"], ["*.json", "tokenizer.model", "*.safetensors"]]
-
-
-def test_the_weights_of_another_model_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def fetch(name: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        return str(TINY / "draft")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    with pytest.raises(InputError, match="is of the type EventChat_llama, not of Video-LLaVA"):
-        target_folder("ORG/NAME")
-    assert asked == [["config.json"]]
-
-
-def test_a_folder_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "org" / "name").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert target_folder("org/name") == Path("org/name")
-    assert target_folder("/no/where") == Path("/no/where")
+def test_what_a_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
+    folder = copied("target", tmp_path / "target")
+    (folder / "generation_config.json").unlink()
+    edit(folder / "config.json", text_config={"model_type": "llama"}, video_seq_length=None)
+    edit(folder / "config.json", vision_config={"model_type": "clip_vision_model"})
+    assert target_spec(folder) == architecture(folder).spec

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import PathDistribution
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from packaging.requirements import Requirement
 from rclpy.serialization import deserialize_message
 from rosbags.rosbag2 import Reader
 
@@ -67,6 +70,7 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
         files = {path for path in files if "__pycache__" not in path.parts}
         assert {path for path in files if not (share / path).is_file()} == set()
     assert (share / "plugin.xml").is_file()
+    assert list((tmp_path / "install").rglob("crossspec_ros/regress/page.html"))
     nodes = next((tmp_path / "install").rglob("lib/crossspec_ros"))
     assert {path.name for path in nodes.iterdir()} == {
         "captioner",
@@ -76,6 +80,34 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
         "launch_plan",
         "synchronizer",
     }
+
+
+def test_pip_installs_the_command_with_its_files_and_names_what_it_needs(tmp_path):
+    source = tmp_path / "source"
+    # pip leaves its build beside setup.py.
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "docs", "*.egg-info"))
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install", str(source)]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "installed")]
+    subprocess.run([*pip, *options], capture_output=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    code = "from crossspec_ros.paths import share_dir; print(share_dir())"
+    ask = [sys.executable, "-c", code]
+    told = subprocess.run(ask, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    share = tmp_path / "installed" / "share" / "crossspec_ros"
+    assert told.stdout.strip() == str(share) and (share / "models" / "tiny" / "target").is_dir()
+    command = [str(tmp_path / "installed" / "bin" / "crossspec"), "--help"]
+    assert "caption" in subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+    (metadata,) = (tmp_path / "installed").glob("crossspec_ros-*.dist-info")
+    needed = {
+        requirement.name: requirement.specifier
+        for requirement in map(Requirement, PathDistribution(metadata).requires or ())
+        if requirement.marker is None
+    }
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pinned = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    assert {pin.name for pin in pinned} - set(needed) == {"cv-bridge"}
+    for pin in pinned:
+        assert all(pin.name == "cv-bridge" or needed[pin.name].contains(one.version) for one in pin.specifier)
 
 
 def test_the_packet_type_fits_recordings_of_its_driver(shared):

@@ -91,6 +91,8 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
         ([dvs("/ev"), images("/event_camera/image_raw")], ("/ev", None)),
         # Rather an image topic that cannot be read, which is told, than none.
         ([dvs("/ev"), images("/depth", encoding="16UC1")], ("/ev", "/depth")),
+        # Without events the best images are played alone.
+        ([images("/depth", 75, "16UC1"), images("/grey", 75, "mono8"), images("/rgb")], (None, "/rgb")),
     ],
 )  # fmt: skip
 def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played):

@@ -173,6 +173,13 @@ def test_a_sequence_and_the_bag_made_from_it(tmp_path) -> None:
     assert by_topic(from_bag)[IMAGES + "/compressed"]["resolutions"] == ["32x24"]
 
 
+@pytest.mark.parametrize(("number", "is_short"), [(80, True), (100, False)])
+def test_a_recording_that_is_shorter_than_a_window_is_told(tmp_path, capsys, number, is_short) -> None:
+    bag = write(tmp_path / "bag", [packet(i) for i in range(number)])
+    assert main(["info", str(bag)]) == 0
+    assert ("shorter than a window of a second" in capsys.readouterr().out) == is_short
+
+
 def test_the_command_prints_and_writes_the_same(tmp_path, capsys) -> None:
     file = tmp_path / "info.json"
     damaged = [message for message in sound() if message[0] == EVENTS][:50]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings import dat, raw
 from crossspec_ros.recordings.dat import DatEvents
+from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.raw import RawEvents
 from crossspec_ros.recordings.recording import open_recording
 
@@ -95,6 +97,22 @@ def test_damage_costs_only_what_is_damaged(tmp_path, events, encoding):
 def test_headers_tell_the_size(tmp_path, header, told):
     data = encode_evt3(batch_of([5], [6], [7], [1]))
     assert RawEvents(saved(tmp_path / "x.raw", header + data)).format == f"Prophesee raw, EVT3, {told}"
+
+
+def test_a_size_that_is_assumed_is_a_finding_whose_remedy_works(tmp_path):
+    times = np.arange(0, 2_000_000, 10_000)
+    events = batch_of(times, *np.zeros((3, len(times)), int))
+    path = saved(tmp_path / "x.raw", b"% evt 3.0\n" + encode_evt3(events))
+
+    def found():
+        return [finding for finding in survey(path)["findings"] if "no images" not in finding]
+
+    (finding,) = found()
+    assert finding.startswith("its header states no size of the sensor, so 1280x720 is assumed: ")
+    command = finding.partition("say so with ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert found() == [] and survey(path)["format"] == "Prophesee raw, EVT3, 640x480"
+    assert survey(path)["topics"][0]["events"] == len(times)
 
 
 @pytest.mark.parametrize(

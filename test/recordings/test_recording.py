@@ -47,6 +47,11 @@ def picture(stamp):
     return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, b"\xff\xd8", "jpeg"))
 
 
+def readable_picture(stamp):
+    data = cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
+    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, data, "png"))
+
+
 def string(text="hello"):
     data = typestore().serialize_cdr(typestore().types[STRING](text), STRING)
     return RecordedMessage(7, "", STRING, bytes(data))
@@ -265,12 +270,39 @@ def test_a_pickle_of_anything_else_is_refused(tmp_path):
         open_recording(tmp_path / "events.npy")
 
 
-def test_a_bag_without_events_says_what_it_has(tmp_path):
-    bag = bag_of(tmp_path / "bag", ("/chatter", string()), (IMAGE_TOPIC, picture(0)))
+def test_a_bag_with_nothing_to_play_says_what_it_has(tmp_path):
+    bag = bag_of(tmp_path / "bag", ("/chatter", string()))
     with pytest.raises(InputError) as error:
         open_recording(bag)
-    for part in (EVENT_PACKET, f"/chatter ({STRING})", f"{IMAGE_TOPIC} ({COMPRESSED_IMAGE})"):
+    for part in (EVENT_PACKET, f"/chatter ({STRING})"):
         assert part in str(error.value)
+
+
+def test_images_alone_do_not_hide_that_events_are_of_a_type_that_is_not_read(tmp_path):
+    foreign = string()._replace(type="dvs_msgs/msg/Event")
+    bag = bag_of(tmp_path / "bag", ("/dvs", foreign), (IMAGE_TOPIC, readable_picture(0)))
+    with pytest.raises(InputError) as error:
+        open_recording(bag)
+    for part in (EVENT_PACKET, "/dvs (dvs_msgs/msg/Event)", f"{IMAGE_TOPIC} ({COMPRESSED_IMAGE})"):
+        assert part in str(error.value)
+    assert not any("images alone" in finding for finding in survey(bag)["findings"])
+
+
+def test_images_alone_are_played_and_what_that_means_is_told(tmp_path):
+    stamps = [7, 10**9]
+    # ROS's own topic of a similar name is no event camera's.
+    parameters = string()._replace(type="rcl_interfaces/msg/ParameterEvent")
+    images = ((IMAGE_TOPIC, readable_picture(stamp)) for stamp in stamps)
+    bag = bag_of(tmp_path / "bag", ("/parameter_events", parameters), *images)
+    recording = open_recording(bag)
+    assert [message.stamp_ns for message in recording.messages()] == stamps
+    assert [recording.start_ns, recording.end_ns] == stamps
+    meaning = "captions come from the images alone"
+    assert list(recording.remarks) == [f"there are no events: {meaning}"]
+    assert sum(meaning in finding for finding in survey(bag)["findings"]) == 1
+    unreadable = bag_of(tmp_path / "unreadable", (IMAGE_TOPIC, picture(0)))
+    with pytest.raises(InputError, match=r"the images of '.*unreadable' cannot be read: "):
+        open_recording(unreadable)
 
 
 def test_an_unknown_encoding_is_refused_at_once(tmp_path):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
+import psutil
 import pytest
-from planted import SECOND, captured, write_drive, write_models
+from planted import SECOND, captured, write_drive
+from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress import baseline as module
@@ -19,10 +23,11 @@ from crossspec_ros.regress.baseline import (
     read_baseline,
     write_baseline,
 )
-from crossspec_ros.regress.difference import all_differences
+from crossspec_ros.regress.difference import all_differences, verdict
 from crossspec_ros.regress.golden import Golden
-from crossspec_ros.regress.live_replay import ReplayError, Reported
+from crossspec_ros.regress.junit import junit
 from crossspec_ros.regress.record import Record
+from crossspec_ros.regress.reported import ReplayError, Reported
 
 ENDS = [(100 + i) * SECOND for i in range(9)]
 GOLDEN = Golden(
@@ -125,6 +130,24 @@ def test_a_caption_of_the_nodes_that_is_not_the_golden_one_is_named():
     assert told(repeats, repeats) == ["live, replay 2, window 2-3 s: caption: caption [-102-] {+12+}"]
 
 
+def test_events_alone_leave_captions_and_acceptance_uncompared_and_that_is_no_pass():
+    repeats = replays(np.random.default_rng(6), accepted=0.0)
+    golden = replace(GOLDEN, windows=[replace(record, source="event_draft") for record in GOLDEN.windows])
+    results = compare_live(golden, Baseline(1.0, repeats), repeats, Tolerances())
+    outcomes = {check.name: check.outcome for check in results}
+    skipped = {"live: captions", "live: acceptance length"}
+    assert {name for name, outcome in outcomes.items() if outcome == "skipped"} == skipped
+    assert all(check.note.startswith("nothing compared: ") for check in results if check.name in skipped)
+    assert verdict(results) == "all 3 checks passed, 2 skipped because there was nothing to compare"
+    slower = [{end: replace(w, total_ms=2 * w.total_ms) for end, w in r.items()} for r in repeats]
+    results = compare_live(golden, Baseline(1.0, repeats), slower, Tolerances())
+    assert verdict(results) == "1 of 5 checks failed, 2 skipped because there was nothing to compare"
+    suite = ElementTree.fromstring(junit("drive", results)).find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "2")
+    told = [case.find("skipped").get("message") for case in suite if case.find("skipped") is not None]
+    assert len(told) == 2 and all(note.startswith("nothing compared: ") for note in told)
+
+
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory):
     folder = tmp_path_factory.mktemp("baseline")
@@ -188,16 +211,12 @@ def test_nodes_that_fail_are_named(setup, monkeypatch):
         (1.9, "5% of the machine"),
     ],
 )
-def test_work_of_other_programs_is_told_from_our_own(tmp_path, monkeypatch, own_s, told):
+def test_work_of_other_programs_is_told_from_our_own(monkeypatch, own_s, told):
     """Of two seconds that the cores had, all were used: one by programs, one by other virtual machines."""
-    tick = os.sysconf("SC_CLK_TCK")
-    stat = tmp_path / "stat"
-    monkeypatch.setattr(other_load, "_STAT", stat)
-    stat.write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
+    spent = dict.fromkeys(psutil.cpu_times()._fields, 7.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: spent))
     monkeypatch.setattr(os, "times", lambda: (1.0, 0.0, 0.0, 0.0, 0.0))
     load = other_load.OtherLoad()
-    stat.write_text(f"cpu  {tick} 0 0 0 0 0 0 {tick} 0 0\n")
+    spent = spent | {"user": 8.0, "guest": 8.0, "steal": 8.0}
     monkeypatch.setattr(os, "times", lambda: (1.0, 0.0, own_s, 0.0, 0.0))
     assert load.sentence() == f"other programs used {told}"
-    monkeypatch.setattr(other_load, "_STAT", tmp_path / "nowhere")
-    assert other_load.OtherLoad().sentence() == ""

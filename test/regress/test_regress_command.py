@@ -10,14 +10,17 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from planted import write_drive, write_models
+from planted import write_drive
+from stand_ins import write_models
 
+from crossspec_ros.captioning import replay_parameters
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.regress import checks
 from crossspec_ros.regress.baseline import Baseline, write_baseline
 from crossspec_ros.regress.golden import golden_folder, read_golden
-from crossspec_ros.regress.live_replay import Reported
+from crossspec_ros.regress.reported import Reported
 from crossspec_ros.regress.setup import Setup
 
 pytest_plugins = ["pytester"]
@@ -50,6 +53,26 @@ class Page(HTMLParser):
 def test_the_goldens_of_the_sample_bag_hold(capsys):
     assert main(["regress", str(BAG)]) == 0
     assert capsys.readouterr().out == f"all {WINDOWS + 1} checks passed\n"
+
+
+def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatch):
+    opened, closed = [], []
+
+    def spy(*given):
+        recording = open_recording(*given)
+        opened.append(given[0])
+        close = recording.close
+        monkeypatch.setattr(recording, "close", lambda: [close(), closed.append(given[0])])
+        return recording
+
+    monkeypatch.setattr(replay_parameters, "open_recording", spy)
+    bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
+    for options in (["--update"], ["--html", str(tmp_path / "page.html")]):
+        assert main(["regress", str(bag), "--golden", str(golden), *options]) == 0
+        assert opened == closed == [bag]
+        opened.clear(), closed.clear()
+    assert main(["caption", str(bag), "--drafts", str(tmp_path / "drafts")]) == 0
+    assert opened == closed == [bag]
 
 
 def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys):

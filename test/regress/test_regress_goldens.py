@@ -6,14 +6,15 @@ import json
 from dataclasses import replace
 
 import pytest
-from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive, write_models
+from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive
+from stand_ins import write_models
 
-from crossspec_ros.captioning import code_replay
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import camera_images
+from crossspec_ros.events import camera_images
 from crossspec_ros.regress.difference import all_differences
 from crossspec_ros.regress.golden import compare, golden_folder, read_golden, write_golden
 from crossspec_ros.regress.setup import Setup
+from crossspec_ros.windows import pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
 
 
@@ -50,7 +51,7 @@ def plant(monkeypatch, change):
         def add_frame(self, *args):
             yield from filter(None, map(change, super().add_frame(*args)))
 
-    monkeypatch.setattr(code_replay, "Synchronizer", Changed)
+    monkeypatch.setattr(pipeline, "Synchronizer", Changed)
 
 
 def test_an_unchanged_program_passes(setup, golden):
@@ -108,7 +109,7 @@ def test_a_pixel_of_an_event_image_is_named(setup, golden, monkeypatch):
 def test_swapped_colours_of_frames_are_named_and_the_noise_of_a_decoder_is_not(setup, golden, monkeypatch):
     def with_pixels(change):
         monkeypatch.setattr(
-            code_replay, "camera_array", lambda message: change(camera_images.camera_array(message))
+            pipeline, "camera_array", lambda message: change(camera_images.camera_array(message))
         )
         return captured(setup)
 
@@ -144,7 +145,7 @@ def test_numbers_that_differ_are_named(golden):
 
 
 def test_frames_that_have_become_dark_are_named(setup, golden, monkeypatch):
-    monkeypatch.setattr(code_replay, "camera_array", lambda message: 0 * camera_images.camera_array(message))
+    monkeypatch.setattr(pipeline, "camera_array", lambda message: 0 * camera_images.camera_array(message))
     lines = told(golden, captured(setup))
     assert lines[0] == "window 0-1 s: source: expected target, is event_draft"
     assert lines[1].startswith("window 0-1 s: degraded: expected nothing, is ") and "rgb_dark" in lines[1]
@@ -155,7 +156,7 @@ def test_goldens_of_something_else_are_refused(folder, setup, golden):
     with pytest.raises(InputError, match="was made from another recording"):
         read_golden(path, replace(setup, bag=write_drive(folder / "other", seed=8)))
     with pytest.raises(InputError, match="was made from another pair of models"):
-        read_golden(path, replace(setup, models=write_models(folder / "larger", size=20)))
+        read_golden(path, replace(setup, models=write_models(folder / "larger", frame_size=48)))
     with pytest.raises(InputError, match=r"made with question 'What.*but this run has 'Who is there"):
         read_golden(path, replace(setup, question="Who is there?"))
 

@@ -11,7 +11,8 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.regress.baseline import Baseline, Tolerances, compare_live
 from crossspec_ros.regress.checks import WINDOWS
 from crossspec_ros.regress.golden import golden_folder, read_golden
-from crossspec_ros.regress.live_replay import ReplayError, replay
+from crossspec_ros.regress.live_replay import replay
+from crossspec_ros.regress.reported import ReplayError
 from crossspec_ros.regress.setup import Setup
 
 BAG = share_dir() / "rosbags" / "synthetic_drive"

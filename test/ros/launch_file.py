@@ -12,6 +12,8 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 HERE = Path(__file__).parent
 
 
@@ -45,15 +47,11 @@ class Launch:
     def nodes(self):
         """The process ids of the nodes that run, by the names of their executables."""
         found = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (entry / "cmdline").read_bytes().decode().split("\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
+        for each in psutil.process_iter(["cmdline", "ppid"]):
+            words = each.info["cmdline"] or ()
             node = next((word[8:] for word in words if word.startswith("__node:=")), None)
-            if node and parent == self.process.pid:
-                found[node] = int(entry.name)
+            if node and each.info["ppid"] == self.process.pid:
+                found[node] = each.pid
         return found
 
     def interrupt(self):
@@ -117,7 +115,8 @@ def without_models(installed, folder):
     for path in ("share/crossspec_ros", *others):
         (folder / path).symlink_to(Path(installed) / path)
     captioner = nodes / "captioner"
-    captioner.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "launch_captioner.py"}" "$@"\n')
+    command = f'exec "{sys.executable}" "{HERE.parent / "launch_captioner.py"}" "$@"'
+    captioner.write_text(f'#!/bin/sh\nPYTHONPATH="{HERE.parent}:$PYTHONPATH" {command}\n')
     captioner.chmod(0o755)
     return folder
 

@@ -264,7 +264,7 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
         assert (not result.successful and name in result.reason) or "read-only" in result.reason
     assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == ("memory",)
     assert "shorten it" in change("question", 101 * "x").reason
-    assert node._params.question == "where?"
+    assert node._settings.question == "where?"
 
 
 def trigger(observer, node, transition):
@@ -291,7 +291,7 @@ def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, cap
     decoder.gate = None
     send(5, 1, 1)
     send(6, 1, 1)
-    observer.wait(lambda: len(node._untold) == 3)
+    observer.wait(lambda: len(node._outcomes._missed) == 3)
     parts = node._read_counters()
     assert (
         parts["captions"].flow["windows"] == 3 and "activate the node" in parts["model"].warnings["inactive"]

@@ -23,8 +23,8 @@ from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.dv_camera import Link, open_sources
+from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.dv_camera import DvCameraNode, main
-from crossspec_ros.ros.event_stream import PacketStream
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 SIZE = (346, 260)

@@ -10,9 +10,10 @@ import sys
 import pytest
 from stand_ins import write_models
 
-from crossspec_ros.captioning.graph import replay_graph
+from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.graph import replay_graph
 from crossspec_ros.ros.launch_arguments import LIVE, REPLAY
 from crossspec_ros.ros.launch_plan import plan
 from crossspec_ros.ros.live_graph import CAMERAS
@@ -32,9 +33,10 @@ def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
     given = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "question": "yes"}
     given |= {"memory": "somewhere", "mode": "autoregressive", "dtype": "bf16"}
     nodes = plan("replay", given)["nodes"]
-    processes = replay_graph(
+    parameters = replay_parameters(
         bag, models, "yes", 2.0, "autoregressive", loop=True, memory="somewhere", dtype="bf16"
     )
+    processes = replay_graph(parameters)
     assert [node["executable"] for node in nodes] == [process.name for process in processes]
     assert [node["parameters"] for node in nodes] == [process.parameters for process in processes]
     assert [node["remaps"] for node in nodes] == [process.remaps for process in processes]
@@ -45,12 +47,18 @@ def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
 def test_the_graph_takes_every_argument_that_is_not_launch_s_own(arguments, bag, models):
     values = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "dtype": "bf16"}
     values |= {"camera": "topics", "device": "cpu", "draft_device": "cpu", "mode": "autoregressive"}
-    values |= {"image_transport": "compressed", "events": "/e", "image": "/i", "memory": "somewhere"}
+    values |= {
+        "fallback": "true",
+        "image_transport": "compressed",
+        "events": "/e",
+        "image": "/i",
+        "memory": "somewhere",
+    }
     given = {name: values[name] for name in arguments if name in values}
     nodes = plan("live" if arguments is LIVE else "replay", given)["nodes"]
     parameters = {name: value for node in nodes for name, value in node["parameters"].items()}
     assert (parameters["mode"], parameters["models.dtype"]) == ("autoregressive", "bf16")
-    assert parameters["memory"] == "somewhere"
+    assert parameters["memory"] == "somewhere" and parameters["models.fallback"] is True
     if arguments is LIVE:
         assert parameters["image_transport"] == "compressed"
         assert nodes[0]["remaps"] == {"events": "/e", "image": "/i"}
@@ -145,7 +153,7 @@ def test_the_nodes_of_the_graph_are_launched_in_the_environment_they_need(start,
 
     actions = start("dsec_replay.launch.py", sequence=str(bag), models=str(models))
     names = [node.node_executable for node in nodes_of(actions)]
-    assert names == [process.name for process in replay_graph(bag, models)]
+    assert names == [process.name for process in replay_graph(replay_parameters(bag, models))]
     assert all(isinstance(action, SetEnvironmentVariable) for action in actions[: -len(names)])
 
 

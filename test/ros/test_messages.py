@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import to_ns
 from crossspec_ros.ros.messages import (
     closed_counts,
     closed_message,
     image_message,
     rgb8_array,
-    to_ns,
 )
 from crossspec_ros.windows.window import Counts
 

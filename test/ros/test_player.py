@@ -14,7 +14,6 @@ from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 
-from crossspec_ros.captioning.graph import CAPTIONER_REMAPS
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
@@ -22,6 +21,7 @@ from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import dsec_player
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS
 from crossspec_ros.ros.messages import closed_counts
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode

@@ -14,7 +14,7 @@ from outsider import spinning
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy
 
-from crossspec_ros.captioning.params import PARAMS
+from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import DVS_EVENTS, IMAGE, RecordedMessage, image
@@ -65,7 +65,7 @@ def documented_services():
         (service.replace("NODE", node), kind)
         for _, (services, types, _) in rows("Services")
         for service, kind in zip(quoted(services), quoted(types), strict=True)
-        for node in PARAMS
+        for node in NODES
     }
 
 
@@ -119,7 +119,7 @@ def created(tmp_path_factory):
     """What the nodes have created, by node: with every type of message, and without remaps."""
     compressed = {"event_type": "dvs_msgs/EventArray", "image_transport": "compressed"}
     raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
-    topics, services = {node: set() for node in PARAMS}, set()
+    topics, services = {node: set() for node in NODES}, set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(captioner, "DISCOVERY_S", 0.0)
         for make, parameters in (
@@ -145,13 +145,13 @@ def created(tmp_path_factory):
     return topics, services
 
 
-@pytest.mark.parametrize("node", list(PARAMS))
+@pytest.mark.parametrize("node", list(NODES))
 def test_the_topics_are_those_of_the_node(created, node):
     assert documented_topics(node) == created[0][node]
 
 
 def test_every_table_of_topics_is_of_a_node():
-    assert {node for nodes, _ in rows("Topics") for node in nodes} == set(PARAMS)
+    assert {node for nodes, _ in rows("Topics") for node in nodes} == set(NODES)
 
 
 def test_the_services_are_those_of_the_nodes(created):

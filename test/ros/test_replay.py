@@ -19,6 +19,7 @@ from crossspec_ros.training.world.grammar import claimed
 SECOND = 10**9
 BAG = share_dir() / "rosbags" / "synthetic_drive"
 MODES = ("prefill_hidden", "autoregressive")
+DRAFT = {"draft_prefill", "draft_decode", "hidden"}
 
 
 @dataclass
@@ -115,7 +116,9 @@ def test_latencies_are_those_of_the_report_and_of_the_mode(replays, ends):
         for stage in set(STAGES) - absent - {"verify"}:
             values = [message.data for message in run.messages[f"/captioner/latency/{stage}"]]
             told = [{stage.name: stage.ms for stage in report.stages} for *_, report in run.reports]
-            assert values == [stages[stage] for stages in told]
+            # A draft that the close of its window ended early has no later stages.
+            assert values == [stages[stage] for stages in told if stage in stages]
+            assert len(values) == len(ends) or (values and stage in DRAFT)
         for stage in absent:
             assert run.messages[f"/captioner/latency/{stage}"] == []
         assert len(run.messages["/captioner/acceptance_length"]) == len(ends)

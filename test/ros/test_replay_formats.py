@@ -41,6 +41,7 @@ from crossspec_ros.events.messages import (
 from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
+from crossspec_ros.ros.graph import replay_graph
 from crossspec_ros.ros.messages import closed_counts
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
@@ -247,7 +248,12 @@ def set_back(path):
     return write_bag(path / "bag", evt3_messages(-1_200_000) + png_messages(-1_200_000))
 
 
-ODDITIES = {write.__name__: write for write in (stray_frames, gap, pause, set_back)}
+def no_events(path):
+    """Nor is a clock of theirs set back as the images' is, which come twice."""
+    return write_bag(path / "bag", png_messages() * 2)
+
+
+ODDITIES = {write.__name__: write for write in (stray_frames, gap, pause, set_back, no_events)}
 
 
 class Witness:
@@ -261,7 +267,7 @@ class Witness:
     def check_question(self, question):
         pass
 
-    def stream_frame(self, index, frame):
+    def stream_frame(self, index, frame, stamp_ns):
         pass
 
     def stream_event_image(self, *_):
@@ -304,7 +310,7 @@ def replayed(setup, rate):
     }
     with ExitStack() as stack:
         observer = stack.enter_context(outsider())
-        for process in setup.processes:
+        for process in replay_graph(setup.parameters):
             values = dict(process.parameters)
             if process.name == "dsec_player":
                 values |= {"rate": rate, "every_window": True, "caption_timeout_s": 20.0}
@@ -344,6 +350,7 @@ def test_a_replay_gives_the_windows_of_caption(write, tmp_path):
         (gap, [101, 102, 3702, 3703], {"forward_jumps": 1}),
         (pause, [101, 102, 103, 104, 105, 106, 107], {}),
         (set_back, [101, 102, 101], {"backward_jumps": 1}),
+        (no_events, [101, 102, 103] * 2, {"backward_jumps": 1}),
     ],
     ids=ODDITIES,
 )

@@ -11,14 +11,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from crossspec_msgs.msg import WindowReport
 from outsider import RELIABLE, outsider, to_ns
 from stand_ins import write_models
 
-from crossspec_ros.captioning.graph import Process, replay_graph
+from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.messages import closed_counts
 from crossspec_ros.ros.supervisor import start, supervise
 
@@ -31,11 +33,12 @@ class Fake(Process):
     """The captioner without models."""
 
     def command(self):
-        return [sys.executable, str(HERE / "fake_captioner.py"), *super().command()[3:]]
+        return [sys.executable, str(HERE.parent / "fake_captioner.py"), *super().command()[3:]]
 
 
 def graph(path, models, **arguments):
-    synchronizer, captioner, player = replay_graph(path, write_models(models / "models"), **arguments)
+    parameters = replay_parameters(path, write_models(models / "models"), **arguments)
+    synchronizer, captioner, player = replay_graph(parameters)
     player.parameters.update({"startup_timeout_s": 20.0, "caption_timeout_s": 20.0})
     return [synchronizer, Fake(*vars(captioner).values()), player]
 
@@ -46,7 +49,8 @@ def bag(shared):
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]), **more}
+    folders = HERE, HERE.parent, HERE.parents[1]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **more}
 
 
 def test_a_real_recording_goes_through_all_nodes(bag, tmp_path):
@@ -107,6 +111,12 @@ def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, cap
     assert "crossspec: error: synchronizer: parameter queue_size is 0" in capfd.readouterr().err
 
 
+def test_without_ros_nothing_is_started(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="the nodes need ROS 2, but there is no rclpy: run make setup"):
+        supervise([Process("captioner", Path("nowhere.yaml"))], environment())
+
+
 def test_a_report_that_does_not_come_ends_the_replay_with_a_sentence(bag, tmp_path, capfd):
     processes = graph(bag, tmp_path, rate=50.0)
     processes[2].remaps["event_camera/events"] = "elsewhere"
@@ -130,14 +140,8 @@ def replay(bag, tmp_path):
     mark = f"crossspec-test-{os.getpid()}-{time.monotonic_ns()}"
 
     def living():
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        processes = psutil.process_iter(["environ"])
+        return [each.pid for each in processes if (each.info["environ"] or {}).get("MARK") == mark]
 
     command = [sys.executable, "-c", START, str(bag), str(tmp_path), mark]
     process = subprocess.Popen(command, env=environment(), start_new_session=True)

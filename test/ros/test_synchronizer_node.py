@@ -21,7 +21,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.ros.event_stream import PacketStream
+from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.messages import closed_counts, image_message, rgb8_array, to_time
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
@@ -147,14 +147,14 @@ def test_bad_packets_are_counted_and_the_windows_go_on(stage):
 
 def test_a_message_that_breaks_the_decoder_is_counted_and_the_next_one_is_taken(stage):
     stage = stage()
-    decode = stage.node._stream.decode
+    decode = stage.node._pipeline.stream.decode
 
     def fragile(message):
         if message.seq == 1:
             raise MemoryError
         return decode(message)
 
-    stage.node._stream.decode = fragile
+    stage.node._pipeline.stream.decode = fragile
     for seq in range(3):
         stage.events.publish(packet(seq * 625, seq))
     stage.observer.wait(lambda: [counts[:4] for counts in stage.closed()] == [(6, 0, 5, 10)])

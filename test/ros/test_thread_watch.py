@@ -42,7 +42,7 @@ DEAD = "sys.exit('a thread of mine')"
     [(STUCK, "the thread of the captions has been stuck for"), (DEAD, "has ended (SystemExit: a thread")],
 )
 def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, told):
-    script = NODE.format(here=str(Path(__file__).parent), gate=gate)
+    script = NODE.format(here=str(Path(__file__).parents[1]), gate=gate)
     with outsider() as observer:
         command = [sys.executable, "-c", script]
         node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -88,6 +88,8 @@ def test_the_brief_summary_names_what_went_wrong():
     summary.add({"total": 20.0})
     summary.count(windows=3, skipped=2, failed=0, tokens=30)
     assert summary.brief() == "1 of 3 seconds captioned, 20 ms after their end (median); skipped 2"
+    summary.count(nothing_seen=1)
+    assert summary.brief() == "0 of 3 seconds captioned; skipped 2; nothing seen 1"
 
 
 def test_the_timeline_shows_each_stage_once_in_its_legend(tmp_path):

@@ -1,0 +1,119 @@
+"""What arguments of several commands have in common: groups, types, and checks before the work."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import FORMATS
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def captioned(parser: argparse.ArgumentParser) -> None:
+    """Add what is captioned and with what."""
+    parser.add_argument("path", type=Path, help=FORMATS)
+    images(parser)
+    topics(parser)
+    parser.add_argument(
+        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+    )
+    named_models(parser)
+    parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
+    parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
+    parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
+    parser.add_argument("--question", help="what is asked about every window")
+    parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+
+
+def images(parser: argparse.ArgumentParser) -> None:
+    """Add a folder of images to take as the recording's own."""
+    parser.add_argument(
+        "--images",
+        type=Path,
+        metavar="FOLDER",
+        help="PNG or JPEG files to take as its images, with their times in a timestamps.txt there",
+    )
+
+
+def topics(parser: argparse.ArgumentParser) -> None:
+    """Add which of a recording's topics are played."""
+    parser.add_argument("--events-topic", default="", metavar="TOPIC", help="events of a bag [see info]")
+    parser.add_argument("--image-topic", default="", metavar="TOPIC", help="images of a bag [see info]")
+
+
+def named_models(parser: argparse.ArgumentParser) -> None:
+    """Add models that are elsewhere than the other."""
+    parser.add_argument("--target", help="folder or hub id of the target alone [that in --models]")
+    parser.add_argument("--draft", help="folder of the draft alone, or none for no draft [that in --models]")
+
+
+def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
+    """Refuse an output that cannot be written before the work, not after it."""
+
+    def call(args: argparse.Namespace) -> object:
+        named = [path.resolve() for name in _OUTPUTS if (path := getattr(args, name, None)) is not None]
+        if len(set(named)) < len(named):
+            raise InputError("two results cannot go into one file: name a file for each")
+        for name in _OUTPUTS:
+            path = getattr(args, name, None)
+            # Drafts that are there are read.
+            if path is None or (name == "drafts" and path.exists()):
+                continue
+            suffixes = {"plot": _PICTURES, "out": (*_PICTURES, ".gif")}.get(name)
+            if suffixes and path.suffix not in suffixes:
+                raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(suffixes)}")
+            is_new = not path.exists()
+            try:
+                path.open("ab").close()
+            except OSError as error:
+                raise InputError(
+                    f"'{path}' cannot be written ({error.strerror}): name a file in a folder that exists and "
+                    f"can be written to"
+                ) from None
+            if is_new:
+                path.unlink()
+        return measure(args)
+
+    return call
+
+
+_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline", "drafts")
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `least` on."""
+
+    def whole(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is no whole number from {least} on")
+        return int(text)
+
+    return whole
+
+
+def seconds(text: str) -> float:
+    """The type of an argument that is a time in seconds."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0")
+    return number
+
+
+def lazily(function: str) -> Callable[..., object]:
+    """A function named as `module:function`, imported when it is called."""
+
+    def call(*args: object) -> object:
+        module, _, name = function.partition(":")
+        return getattr(importlib.import_module(module), name)(*args)
+
+    return call

@@ -1,0 +1,91 @@
+"""One response of the target: propose a tree, let the engine verify it, learn from that; until it has ended.
+
+The only place where this loop stands. Whoever needs a response, from a window or to a further question, makes
+an `Answer` and advances it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+
+from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.session import Session
+from crossspec_ros.telemetry.trace import Trace
+
+
+class Answer:
+    """A response in work, for one thread. It may rest between two passes as long as it likes.
+
+    `tokens` are those so far, `drafted` and `accepted` count the proposers' nodes by name.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        policy: Policy,
+        draft: EventDraft | None,
+        context: Context,
+        trace: Trace,
+        max_new_tokens: int,
+        sampling: Sampling | None,
+    ) -> None:
+        self._session, self._policy, self._draft = session, policy, draft
+        self._context, self._trace = context, trace
+        self.max_new_tokens, self.sampling = max_new_tokens, sampling
+        self.tokens: tuple[int, ...] = ()
+        self.passes = 0
+        self.ended = False
+        self.first_ns = self.ended_ns = 0
+        """When its first and its last pass were over (`perf_counter_ns`)."""
+        self.drafted: Counter[str] = Counter()
+        self.accepted: Counter[str] = Counter()
+        self._lesson: PassResult | None = None
+        self._unread = session.ask(context.question, trace)
+
+    @property
+    def question(self) -> str:
+        return self._context.question
+
+    def advance(self) -> None:
+        """One pass of the target."""
+        if self._lesson is not None:
+            with self._trace.span("learn"):
+                self._policy.observe(self._lesson)
+            self._lesson = None
+        context = drafted_context(self._context, self._draft, self.tokens)
+        with self._trace.span("propose"):
+            tree = self._policy.propose(context, self._unread, self.max_new_tokens - len(self.tokens))
+        step = self._session.step(tree, self.sampling).result()
+        self.ended_ns = time.perf_counter_ns()
+        self.first_ns = self.first_ns or self.ended_ns
+        self._policy.observe_pass(step.tokens_read, step.seconds)
+        self._unread, self.passes = 1, self.passes + 1
+        self.tokens += step.tokens
+        self.drafted.update(source for sources in tree.sources for source in sources)
+        taken = step.path[: len(step.tokens)]
+        self.accepted.update(source for node in taken for source in tree.sources[node])
+        self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
+        self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
+
+    def cut(self) -> None:
+        """End it here: as far as it goes it is right, and proposers learn it as if it were whole."""
+        if self._lesson is not None:
+            self._lesson = replace(self._lesson, ended=True)
+
+    def take_lesson(self) -> PassResult | None:
+        """What the policy was not told yet, so that nobody waits for that."""
+        lesson, self._lesson = self._lesson, None
+        return lesson
+
+
+def drafted_context(context: Context, draft: EventDraft | None, tokens: tuple[int, ...] = ()) -> Context:
+    """The context once these tokens are verified, with what the event draft has said by now."""
+    if draft is None:
+        return replace(context, tokens=tokens)
+    said, probs = draft.proposal()
+    return replace(context, tokens=tokens, draft_tokens=said, draft_probs=probs, feature=draft.feature)

@@ -1,0 +1,310 @@
+"""`crossspec doctor`: what machine this is, which choices of precision and device fit, and what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
+from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
+from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Placement, available, ladder
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
+
+_LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
+_TIMED = (1, 32)
+"""Tokens of the target's passes that are timed."""
+_FILE_WIDTH = 160
+
+ONE_AT_A_TIME = "fits one model at a time"
+"""A verdict; recordings can be captioned so."""
+
+
+def run(args: argparse.Namespace) -> None:
+    """Examine the machine, print what was found, and write it as JSON if asked."""
+    target = args.target or (str(args.models / "target") if args.models else "")
+    draft = args.draft or (str(args.models / "draft") if args.models else "")
+    if args.measure and not (target and draft):
+        raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
+    models = architectures(target, draft)
+    choices = [judged(footprint) for footprint in estimates(placements(), *models)]
+    if args.measure:
+        for choice in choices:
+            if choice["verdict"] == "fits":
+                choice["measured"] = measured(target, draft, Placement(**choice["placement"]))
+    report = {
+        "machine": machine(),
+        "target": target or "Video-LLaVA-7B, without weights",
+        "draft": draft or "EventGPT-7B, without weights",
+        "choices": choices,
+        "recommendation": recommendation(choices),
+        "findings": list(findings()),
+    }
+    _print(report)
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """What there is to run on, in bytes and by name."""
+    free, total = memory("cpu")
+    return {
+        "system": platform.platform(),
+        "cpu_cores": len(os.sched_getaffinity(0)),
+        "ram": {"free": free, "total": total},
+        "cuda": [_gpu(index) for index in range(_gpus())],
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},
+    }
+
+
+def placements() -> list[Placement]:
+    """Every choice worth a thought: the whole ladder, and with two GPUs a model on each."""
+    choices = []
+    for choice in ladder(available(DTYPES[0])):
+        choices.append(choice)
+        if _gpus() > 1 and choice.draft_on != "cpu":
+            choices.append(replace(choice, draft_device="cuda:1"))
+    return choices
+
+
+def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
+    """The models that are named by their configs, the released 7B models for those that are not."""
+    return (
+        target_architecture(target_folder(target, with_weights=False)) if target else released_target(),
+        None if draft == NO_DRAFT else draft_architecture(Path(draft)) if draft else released_draft(),
+    )
+
+
+def judged(footprint: Footprint) -> dict[str, Any]:
+    """One choice, ready for JSON: the estimated bytes by model and by device, and whether they are there."""
+    return {
+        "placement": asdict(footprint.placement),
+        "estimated": {"target": asdict(footprint.target), "draft": asdict(footprint.draft)},
+        "needed": footprint.by_device(),
+        "verdict": verdict(footprint),
+    }
+
+
+def verdict(footprint: Footprint) -> str:
+    """Whether this fits, or when it would."""
+    there = {device: memory(device) for device in footprint.by_device()}
+
+    def fits(needed: dict[str, int], which: int) -> bool:
+        return all(size <= there[device][which] for device, size in needed.items())
+
+    if fits(footprint.by_device(), 0):
+        return "fits"
+    if fits(footprint.by_device("target"), 0) and fits(footprint.by_device("draft"), 0):
+        return ONE_AT_A_TIME
+    if fits(footprint.by_device(), 1):
+        return "fits only without other programs"
+    return "does not fit"
+
+
+def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | None:
+    """What the models really take in this placement, bytes and seconds; None where they do not fit."""
+    free_memory()
+    devices = {device for device in (placement.device, placement.draft_on) if device != "cpu"}
+    for device in devices:
+        torch.cuda.reset_peak_memory_stats(device)
+    started = time.perf_counter()
+    try:
+        pair = load_pair("", 1, placement, target, draft)
+        loading_s = time.perf_counter() - started
+        # Now, because bitsandbytes packs some anew at the first pass on a CPU.
+        weights = {
+            "target": measured_bytes(pair.target.module),
+            "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
+        }
+        decoder = speculative_decoder(pair)
+        decoder.close()
+        assert decoder.policy.cost is not None
+        seconds = decoder.policy.cost.table()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        release(error)
+        return None
+    needed = {device: torch.cuda.max_memory_allocated(device) for device in devices}
+    return {
+        "weights": weights,
+        "needed": needed,
+        "loading_s": loading_s,
+        "verify_ms": {str(size): 1e3 * seconds[size] for size in _TIMED},
+    }
+
+
+def recommendation(choices: list[dict[str, Any]]) -> str:
+    """What to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on."""
+    # The models were published in half precision, and a GPU reads that in half the time.
+    sensible = [
+        (choice, placement)
+        for choice in choices
+        if (placement := Placement(**choice["placement"])).dtype != "float32" or placement.device == "cpu"
+    ]
+    for choice, placement in sensible:
+        if choice["verdict"] == "fits" and choice.get("measured", True):
+            return _options(placement)
+    for choice, placement in sensible:
+        if choice["verdict"] == ONE_AT_A_TIME:
+            return (
+                f"for recordings only, crossspec caption with --drafts and {_options(placement)}; for a "
+                f"robot more memory must be free"
+            )
+    return "none fits now: end what else uses the memory, or name smaller models"
+
+
+def _options(placement: Placement) -> str:
+    draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
+    return f"--dtype {placement.dtype} --device {placement.device}{draft}"
+
+
+def findings() -> Iterator[str]:
+    """What is wrong with the set-up, a sentence each."""
+    environment = ros_environment()
+    profile = environment.get("FASTDDS_DEFAULT_PROFILES_FILE") or environment.get(
+        "FASTRTPS_DEFAULT_PROFILES_FILE"
+    )
+    if profile and not Path(profile).is_file():
+        yield f"the Fast DDS profile '{profile}' is missing: unset the variable that names it"
+    shared = Path("/dev/shm")
+    if shared.is_dir() and (free := shutil.disk_usage(shared).free) < PARTICIPANTS * SEGMENT_BYTES:
+        yield (
+            f"/dev/shm has {free >> 20} MB free, so images travel slowly: give it "
+            f"{PARTICIPANTS * SEGMENT_BYTES >> 20} MB (docker run --shm-size), or while no node runs "
+            f"rm /dev/shm/*fastdds*"
+        )
+    # In a process of its own: a broken installation may take it along.
+    ros = subprocess.run([sys.executable, "-c", "import rclpy"], capture_output=True, text=True)
+    if ros.returncode:
+        reason = (ros.stderr.strip().splitlines() or [f"exit code {ros.returncode}"])[-1]
+        yield f"rclpy cannot be imported ({reason}): source ROS's setup file, or run make setup"
+    if not _gpus() and shutil.which("nvidia-smi"):
+        yield "there is an NVIDIA driver, but torch finds no GPU: install a CUDA build of torch"
+    for index in range(_gpus()):
+        if not _gpu(index)["bf16"]:
+            yield f"cuda:{index} has no bfloat16 of its own and will be slow: take a GPU from Ampere on"
+    if _version("bitsandbytes") == "missing":
+        yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
+
+
+def _gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _gpu(index: int) -> dict[str, Any]:
+    free, total = memory(f"cuda:{index}")
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "device": f"cuda:{index}",
+        "name": properties.name,
+        "free": free,
+        "total": total,
+        "bf16": properties.major >= 8,
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _print(report: dict[str, Any]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    found = report["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    console.print(f"{found['system']}; {versions}", markup=False)
+    console.print(f"{found['cpu_cores']} CPU cores, RAM {_of(found['ram'])}", markup=False)
+    for gpu in found["cuda"]:
+        bf16 = "" if gpu["bf16"] else ", no bfloat16"
+        console.print(f"{gpu['device']}: {gpu['name']}, {_of(gpu)}{bf16}", markup=False)
+    if not found["cuda"]:
+        console.print("no CUDA device")
+    console.print(f"target: {report['target']}; draft: {report['draft']}", markup=False)
+    console.print("estimated sizes, GB:")
+    console.print(_choices(report["choices"]))
+    if any("measured" in choice for choice in report["choices"]):
+        console.print(_measurements(report["choices"]))
+    console.print(f"recommended: {report['recommendation']}", markup=False)
+    console.print("findings:" if report["findings"] else "findings: nothing is wrong with the set-up")
+    for finding in report["findings"]:
+        console.print(f"- {finding}", markup=False)
+
+
+def _choices(choices: list[dict[str, Any]]) -> Table:
+    table = Table("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
+    for choice in choices:
+        cells = [" + ".join(_gb(choice["estimated"][model][part]) for part in _PARTS) for model in _MODELS]
+        table.add_row(
+            str(Placement(**choice["placement"])),
+            *cells,
+            _by_device(choice["needed"]),
+            escape(choice["verdict"]),
+        )
+    return table
+
+
+_MODELS, _PARTS = ("target", "draft"), ("weights", "caches", "working")
+
+
+def _measurements(choices: list[dict[str, Any]]) -> Table:
+    table = Table(
+        "measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s",
+        *(f"a pass over {size}, ms" for size in _TIMED),
+    )  # fmt: skip
+    for choice in choices:
+        name = str(Placement(**choice["placement"]))
+        if figures := choice.get("measured"):
+            table.add_row(
+                name,
+                _gb(figures["weights"]["target"]),
+                _gb(figures["weights"]["draft"]),
+                _by_device(figures["needed"]) or "-",
+                f"{figures['loading_s']:.1f}",
+                *(f"{ms:.2f}" for ms in figures["verify_ms"].values()),
+            )
+        elif "measured" in choice:
+            table.add_row(name, "did not fit")
+    return table
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.3g}"
+
+
+def _of(sizes: dict[str, Any]) -> str:
+    return f"{_gb(sizes['free'])} of {_gb(sizes['total'])} GB free"
+
+
+def _by_device(needed: dict[str, int]) -> str:
+    return ", ".join(f"{device} {_gb(size)}" for device, size in needed.items())

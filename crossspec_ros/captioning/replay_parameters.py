@@ -1,0 +1,136 @@
+"""The parameters of a replay's nodes, for CLI, launch file and code alike, checked before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from crossspec_ros.captioning.config import read_config
+from crossspec_ros.captioning.params import Value
+from crossspec_ros.captioning.settings import NODES, SynchronizerSettings
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.registry import event_image_size, target_spec
+from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.recording import Recording, Topics, open_recording
+
+MODEL_ARGUMENTS = {
+    "target": "target",
+    "draft": "draft",
+    "dtype": "models.dtype",
+    "device": "models.device",
+    "draft_device": "models.draft_device",
+    "fallback": "models.fallback",
+}
+"""Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
+
+
+@dataclass(frozen=True)
+class ReplayParameters:
+    """What the nodes of a replay are given: the file of their parameters, and what goes over it."""
+
+    file: Path
+    nodes: dict[str, dict[str, Value]]
+    """By node, the player last; the file's own values as well, for its names are those of nodes without a
+    namespace."""
+
+
+def replay_parameters(
+    path: Path,
+    models: Path | None = None,
+    question: str | None = None,
+    rate: float | None = None,
+    mode: str | None = None,
+    config: Path | None = None,
+    images: Path | None = None,
+    events_topic: str | None = None,
+    image_topic: str | None = None,
+    loop: bool | None = None,
+    memory: str | None = None,
+    keep: Callable[[Recording], None] | None = None,
+    **placed: str | bool | None,
+) -> ReplayParameters:
+    """The parameters of the nodes that replay a recording; what is None comes from the configuration.
+
+    The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
+    those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
+    synchronizer publishes images as small as the models want them, unless the configuration sets a size.
+    The recording is closed, unless there is somebody to `keep` it.
+
+    Raises InputError for a recording, models or a configuration that cannot work.
+    """
+    config = config or share_dir() / "config" / "replay.yaml"
+    configured = read_config(config)
+    player = {
+        **configured["dsec_player"],
+        **given(rate=rate, loop=loop, events_topic=events_topic or None, image_topic=image_topic or None),
+        **given(images=str(images.resolve()) if images else None),
+        "path": str(path.resolve()),
+    }
+    topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
+    folder = str(player.get("images", ""))
+    recording = open_recording(path, topics, Path(folder) if folder else None)
+    if keep:
+        keep(recording)
+    else:
+        recording.close()
+    raw = recording.image_type is None or recording.image_type.endswith("/Image")
+    chosen = chosen_models(configured["captioner"], models, placed)
+    lateness = SynchronizerSettings.of(configured["synchronizer"]).max_lateness_s
+    nodes: dict[str, dict[str, Value]] = {
+        "synchronizer": {
+            **image_sizes({**configured["captioner"], **chosen}),
+            **configured["synchronizer"],
+            "event_type": recording.event_type.replace("/msg/", "/"),
+            "image_transport": "raw" if raw else "compressed",
+        },
+        # A replay must not depend on those before it, unless the configuration asks for that.
+        "captioner": {
+            "memory": "none",
+            **configured["captioner"],
+            **given(question=question, mode=mode, memory=memory),
+            **chosen,
+        },
+        "dsec_player": {**player, "max_lateness_s": lateness},
+    }
+    for node, values in nodes.items():
+        NODES[node].check(values)
+    return ReplayParameters(config.resolve(), nodes)
+
+
+def chosen_models(
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
+) -> dict[str, Value]:
+    """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
+    folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
+    chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
+    for name in ("target", "draft"):
+        value = str(chosen.get(name, configured.get(name, "")))
+        if value and Path(value).expanduser().is_dir():
+            chosen[name] = str(Path(value).expanduser().resolve())
+    return chosen | {"models.folder": str(folder.resolve())}
+
+
+def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
+    """The shortest edges in pixels that the models of these parameters look at, read without loading them.
+
+    Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
+    """
+    folder = Path(str(captioner["models.folder"]))
+    target, draft = (str(captioner.get(name, "")) for name in ("target", "draft"))
+    if not (target and draft) and not folder.is_dir():
+        raise InputError(
+            f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
+            f"--models, or train the tiny pair with crossspec train tiny"
+        )
+    drafting = draft_path(folder, draft)
+    return {
+        "frame_size": target_spec(target_path(folder, target, with_weights=False)).image_size,
+        **({"event_image_size": event_image_size(drafting)} if drafting else {}),
+    }
+
+
+def given(**arguments: Value | None) -> dict[str, Value]:
+    """Those that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -1,0 +1,170 @@
+"""The parameters of the nodes: what they mean, which values they take, and their values, typed.
+
+Each node has a class. Its fields are the parameters' names, types, defaults and meaning, stated once: the
+nodes declare them, the CLI and launch check them before anything starts, and the reference is made of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crossspec_ros.captioning.params import Settings, param
+from crossspec_ros.drafting.limits import USUAL as LIMITS
+from crossspec_ros.drafting.registry import USUAL, proposer_names
+from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
+
+EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
+IMAGE_TRANSPORTS = ("raw", "compressed")
+MODES = ("prefill_hidden", "autoregressive")
+SLICINGS = ("time", "count")
+
+
+@dataclass(frozen=True)
+class SynchronizerSettings(Settings):
+    """How messages become windows, and how many may wait for that."""
+
+    node = "synchronizer"
+
+    event_type: str = param(EVENT_TYPES[0], "message type of the topic events", choices=EVENT_TYPES)
+    image_transport: str = param(
+        "raw", "whether the topic image carries Image or CompressedImage", choices=IMAGE_TRANSPORTS
+    )
+    event_images: int = param(5, "event images per window", 1, 32)
+    frames: int = param(8, "frame slots per window", 1, 64)
+    frame_size: int = param(0, "shortest edge of published frames in pixels, 0 keeps the camera's", 0, 4096)
+    event_slicing: str = param(
+        SLICINGS[0],
+        "whether event images have equal times, each ready at its end, or equally many events",
+        choices=SLICINGS,
+    )
+    event_image_size: int = param(
+        0, "shortest edge of published event images in pixels, 0 keeps the sensor's", 0, 4096
+    )
+    max_lateness_s: float = param(
+        0.2, "how long a window waits for the slower stream, in seconds of data time", 0.0, 10.0
+    )
+    queue_size: int = param(
+        2000, "messages that may wait for decoding before new ones are dropped", 1, 1_000_000
+    )
+    queue_mb: int = param(256, "megabytes of messages that may wait for decoding likewise", 1, 65_536)
+
+
+@dataclass(frozen=True)
+class CaptionerSettings(Settings):
+    """Which models caption, what is asked, and how the captions are made."""
+
+    node = "captioner"
+
+    models_folder: str = param(
+        "", "folder with the target and draft checkpoints, empty for the tiny pair", name="models.folder"
+    )
+    target: str = param("", "folder or hub id of the target alone, empty for that in models.folder")
+    draft: str = param("", "folder of the draft alone, empty for that in models.folder, none for no draft")
+    models_dtype: str = param(
+        DTYPES[0], "numbers that both models are loaded in", choices=DTYPES, name="models.dtype"
+    )
+    models_device: str = param(
+        "auto",
+        "where the models run; auto is the first GPU, or the CPU where there is none",
+        choices=("auto", *DEVICES),
+        pattern=f"auto|{DEVICE}",
+        name="models.device",
+    )
+    models_draft_device: str = param(
+        "",
+        "where the draft runs, empty for where the target does",
+        choices=DEVICES,
+        pattern=f"({DEVICE})?",
+        name="models.draft_device",
+    )
+    models_fallback: bool = param(
+        False, "take smaller numbers, then the CPU, where the models do not fit", name="models.fallback"
+    )
+    question: str = param(
+        "What are the key elements in this scene?", "what is asked about every window", live=True
+    )
+    mode: str = param(MODES[0], "how the target decodes", choices=MODES, live=True)
+    max_new_tokens: int = param(64, "length at which a caption is cut, in tokens", 1, 2048, live=True)
+    deadline_s: float = param(
+        0.0, "time after its window at which a caption is cut short, 0 for none", 0.0, 60.0, live=True
+    )
+    proposers: str = param(
+        ",".join(USUAL),
+        "who may draft for the target, comma between, empty for nobody",
+        choices=proposer_names(),
+        several=True,
+        live=True,
+    )
+    max_nodes: int = param(
+        LIMITS.max_nodes,
+        "draft tokens that a pass may verify; as many are as pay by its measured cost",
+        0,
+        128,
+        live=True,
+    )
+    least_prob: float = param(
+        LIMITS.least_prob, "drafts less likely than this are not verified", 0.0, 1.0, live=True
+    )
+    temperature: float = param(
+        0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0, live=True
+    )
+    top_p: float = param(1.0, "share of the probability that sampling keeps", 0.01, 1.0, live=True)
+    seed: int = param(0, "seed of sampling", 0, 2**31 - 1, live=True)
+    memory: str = param(
+        "auto",
+        "file that keeps the caption memory from session to session; auto is one for each target in the "
+        "user's state folder, none keeps nothing",
+    )
+    threads: int = param(1, "CPU threads of each model", 1, 256)
+    autostart: bool = param(True, "configure and activate without being told to")
+    stages: bool = param(False, "tell under each caption, and at the end of the run, where the time went")
+    compare: bool = param(
+        False,
+        "caption each window with the target alone as well, and tell at the end how much later that was",
+    )
+
+
+@dataclass(frozen=True)
+class PlayerSettings(Settings):
+    """What is played, how fast, and what the player waits for."""
+
+    node = "dsec_player"
+
+    path: str = param("", "the recording, of a format that `crossspec replay --help` names")
+    images: str = param("", "folder of PNG or JPEG files to take as its images, empty for its own")
+    events_topic: str = param("", "the bag's topic of events to play; empty: the best, as `info` tells")
+    image_topic: str = param("", "the bag's topic of images to play; empty: the best, as `info` tells")
+    rate: float = param(1.0, "speed of the replay, 1 is that of the recording", 0.01, 100.0)
+    loop: bool = param(False, "start again at the end")
+    wait_for_captions: bool = param(
+        True, "start only once the captioner is ready, end only after its last report"
+    )
+    every_window: bool = param(
+        False, "pause whenever the captions fall a window behind, so that none is skipped"
+    )
+    max_lateness_s: float = param(
+        0.2, "the synchronizer's, because the sign that the stream is over must come later", 0.0, 10.0
+    )
+    startup_timeout_s: float = param(
+        300.0, "how long to wait for the subscribers and the captioner", 0.0, 86400.0
+    )
+    caption_timeout_s: float = param(120.0, "how long to wait for a report that is due", 0.0, 86400.0)
+
+
+@dataclass(frozen=True)
+class CameraSettings(Settings):
+    """The camera, stream or file that is published."""
+
+    node = "dv_camera"
+
+    source: str = param(
+        "camera", "what is published: camera, camera:SERIAL_NUMBER, tcp://HOST:PORT or a FILE.aedat4"
+    )
+    frames: str = param("", "address of a network stream's frames as HOST:PORT, empty for none")
+    roi: str = param("", "region of an attached camera as X,Y,WIDTH,HEIGHT in pixels, empty for all of it")
+    biases: str = param("", "biases of an attached camera as NAME=VALUE or NAME=COARSE/FINE, comma between")
+
+
+NODES: dict[str, type[Settings]] = {
+    kind.node: kind for kind in (SynchronizerSettings, CaptionerSettings, PlayerSettings, CameraSettings)
+}

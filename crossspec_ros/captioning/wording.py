@@ -1,0 +1,55 @@
+"""A caption in words for people: what is seen, what was wrong with the inputs, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from crossspec_ros.telemetry.trace import LATENCIES, Trace
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.windows.window import Window
+
+
+def latencies(trace: Trace) -> dict[str, float]:
+    """Every stage of the trace in ms, what no model took, and `hidden` when the draft model worked at all."""
+    stages = trace.stages
+    ordered = {name: stages[name] for name in (*LATENCIES, *stages) if name in stages}
+    ordered["beside_models"] = trace.beside_models
+    return ordered | ({"hidden": trace.hidden} if "draft_decode" in stages else {})
+
+
+_SUMS = ("total", "beside_models", "hidden")
+
+
+def plain(faults: Sequence[str]) -> str:
+    """What is wrong with a window's inputs, for people."""
+    return ", ".join(faults).replace("_", " ")
+
+
+def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Sequence[str]) -> str:
+    """The caption for people, who count the seconds from `origin_ns`."""
+    start_s, end_s = (window.start_ns - origin_ns) / 1e9, (window.end_ns - origin_ns) / 1e9
+    head = f"{start_s:g}-{end_s:g} s: {caption.text or '(nothing seen)'}"
+    if caption.source == "event_draft":
+        head += " [from events only]"
+    if faults:
+        covered = f"partial: {window.covered_ms} ms of it were recorded"
+        head += f" [{plain([covered if fault == 'partial' else fault for fault in faults])}]"
+    return head
+
+
+def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
+    """The line of a caption, and below it where the time went."""
+    parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in _SUMS]
+    tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
+    if "hidden" in stages:
+        tail += f"; draft hidden {stages['hidden']:.0f}"
+    if caption.source == "target":
+        taken = ", ".join(f"{caption.accepted.get(p, 0)} of {n} by {p}" for p, n in caption.drafted.items())
+        tail += (
+            f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "
+            f"accepted {taken or 'nothing'}"
+        )
+    return f"{line}\n    {tail}"

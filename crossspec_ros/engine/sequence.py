@@ -1,0 +1,159 @@
+"""One window in the target's eyes: what it has read and said, as a KV cache that grows with the frames.
+
+All of this runs in the engine's thread; `session.py` is what others hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.cuda_stream import CudaStream
+from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.session import HiddenStates, Step
+from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
+from crossspec_ros.models.base import Chunk, VideoTarget
+from crossspec_ros.telemetry.trace import Trace
+
+
+class TargetSequence:
+    """Frames as they come, then a question, then steps that verify a tree and keep what was accepted.
+
+    Frames may be read one by one or all with the question; both are exact, for the target's contract is that
+    each piece can be read on its own. The first step reads question and tree in one pass: fused
+    prefill-verify. A further question takes the place of the one before and of its answer; frames stay read.
+    """
+
+    def __init__(
+        self, target: VideoTarget, pool: RunnerPool, stream: CudaStream, verifier: Verifier, trace: Trace
+    ) -> None:
+        self._target, self._pool, self._stream, self._verifier = target, pool, stream, verifier
+        self._trace = trace
+        # By the stamps of the frames: what the vision tower made of them, and those that were read.
+        self._units: dict[int, Chunk] = {}
+        self._stamps: list[int] = []
+        self._is_whole = False
+        self._begin()
+        self._runner = pool.take()
+
+    def _begin(self) -> None:
+        self._stamps.clear()
+        # What follows the cache and the target has not read yet; `_place` is the position where it begins.
+        self._unread = [self._target.opening()]
+        self._place = 0
+        self._prefix: tuple[int, int] | None = None
+        self._passes = 0
+
+    @property
+    def unread(self) -> int:
+        """Tokens that the next pass reads before it comes to the tree."""
+        return sum(map(len, self._unread))
+
+    def append(self, frame: np.ndarray, stamp_ns: int) -> None:
+        """Encode the next (H, W, 3) uint8 RGB frame, unless what the tower makes of it is known."""
+        i = len(self._stamps)
+        # Of two frames with one stamp, nobody knows which was meant.
+        unit = None if stamp_ns in self._stamps else self._units.get(stamp_ns)
+        if unit is None:
+            with self._trace.span(f"frame_encode[{i}]"):
+                unit = self._target.unit(frame[None], i)
+            self._units.setdefault(stamp_ns, unit)
+        self._unread.append(unit)
+        self._stamps.append(stamp_ns)
+
+    def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> None:
+        """Encode and read the next frame ahead of the question; after `fit` it changes nothing."""
+        if self._is_whole:
+            return
+        self.append(frame, stamp_ns)
+        with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
+            self._read(DraftTree())
+
+    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
+        """Have exactly these frames appended; those that were read stay read where they come first."""
+        if not self._runner.is_sound:
+            self._pool.give_back(self._runner)
+            self._runner = self._pool.take()
+            self._begin()
+        elif self._stamps != list(stamps_ns[: len(self._stamps)]) or (
+            # What comes now would stand behind the question.
+            self._prefix is not None and len(self._stamps) < len(stamps_ns)
+        ):
+            self._runner.keep(0)
+            self._begin()
+        for i in range(len(self._stamps), len(frames)):
+            self.append(frames[i], stamps_ns[i])
+        self._is_whole = True
+
+    def ask(self, question: str, trace: Trace) -> None:
+        """Let the question follow the frames; the next step reads it together with its tree."""
+        self._trace, self._passes = trace, 0
+        if self._prefix is None:
+            place = self._place + sum(_span(chunk) for chunk in self._unread)
+            self._prefix = self._runner.length + self.unread, place
+        elif self._runner.length < self._prefix[0]:
+            self._unread.pop()  # a question that nobody put to the target
+        else:
+            length, self._place = self._prefix
+            self._runner.keep(length)
+            self._unread.clear()
+        self._unread.append(self._target.closing(question))
+
+    def step(self, tree: DraftTree, sampling: Sampling | None) -> Step:
+        """Put the tree to the target as its continuation, and keep what it accepts."""
+        unread, begun = self.unread, self._stream.mark()
+        with self._trace.span(self._pass_name(tree)):
+            hidden = self._read(tree)[-len(tree) - 1 :]
+            path, following = self._verifier.accept(tree, self._target.logits(hidden), sampling)
+        ended = self._stream.mark()
+        self._passes += 1
+        verified = self._runner.length - len(tree)
+        self._runner.keep(verified, [verified + node for node in path])
+        self._place += len(path)
+        self._unread = [self._target.words((following,))]
+        tokens = (*(tree.token_ids[node] for node in path), following)
+        eos = next((i for i, token in enumerate(tokens) if token in self._target.spec.eos_ids), None)
+        return Step(
+            path,
+            tokens if eos is None else tokens[: eos + 1],
+            eos is not None,
+            unread + len(tree),
+            self._stream.seconds(begun, ended),
+            HiddenStates(hidden, (0, *(1 + node for node in path))),
+        )
+
+    def close(self) -> None:
+        """Leave the buffers to the next window."""
+        self._pool.give_back(self._runner)
+        self._units.clear()
+        self._unread.clear()
+
+    def _read(self, tree: DraftTree) -> torch.Tensor:
+        """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
+        cached, unread, place = self._runner.length, self.unread, self._place
+        positions = []
+        for chunk in self._unread:
+            positions.append(place + chunk.positions)
+            place += _span(chunk)
+        chunks = [*self._unread, self._target.words(tree.token_ids)]
+        embeds = torch.cat([chunk.embeds for chunk in chunks])
+        positions.append(tree_positions(tree, place - 1).expand(len(positions[0]), -1))
+        mask = attention_mask(cached, unread, tree, embeds.dtype)
+        hidden = self._runner.read(embeds, torch.cat(positions, 1), mask)
+        # Not before: what failed half way is read again.
+        self._unread, self._place = [], place
+        return hidden
+
+    def _pass_name(self, tree: DraftTree) -> str:
+        if self._passes == 0:
+            return f"target_prefill[{len(self._stamps)}]"
+        return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"
+
+
+def _span(chunk: Chunk) -> int:
+    """How far what follows a chunk is from where it begins."""
+    return int(chunk.positions.max()) + 1 if len(chunk) else 0

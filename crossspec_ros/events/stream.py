@@ -1,0 +1,94 @@
+"""A stream of event messages becomes batches in ROS time, and its damage counters."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.clock import SensorClock
+from crossspec_ros.events.dvs import DvsDecoder
+from crossspec_ros.events.messages import is_end_mark, to_ns
+from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
+from crossspec_ros.events.packet_decoder import PacketDecoder
+
+
+class PacketStream:
+    """Decodes `event_camera_msgs/EventPacket` messages."""
+
+    raw = False
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.packets = 0
+        self.frame_id = ""
+        self._clock = SensorClock()
+        self._decoder = PacketDecoder()
+        self._told_missing = 0
+
+    @property
+    def problems(self) -> Counter[str]:
+        """Totals of everything that was wrong with the stream."""
+        missing = Counter(missing_packets=self._decoder.missing)
+        # Copied at once, for the stream is decoded in another thread.
+        return missing + Counter(dict(self._clock.counts)) + self._decoder.damage
+
+    def decode(self, message: Any) -> tuple[int, EventBatch]:
+        """The header's stamp in ns and the events with `t` in ns of ROS time; InputError for a bad packet.
+
+        A packet without payload says only that the stream has reached its stamp.
+        """
+        stamp_ns = to_ns(message.header.stamp)
+        self.packets += 1
+        self.frame_id = message.header.frame_id
+        # A mark stands outside the driver's count.
+        batch = EventBatch.empty(0, 0) if is_end_mark(message) else self._decoder.decode(message)
+        self.events += len(batch)
+        return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
+
+    def take_lost_packets(self) -> int:
+        """How many packets were missing since this was last asked."""
+        lost = self._decoder.missing - self._told_missing
+        self._told_missing = self._decoder.missing
+        return lost
+
+
+class DvsStream:
+    """Decodes `dvs_msgs/EventArray` from the serialized message; its event times are ROS time already."""
+
+    raw = True
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.packets = 0
+        self.frame_id = "event_camera"
+        self._decoder = DvsDecoder()
+
+    @property
+    def problems(self) -> Counter[str]:
+        """Totals of everything that was wrong with the stream."""
+        return Counter(dict(self._decoder.damage))
+
+    def decode(self, message: bytes) -> tuple[int, EventBatch]:
+        """The header's stamp in ns and the events with `t` in ns of ROS time; InputError when torn."""
+        self.packets += 1
+        try:
+            stamp_ns = cdr_stamp_ns(message)
+        except struct.error:
+            raise InputError(
+                "an event array is shorter than its header: check the node that sends it"
+            ) from None
+        batch = self._decoder.decode(message)
+        self.events += len(batch)
+        return stamp_ns, batch.at(batch.t * 1000)
+
+    def take_lost_packets(self) -> int:
+        """None that anybody would know of: these messages are not numbered."""
+        return 0
+
+
+def make_stream(event_type: str) -> PacketStream | DvsStream:
+    """The stream of messages of this type, as in `event_camera_msgs/EventPacket`."""
+    return DvsStream() if event_type == "dvs_msgs/EventArray" else PacketStream()

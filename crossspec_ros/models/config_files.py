@@ -1,0 +1,74 @@
+"""The JSON files of a checkpoint, each parsed once as long as it stays the same; without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.errors import InputError
+
+_REMEMBERED = 32
+
+
+def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
+    """The object in a JSON file, in which the values `needed` must be; raises InputError that names it."""
+    try:
+        found = file.stat()
+        values = deepcopy(_parsed(file, found.st_size, found.st_mtime_ns))
+    except FileNotFoundError as error:
+        if not file.parent.is_dir():
+            raise InputError(
+                f"there is no folder '{file.parent}': name one that holds a whole checkpoint"
+            ) from error
+        raise InputError(
+            f"the checkpoint '{file.parent}' lacks '{file.name}': name a folder that holds a whole checkpoint"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): copy it again") from error
+    for name in needed:
+        if values.get(name) is None:
+            raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")
+    return values
+
+
+def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
+    """As `read_json`, of a model's config; a checkpoint that is already quantised is refused."""
+    values = read_json(file, needed)
+    if values.get("quantization_config"):
+        raise InputError(
+            f"'{file}' is of a quantised checkpoint: take the checkpoint as it was before, and say "
+            f"models.dtype instead"
+        )
+    return values
+
+
+def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
+    """The ids that end a sequence of the checkpoint in `folder`, whose config says `by_config`; that of the
+    text itself is the first.
+
+    What generation_config.json says goes before. Raises InputError where neither says any.
+    """
+    file = folder / "generation_config.json"
+    said = read_json(file).get("eos_token_id") if file.is_file() else None
+    said = by_config if said is None else said
+    ids = tuple(said) if isinstance(said, list) else (said,)
+    if not ids or not all(isinstance(i, int) for i in ids):
+        raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
+    return ids
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@lru_cache(_REMEMBERED)
+def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
+    values = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError("no object")
+    return values

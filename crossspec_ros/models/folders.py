@@ -1,0 +1,30 @@
+"""Where the models of a pair are: in a folder with `target/` and `draft/`, or each by name; without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.placement import NO_DRAFT
+
+
+def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
+    """Where the target of a pair is; by a hub id it is fetched, see `target_folder`."""
+    return target_folder(target, with_weights) if target else Path(models) / "target"
+
+
+def draft_path(models: Path | str, draft: str) -> Path | None:
+    """Where the draft of a pair is; None where there is to be none.
+
+    Raises InputError where none is named and `models` has none.
+    """
+    if draft == NO_DRAFT:
+        return None
+    path = Path(draft or Path(models) / "draft")
+    if not draft and not path.is_dir():
+        raise InputError(
+            f"there is no folder '{path}': set draft to the folder of an event draft, or to {NO_DRAFT} to do "
+            f"without one"
+        )
+    return path

@@ -1,0 +1,73 @@
+"""Which file is whose: from `model_type` in a checkpoint's config.json to its family.
+
+A family NAME is two files: `NAME_config.py`, what its config.json alone says, and `NAME.py`, which needs
+torch. Neither is imported before a checkpoint of the family is met.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.config_files import read_config
+
+_TARGETS = {"video_llava": "video_llava"}
+_DRAFTS = {"EventChat_llama": "eventgpt"}
+_ANCESTORS = {"llava": "video_llava"}
+"""Types whose checkpoints cannot be read, but of which a family knows what to take instead."""
+
+
+def target_spec(folder: Path) -> InputSpec:
+    """What the target in `folder` takes; without torch. Raises InputError where there is none."""
+    return _file(folder, _TARGETS, "target", "_config").spec(folder)
+
+
+def event_image_size(folder: Path) -> int:
+    """The shortest edge in pixels of the images that the event draft in `folder` looks at; without torch.
+
+    Raises InputError where there is none.
+    """
+    return _file(folder, _DRAFTS, "event draft", "_config").image_size(folder)
+
+
+def draft_folders(folder: Path) -> list[Path]:
+    """Where the files of the event draft in `folder` are: there, and elsewhere if parts of it are."""
+    return _file(folder, _DRAFTS, "event draft", "_config").folders(folder)
+
+
+def target_architecture(folder: Path) -> TargetArchitecture:
+    """The target in `folder` by its config; raises InputError where there is none."""
+    return _file(folder, _TARGETS, "target").architecture(folder)
+
+
+def draft_architecture(folder: Path) -> DraftArchitecture:
+    """The event draft in `folder` by its config; raises InputError where there is none."""
+    return _file(folder, _DRAFTS, "event draft").architecture(folder)
+
+
+def released_target() -> TargetArchitecture:
+    """Video-LLaVA-7B as it was released, for estimates where there are no weights."""
+    return import_module("crossspec_ros.models.video_llava").released()
+
+
+def released_draft() -> DraftArchitecture:
+    """EventGPT-7B as it was released."""
+    return import_module("crossspec_ros.models.eventgpt").released()
+
+
+def _file(folder: Path, families: dict[str, str], what: str, suffix: str = "") -> Any:
+    file = folder / "config.json"
+    values = read_config(file, ["model_type"])
+    kind = str(values["model_type"])
+    if kind in _ANCESTORS:
+        import_module(f"crossspec_ros.models.{_ANCESTORS[kind]}_config").refuse_ancestor(file, values)
+    if kind not in families:
+        raise InputError(
+            f"'{file}' is of the type {kind}, not of a known {what} ({', '.join(families)}): name the folder "
+            f"of one"
+        )
+    return import_module(f"crossspec_ros.models.{families[kind]}{suffix}")

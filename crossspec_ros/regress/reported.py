@@ -1,0 +1,42 @@
+"""What the nodes of a replay reported of its windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class ReplayError(Exception):
+    """The nodes did not get to the end; the message has the last they said."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A window that was captioned: its caption, ms from its last frame, and tokens per target pass."""
+
+    caption: str
+    total_ms: float
+    first_token_ms: float
+    acceptance: float
+
+
+Reports = Mapping[int, Reported]
+"""By the end of the window in ns; a window that was skipped, or got no caption, is missing."""
+
+
+def read_reports(path: Path) -> Reports:
+    """The captioned windows in a file of `ros.report_collector`."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {line["end_ns"]: _reported(line) for line in lines if line["outcome"] == "captioned"}
+
+
+def _reported(line: Mapping[str, Any]) -> Reported:
+    stages = line["stages"]
+    # A caption from events alone begins at the close, and has no verified token before its end.
+    total_ms = stages.get("answer", stages["total"])
+    return Reported(
+        line["message"], total_ms, stages.get("answer_first", total_ms), line["acceptance_length"]
+    )

@@ -1,0 +1,164 @@
+"""What became of each window, told: its caption, its report, a line in the log and the figures of the run."""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+
+from rclpy.node import Node
+from rclpy.timer import Timer
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption_health import CaptionHealth
+from crossspec_ros.captioning.comparison import Comparison
+from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, release
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
+from crossspec_ros.captioning.worker import Outcome
+from crossspec_ros.ros.caption_outputs import CaptionOutputs
+from crossspec_ros.ros.diagnostics import STEADY
+from crossspec_ros.ros.reports import captioned_report, report
+from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.windows.window import Window
+
+SETTLE_S = 0.5
+"""Until those who listen to a new publisher have found it."""
+MOST_MISSED = 3600
+"""Windows that closed while the node was inactive and are reported later: an hour of them."""
+
+
+class Outcomes:
+    """Tells outcomes while it is open; windows that nobody captioned wait until it is.
+
+    `tell` is called by the thread that captions, all else by the node's.
+    """
+
+    def __init__(self, node: Node, health: CaptionHealth) -> None:
+        self.summary = Summary()
+        self.comparison: Comparison | None = None
+        self.outputs: CaptionOutputs | None = None
+        self._node, self._health = node, health
+        self._missed: deque[Window] = deque(maxlen=MOST_MISSED)
+        self._telling: Timer | None = None
+        self._origin_ns: int | None = None
+
+    def open(self) -> CaptionOutputs:
+        """Publish all topics but `~/report`."""
+        self.outputs = CaptionOutputs(self._node)
+        return self.outputs
+
+    def close(self) -> None:
+        """Take the publishers away; what was counted stays."""
+        if self._telling is not None:
+            self._node.destroy_timer(self._telling)
+            self._telling = None
+        if self.outputs is not None:
+            self.outputs.close()
+            self.outputs = None
+
+    def miss(self, windows: Iterable[Window]) -> None:
+        """Keep windows that nobody captions, without images, until they can be reported."""
+        self._missed.extend(windows)
+
+    def forget_missed(self) -> None:
+        """Report none of the windows that were missed so far."""
+        self._missed.clear()
+
+    def tell_missed_soon(self) -> None:
+        """Report the missed windows once those who listen are there."""
+        self._telling = self._node.create_timer(SETTLE_S, self._tell_missed, clock=STEADY)
+
+    def tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
+        """Tell what became of a window, unless the node is inactive by now."""
+        # Told to end, ROS fails in whatever is under way.
+        if not self._node.context.ok():
+            return
+        try:
+            self._tell(outcome, settings)
+        except Exception:
+            if self._node.context.ok():
+                raise
+
+    def reason(self, error: Exception) -> str:
+        """Why there is no caption; where memory ran out, the next window is to find it freed."""
+        self._node.get_logger().error("".join(traceback.format_exception(error)))
+        if not is_out_of_memory(error):
+            return str(error)
+        release(error)
+        return NO_MEMORY
+
+    def print_figures(self, stages: bool) -> None:
+        """Print the figures of the run, with `stages` where the time went as well."""
+        if stages and self.summary.counts:
+            print(self.summary.table(), flush=True)
+        brief = self.summary.brief()
+        if text := self.comparison.text(brief) if self.comparison else brief:
+            print(text, flush=True)
+
+    def _tell_missed(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        count = 0
+        with suppress(IndexError):
+            while self.outputs is not None:
+                window = self._missed.popleft()
+                reason = "not captioned: the captioner was inactive"
+                dropped = self.summary.counts["skipped"]
+                self.outputs.report(report(window, "inactive", reason, dropped=dropped))
+                count += 1
+        if count:
+            self.summary.count(windows=count, inactive=count)
+            self._node.get_logger().warning(f"{count} windows closed while the captioner was inactive")
+
+    def _tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
+        window, outputs = outcome.window, self.outputs
+        if outputs is None:
+            return  # deactivated meanwhile
+        self._tell_missed()
+        if self._origin_ns is None:
+            self._origin_ns = window.start_ns
+        self.summary.count(late_events=window.late_events, late_frames=window.late_frames)
+        if outcome.caption is not None:
+            self._tell_caption(outcome, outcome.caption, outputs, settings)
+            return
+        if outcome.skipped:
+            self.summary.count(windows=1, skipped=1)
+            kind, text = "skipped", "skipped: a newer window closed while captions were behind"
+            start_s = (window.start_ns - self._origin_ns) / 1e9
+            self._node.get_logger().warning(f"{start_s:g} s: {text}")
+        else:
+            self.summary.count(windows=1, failed=1)
+            assert outcome.error is not None
+            kind, text = "failed", f"failed: {self.reason(outcome.error)}"
+        outputs.report(report(window, kind, text, outcome.flags, self.summary.counts["skipped"]))
+
+    def _tell_caption(
+        self, outcome: Outcome, caption: Caption, outputs: CaptionOutputs, settings: CaptionerSettings
+    ) -> None:
+        stages, window = latencies(outcome.trace), outcome.window
+        dropped = self.summary.counts["skipped"]
+        message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
+        outputs.caption(message)
+        self.summary.add(stages)
+        self._health.add(caption, stages, outcome.flags)
+        self.summary.count(
+            windows=1,
+            tokens=len(caption.token_ids),
+            target_passes=caption.target_passes,
+            late=int(caption.late),
+            nothing_seen=int(caption.source == "none"),
+        )
+        self.summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
+        self.summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
+        line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
+        self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
+        # Before the report, for which a replay waits.
+        if self.comparison is not None:
+            try:
+                self.comparison.add(window, settings.question, caption, stages["answer"], line)
+            except Exception as error:  # it must not cost the window its report
+                self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
+        outputs.report(message)
+        outputs.picture(window, message.message, stages["total"])

@@ -1,0 +1,110 @@
+"""Messages of an event stream and of a camera become updates of windows, live and recorded ones alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+from crossspec_ros.events.camera_images import camera_array, compressed_array
+from crossspec_ros.events.messages import RecordedMessage, to_ns, typestore
+from crossspec_ros.events.stamps import Break
+from crossspec_ros.events.stream import make_stream
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.slices import CountSlices, TimeSlices
+from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, FrameReady, Synchronizer, Update, WindowClosed
+
+
+class WindowSettings(Protocol):
+    """Which messages come and what windows hold, as the synchronizer's parameters of these names say."""
+
+    @property
+    def event_type(self) -> str: ...
+    @property
+    def image_transport(self) -> str: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def frame_size(self) -> int: ...
+    @property
+    def event_images(self) -> int: ...
+    @property
+    def event_image_size(self) -> int: ...
+    @property
+    def event_slicing(self) -> str: ...
+    @property
+    def max_lateness_s(self) -> float: ...
+
+
+class Pipeline:
+    """Decodes messages, cuts them into windows, and makes their images as small as they are asked for.
+
+    `take_events`, `take_image` and `take_recorded` are generators: what they do happens while their updates
+    are taken. They raise InputError for a message that cannot be used, which the caller tells and has counted
+    by `refuse`; the next message may be taken then. `reached` is told of each message's stream (EVENTS or
+    FRAMES) and stamp in ns. Not thread-safe, but for `counts`.
+    """
+
+    def __init__(
+        self, settings: WindowSettings, reached: Callable[[str, int], None] = lambda stream, stamp_ns: None
+    ) -> None:
+        self.grid = WindowGrid(slots=settings.frames)
+        self.stream = make_stream(settings.event_type)
+        self._read_image = camera_array if settings.image_transport == "raw" else compressed_array
+        self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size
+        self._synchronizer = Synchronizer(
+            self.grid,
+            settings.event_images,
+            round(settings.max_lateness_s * SECOND),
+            TimeSlices if settings.event_slicing == "time" else CountSlices,
+        )
+        self._reached = reached
+        self._problems = Counter(unusable_messages=0)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Totals of everything that was wrong with the messages."""
+        return {**self._problems, **self.stream.problems, **self._synchronizer.counts}
+
+    def refuse(self) -> None:
+        """Count a message that could not be used."""
+        self._problems["unusable_messages"] += 1
+
+    def take_events(self, message: Any) -> Iterator[Update]:
+        """Take an EventPacket, or a serialized `dvs_msgs/EventArray` where `stream.raw` says so."""
+        stamp_ns, batch = self.stream.decode(message)
+        self._reached(EVENTS, stamp_ns)
+        if len(batch):
+            yield from self._resized(self._synchronizer.add_events(batch, self.stream.take_lost_packets()))
+        else:
+            yield from self._resized(self._synchronizer.advance(EVENTS, stamp_ns, is_camera=batch.width > 0))
+
+    def take_image(self, message: Any) -> Iterator[Update]:
+        """Take a camera's Image or CompressedImage."""
+        stamp_ns = to_ns(message.header.stamp)
+        self._reached(FRAMES, stamp_ns)
+        yield from self._resized(self._synchronizer.add_frame(stamp_ns, lambda: self._read_image(message)))
+
+    def take_recorded(self, message: RecordedMessage | Break) -> Iterator[Update]:
+        """Take the next of a recording's `parts`."""
+        if isinstance(message, Break):
+            over_ns = self.grid.closing(message.last_ns, self._synchronizer.lateness_ns)
+            yield from self._resized(self._synchronizer.advance(EVENTS, over_ns))
+            if message.next_ns is not None and message.next_ns < message.last_ns:
+                # Events that never come cannot jump back by themselves.
+                yield from self._resized(self._synchronizer.advance(EVENTS, message.next_ns))
+        elif message.kind == EVENTS and self.stream.raw:
+            yield from self.take_events(message.data)
+        else:
+            take = self.take_events if message.kind == EVENTS else self.take_image
+            yield from take(typestore().deserialize_cdr(message.data, message.type))
+
+    def _resized(self, updates: Iterator[Update]) -> Iterator[Update]:
+        for update in updates:
+            if isinstance(update, WindowClosed):
+                yield update
+            else:
+                size = self._frame_size if isinstance(update, FrameReady) else self._event_image_size
+                yield replace(update, image=resize_shortest(update.image, size))

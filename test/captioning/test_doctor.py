@@ -1,0 +1,136 @@
+"""The doctor's figures hang together, on this machine and on one with GPUs that is made up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossspec_ros.captioning import doctor
+from crossspec_ros.cli import main
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.paths import share_dir
+
+TINY = share_dir() / "models" / "tiny"
+
+
+def test_what_is_measured_is_what_was_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [Placement("float32"), Placement("nf4")]
+    monkeypatch.setattr(doctor, "placements", lambda: chosen)
+    out = tmp_path / "doctor.json"
+    assert main(["doctor", "--models", str(TINY), "--measure", "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    told = capsys.readouterr().out
+    assert report["machine"]["cpu_cores"] >= 1 and report["machine"]["versions"]["torch"] in told
+    assert report["recommendation"] == "--dtype float32 --device cpu"
+    assert f"recommended: {report['recommendation']}" in told
+    for choice, placement in zip(report["choices"], chosen, strict=True):
+        assert Placement(**choice["placement"]) == placement and str(placement) in told
+        parts = [sum(choice["estimated"][model].values()) for model in ("target", "draft")]
+        assert choice["needed"] == {"cpu": sum(parts)} and choice["verdict"] == "fits"
+        found = choice["measured"]
+        for model in ("target", "draft"):
+            weights = choice["estimated"][model]["weights"]
+            assert found["weights"][model] == pytest.approx(weights, rel=0.005)
+        assert found["loading_s"] > 0 and list(found["verify_ms"]) == ["1", "32"]
+        assert min(found["verify_ms"].values()) > 0
+    whole, quantised = (choice["measured"]["weights"]["target"] for choice in report["choices"])
+    assert quantised < whole / 2
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
+    """Makes believe that there are so many GPUs, each with so many GB free and in all; RAM is plenty."""
+
+    def make(number: int, free: float, total: float) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+        sizes = {"cpu": (10**12, 10**12)}
+        monkeypatch.setattr(
+            doctor, "memory", lambda device: sizes.get(device, (int(free * 1e9), int(total * 1e9)))
+        )
+
+    return make
+
+
+def verdicts() -> dict[str, str]:
+    footprints = doctor.estimates(doctor.placements(), *doctor.architectures("", ""))
+    return {str(footprint.placement): doctor.verdict(footprint) for footprint in footprints}
+
+
+def recommended() -> str:
+    footprints = doctor.estimates(doctor.placements(), *doctor.architectures("", ""))
+    return doctor.recommendation([doctor.judged(footprint) for footprint in footprints])
+
+
+def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, float], None]) -> None:
+    gpu(1, 79, 80)
+    assert set(verdicts().values()) == {"fits"}
+    assert recommended() == "--dtype bf16 --device cuda:0"
+    gpu(1, 23.5, 24)
+    found = verdicts()
+    assert found["float32 on cuda:0"] == "does not fit" and found["nf4 on cuda:0"] == "fits"
+    assert found["bf16 on cuda:0"] == "fits one model at a time"
+    gpu(1, 10, 80)
+    assert verdicts()["bf16 on cuda:0"] == "fits only without other programs"
+    gpu(1, 23.5, 48)
+    assert verdicts()["bf16 on cuda:0"] == "fits one model at a time"
+    gpu(2, 23.5, 24)
+    assert recommended() == "--dtype bf16 --device cuda:0 --draft-device cuda:1"
+    gpu(1, 3, 4)
+    assert recommended() == "--dtype bf16 --device cpu"
+
+
+def test_where_only_one_model_fits_recordings_can_be_captioned(
+    gpu: Callable[[int, float, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu(1, 13, 14)
+    memory = doctor.memory
+    monkeypatch.setattr(
+        doctor, "memory", lambda device: (10**9, 10**9) if device == "cpu" else memory(device)
+    )
+    assert verdicts()["nf4 on cuda:0"] == "fits one model at a time"
+    assert recommended() == (
+        "for recordings only, crossspec caption with --drafts and --dtype nf4 --device cuda:0; for a robot "
+        "more memory must be free"
+    )
+
+
+def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", str(tmp_path / "none.xml"))
+    monkeypatch.setattr(doctor, "_version", lambda name: "missing")
+    monkeypatch.setattr(doctor, "SEGMENT_BYTES", 1 << 60)
+    monkeypatch.setattr(doctor.sys, "executable", "/bin/false")
+    found = "\n".join(doctor.findings())
+    for words in (
+        "none.xml' is missing",
+        "MB free, so images",
+        "rclpy cannot be imported",
+        "bitsandbytes is",
+    ):
+        assert words in found
+
+
+def test_a_config_of_absurd_size_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TINY / "target", tmp_path / "target")
+    file = tmp_path / "target" / "config.json"
+    values = json.loads(file.read_text())
+    values["text_config"]["num_hidden_layers"] = 10**7
+    file.write_text(json.dumps(values))
+    assert main(["doctor", "--target", str(tmp_path / "target")]) == 2
+    assert (
+        "describes no VideoLlavaModule (10000000 layers): take the one that came" in capsys.readouterr().err
+    )
+
+
+def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--measure", "--draft", str(TINY / "draft")]) == 2
+    assert "--measure needs weights: name them with --models" in capsys.readouterr().err

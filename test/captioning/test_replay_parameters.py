@@ -1,0 +1,134 @@
+"""The parameters of a replay fit the recording, the models and the configuration, or nothing starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stand_ins import write_models
+
+from crossspec_ros.captioning.replay_parameters import replay_parameters
+from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.errors import InputError
+from crossspec_ros.ros.live_graph import live_graph
+
+
+def given(*arguments, **more):
+    """The parameters of synchronizer, captioner and player."""
+    return list(replay_parameters(*arguments, **more).nodes.values())
+
+
+def sizes(synchronizer):
+    return synchronizer["frame_size"], synchronizer["event_image_size"]
+
+
+@pytest.fixture
+def bag(shared):
+    return shared / "data" / "events_real" / "evt3_bag"
+
+
+@pytest.fixture
+def models(tmp_path):
+    return write_models(tmp_path / "models")
+
+
+def test_the_nodes_get_what_recording_models_and_arguments_say(bag, models):
+    question = 'Is it "yes": or {no}?'
+    synchronizer, captioner, player = given(bag, models, question, rate=2.5, mode="autoregressive")
+    assert synchronizer["event_type"] == "event_camera_msgs/EventPacket"
+    assert sizes(synchronizer) == (24, 32)
+    told = {"question": question, "mode": "autoregressive", "models.folder": str(models)}
+    assert captioner.items() >= told.items()
+    assert player["rate"] == 2.5
+
+
+def test_images_beside_a_recording_reach_the_player(models, tmp_path):
+    recording = tmp_path / "events.npz"
+    np.savez(recording, t=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "0.5.png").touch()
+    synchronizer, _, player = given(recording, models, images=tmp_path / "pictures")
+    assert synchronizer["image_transport"] == "compressed"
+    assert player["images"] == str(tmp_path / "pictures")
+    with pytest.raises(InputError, match="nowhere' does not exist"):
+        given(recording, models, images=Path("nowhere"))
+    config = tmp_path / "config.yaml"
+    player = {"ros__parameters": {"images": str(tmp_path / "pictures")}}
+    config.write_text(json.dumps({"dsec_player": player}))
+    assert given(recording, models, config=config)[0]["image_transport"] == "compressed"
+
+
+def test_the_configuration_goes_over_the_models_and_reaches_the_player(bag, models, tmp_path):
+    config = tmp_path / "config.yaml"
+    nodes = {
+        "synchronizer": {"frame_size": 100, "max_lateness_s": 1},
+        "captioner": {"max_new_tokens": 9},
+        "dsec_player": {"every_window": True},
+    }
+    config.write_text(json.dumps({node: {"ros__parameters": values} for node, values in nodes.items()}))
+    synchronizer, captioner, player = given(bag, models, config=config)
+    # As overrides too, for in a namespace the file's names are not those of the nodes.
+    assert captioner["max_new_tokens"] == 9 and player["every_window"] is True
+    assert live_graph("topics", models=models, config=config).processes[1].parameters["max_new_tokens"] == 9
+    assert sizes(synchronizer) == (100, 32)
+    assert player["max_lateness_s"] == 1.0
+    assert replay_parameters(bag, models, config=config).file == config
+
+
+def test_models_without_their_sizes_are_refused(bag, models):
+    (models / "target" / "config.json").write_text(json.dumps({}))
+    with pytest.raises(InputError, match=r"target/config\.json' lacks the value"):
+        given(bag, models)
+
+
+def test_models_of_their_own_give_their_sizes_and_reach_the_captioner(bag, models, tmp_path, monkeypatch):
+    monkeypatch.chdir(write_models(tmp_path / "others", 48, 40))
+    placed = {"dtype": "nf4", "device": "cuda:1", "draft_device": "cpu", "fallback": True}
+    for graph in (
+        given(bag, models, target="target", **placed),
+        [
+            process.parameters
+            for process in live_graph("topics", models=models, target="target", **placed).processes
+        ],
+    ):
+        synchronizer, captioner = graph[:2]
+        assert sizes(synchronizer) == (48, 32)
+        told = {"target": str(tmp_path / "others" / "target"), "models.dtype": "nf4"}
+        told |= {"models.device": "cuda:1", "models.draft_device": "cpu", "models.folder": str(models)}
+        told |= {"models.fallback": True}
+        assert captioner.items() >= told.items()
+    config = tmp_path / "config.yaml"
+    config.write_text("captioner: {ros__parameters: {target: target, draft: draft, models.dtype: bf16}}")
+    synchronizer, captioner, _ = given(bag, tmp_path / "nowhere", config=config)
+    assert sizes(synchronizer) == (48, 40)
+    assert captioner["draft"] == str(tmp_path / "others" / "draft")
+    with pytest.raises(InputError, match=r"models\.dtype is 'fp8', but it must be one of"):
+        given(bag, models, dtype="fp8")
+
+
+def test_the_released_layouts_give_their_sizes_too(bag, models, tmp_path, shared):
+    released = shared / "data" / "eventgpt_tiny"
+    assert given(bag, models, draft=str(released))[0]["event_image_size"] == 56
+    draft = tmp_path / "EventGPT"
+    draft.mkdir()
+    config = json.loads((released / "config.json").read_text())
+    config["mm_visual_tower"] = "openai/clip-vit-large-patch14-336"
+    (draft / "config.json").write_text(json.dumps(config))
+    assert given(bag, models, draft=str(draft))[0]["event_image_size"] == 336
+
+
+def test_a_replay_learns_from_no_other_unless_it_is_asked_to_and_what_is_compared_never_does(
+    bag, models, tmp_path
+):
+    def memory(config):
+        return given(bag, models, config=config)[1]["memory"]
+
+    silent, asking = tmp_path / "silent.yaml", tmp_path / "asking.yaml"
+    silent.write_text("captioner: {ros__parameters: {threads: 1}}")
+    asking.write_text("captioner: {ros__parameters: {memory: auto}}")
+    assert (memory(None), memory(silent), memory(asking)) == ("none", "none", "auto")
+    assert ReplaySetup(bag, models, config=asking).captioner.memory == "none"
+    live = {process.name: process for process in live_graph("topics", models=models).processes}
+    assert live["captioner"].parameters["memory"] == "auto"

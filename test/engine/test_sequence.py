@@ -1,0 +1,170 @@
+"""However frames, question and trees are cut into passes, the target says what it says in one pass."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from plain_target import QUESTION, chain, logits
+
+from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.cuda_stream import CudaStream
+from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.sequence import TargetSequence
+from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+OTHER = "How many cars are there, and of which colour?"
+TOLERANCE = 5e-5
+
+
+@pytest.fixture(params=["sdpa", "eager"])
+def attention(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[str]:
+    pair.target.module.set_attn_implementation(request.param)  # type: ignore[operator]
+    yield request.param
+    pair.target.module.set_attn_implementation("sdpa")  # type: ignore[operator]
+
+
+class Told(Verifier):
+    """Accepts what it is told to, and keeps the logits of the last pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = torch.empty(0)
+        self.accepts: tuple[tuple[int, ...], int] = (), 9
+
+    def accept(
+        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
+    ) -> tuple[tuple[int, ...], int]:
+        self.logits = logits
+        return self.accepts
+
+
+class Opened:
+    """A sequence with the window's frames, of which the first `prefilled` were read one by one."""
+
+    def __init__(self, pair: ModelPair, window: Window, prefilled: int = 0) -> None:
+        self.verifier, target = Told(), pair.target
+        pool = RunnerPool(target.body, target.spec.frame_tokens + 512)
+        stream = CudaStream(target.device)
+        self.sequence = TargetSequence(target, pool, stream, self.verifier, Trace())
+        for i, frame in enumerate(window.frames):
+            (self.sequence.read_ahead if i < prefilled else self.sequence.append)(frame, i)
+
+    def logits(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> torch.Tensor:
+        """Of a step in which these nodes and this token are accepted."""
+        self.verifier.accepts = path, following
+        self.sequence.step(tree, None)
+        return self.verifier.logits
+
+
+def random_tree(rng: random.Random, nodes: int, vocabulary: int) -> DraftTree:
+    parents = tuple(rng.randrange(max(ROOT, i - 5), i) for i in range(nodes))
+    tokens = tuple(rng.randrange(3, vocabulary) for _ in range(nodes))
+    return DraftTree(tokens, parents, (0.5,) * nodes, (("guess",),) * nodes)
+
+
+def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
+    return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool((a - b).abs().max() < TOLERANCE)
+
+
+@pytest.mark.usefixtures("attention")
+@pytest.mark.parametrize("prefilled", [0, 1, 5, 8])
+@torch.inference_mode()
+def test_frames_may_be_read_one_by_one_or_with_the_question(
+    pair: ModelPair, windows: list[Window], prefilled: int
+) -> None:
+    opened = Opened(pair, windows[0], prefilled)
+    opened.sequence.ask(QUESTION, Trace())
+    assert close(opened.logits(chain([5, 6, 7])), logits(pair, windows[0], [5, 6, 7]))
+
+
+@pytest.mark.usefixtures("attention")
+@torch.inference_mode()
+def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windows: list[Window]) -> None:
+    rng = random.Random(7)
+    for fused in (True, False):
+        opened = Opened(pair, windows[1], 8)
+        opened.sequence.ask(QUESTION, Trace())
+        said: list[int] = []
+        if not fused:
+            opened.logits(DraftTree(), (), 9)
+            said = [9]
+        tree = random_tree(rng, 14, pair.shared_ids)
+        got = opened.logits(tree)
+        for node in range(ROOT, len(tree)):
+            tokens = [*said, *(tree.token_ids[i] for i in path_to(tree, node))]
+            assert close(got[node + 1], logits(pair, windows[1], tokens)[-1])
+
+
+@torch.inference_mode()
+def test_after_any_accepted_path_the_sequence_goes_on_as_if_it_had_been_said(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    rng = random.Random(3)
+    opened = Opened(pair, windows[2], 8)
+    opened.sequence.ask(QUESTION, Trace())
+    said: list[int] = []
+    for _ in range(8):
+        tree = random_tree(rng, rng.randrange(0, 20), pair.shared_ids)
+        path = path_to(tree, rng.randrange(ROOT, len(tree)))
+        following = rng.randrange(3, pair.shared_ids)
+        assert close(opened.logits(tree, path, following)[0], logits(pair, windows[2], said)[-1])
+        said += [*(tree.token_ids[node] for node in path), following]
+    assert close(opened.logits(DraftTree())[0], logits(pair, windows[2], said)[-1])
+
+
+@pytest.mark.parametrize("prefilled", [0, 8])
+@torch.inference_mode()
+def test_a_further_question_forgets_the_answer_and_keeps_the_frames(
+    pair: ModelPair, windows: list[Window], prefilled: int
+) -> None:
+    opened = Opened(pair, windows[0], prefilled)
+    for i, question in enumerate((QUESTION, OTHER, QUESTION)):
+        opened.sequence.ask(OTHER, Trace())  # a question that nobody puts to the target changes nothing
+        opened.sequence.ask(question, Trace())
+        if i:
+            assert opened.sequence.unread < 30
+        got = opened.logits(chain([11, 12]), (0,), 13)
+        assert close(got, logits(pair, windows[0], [11, 12], question))
+        assert close(opened.logits(DraftTree())[0], logits(pair, windows[0], [11, 13], question)[-1])
+
+
+@torch.inference_mode()
+def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    opened = Opened(pair, windows[0], 8)
+    opened.sequence.ask(QUESTION, Trace())
+    unread, eos = opened.sequence.unread, pair.target.spec.eos_ids[0]
+    tree = chain([11, eos, 12])
+    opened.verifier.accepts = (0, 1, 2), 13
+    step = opened.sequence.step(tree, None)
+    assert (step.path, step.tokens, step.ended) == ((0, 1, 2), (11, eos), True)
+    assert step.tokens_read == unread + 3 and step.seconds > 0
+    assert step.hidden is not None
+    assert torch.equal(pair.target.logits(step.hidden.accepted()), opened.verifier.logits)
+
+
+def test_positions_and_sight_follow_the_tree() -> None:
+    tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (1.0,) * 3, (("a",),) * 3)
+    assert tree_positions(tree, 11).tolist() == [12, 12, 13]
+    mask = attention_mask(1, 2, tree, torch.float32)
+    assert mask.dtype == torch.float32 and mask.shape == (1, 1, 5, 6)
+    assert (mask[0, 0] == 0).int().tolist() == [
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 0, 1, 0],
+        [1, 1, 1, 1, 0, 1],
+    ]
+    assert set(mask.unique().tolist()) == {0.0, torch.finfo(torch.float32).min}

@@ -1,0 +1,147 @@
+"""A camera's image becomes RGB whatever its encoding, or a sentence that names what is wrong with it."""
+
+from __future__ import annotations
+
+import io
+import struct
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.camera_images import camera_array, compressed_array
+
+RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+
+
+def camera(encoding, pixels):
+    """An Image of pixels (H, W) or (H, W, channels) of any type, as rosbags and rclpy give it."""
+    return SimpleNamespace(
+        encoding=encoding,
+        height=pixels.shape[0],
+        width=pixels.shape[1],
+        step=pixels.nbytes // pixels.shape[0],
+        is_bigendian=0,
+        data=pixels.tobytes(),
+    )
+
+
+def test_rows_may_be_padded():
+    message = camera("rgb8", RGB)
+    message.step, message.data = 32, np.pad(RGB.reshape(6, 24), ((0, 0), (0, 8))).tobytes()
+    np.testing.assert_array_equal(camera_array(message), RGB)
+
+
+def test_the_common_camera_encodings_become_rgb():
+    np.testing.assert_array_equal(camera_array(camera("rgb8", RGB)), RGB)
+    np.testing.assert_array_equal(camera_array(camera("bgr8", RGB[..., ::-1])), RGB)
+    rgba = np.concatenate([RGB, RGB[..., :1]], 2)
+    np.testing.assert_array_equal(camera_array(camera("rgba8", rgba)), RGB)
+    grey = RGB[..., 0]
+    np.testing.assert_array_equal(camera_array(camera("mono8", grey)), np.repeat(grey[..., None], 3, 2))
+
+
+@pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
+def test_a_bayer_image_of_one_colour_becomes_that_colour(pattern):
+    colour = dict(r=200, g=100, b=30)
+    tile = np.array([colour[letter] for letter in pattern], np.uint8).reshape(2, 2)
+    rgb = camera_array(camera(f"bayer_{pattern}8", np.tile(tile, (8, 8))))
+    assert rgb[8, 8].tolist() == [200, 100, 30]
+
+
+@pytest.mark.parametrize("name", ["rgb", "bgr", "rgba", "bgra", "mono", "bayer_rggb", "bayer_grbg"])
+@pytest.mark.parametrize("order", "<>")
+def test_of_16_bits_the_upper_8_count(name, order):
+    channels = {"rgb": 3, "bgr": 3, "rgba": 4, "bgra": 4}.get(name, 1)
+    deep = np.random.default_rng(1).integers(0, 1 << 16, (6, 8, channels), np.uint16)
+    message = camera(f"{name}16", deep.astype(f"{order}u2"))
+    message.is_bigendian = order == ">"
+    expected = camera_array(camera(f"{name}8", (deep >> 8).astype(np.uint8)))
+    np.testing.assert_array_equal(camera_array(message), expected)
+
+
+def test_opencv_types_without_a_meaning_are_grey_or_in_its_order_of_colours():
+    grey = RGB[..., 0]
+    np.testing.assert_array_equal(camera_array(camera("8UC1", grey)), np.repeat(grey[..., None], 3, 2))
+    np.testing.assert_array_equal(camera_array(camera("8UC3", RGB[..., ::-1])), RGB)
+
+
+@pytest.mark.parametrize("encoding", ["nv12", "nv21", "uyvy", "yuv422_yuy2", "yuyv"])
+@pytest.mark.parametrize("step", [32, 48, 40])
+def test_yuv_of_one_colour_becomes_that_colour(encoding, step):
+    """`step` of the planar ones is a row of Y, counts both planes, or has padding."""
+    colour = np.full((16, 32, 3), (200, 60, 30), np.uint8)
+    # BT.601 in video range, which is what these encodings carry.
+    r, g, b = colour[0, 0].astype(float) / 255
+    y, u, v = (
+        16 + 65.481 * r + 128.553 * g + 24.966 * b,
+        128 - 37.797 * r - 74.203 * g + 112 * b,
+        128 + 112 * r - 93.786 * g - 18.214 * b,
+    )
+    if encoding.startswith("nv"):
+        stride = 40 if step == 40 else 32
+        chroma = (u, v) if encoding == "nv12" else (v, u)
+        planes = np.vstack([np.full((16, stride), y), np.tile(chroma, (8, stride // 2))])
+        message = SimpleNamespace(
+            encoding=encoding, height=16, width=32, step=step, is_bigendian=0,
+            data=planes.round().astype(np.uint8).tobytes(),
+        )  # fmt: skip
+    else:
+        pair = [u, y, v, y] if encoding == "uyvy" else [y, u, y, v]
+        message = camera(encoding, np.tile(pair, (16, 16)).reshape(16, 32, 2).round().astype(np.uint8))
+    assert np.abs(camera_array(message).astype(int) - colour).max() <= 3
+
+
+@pytest.mark.parametrize("encoding", ["16UC1", "32FC1", "nv24", "8UC2"])
+def test_what_is_not_read_is_named_with_the_remedy(encoding):
+    with pytest.raises(InputError, match=f"'{encoding}', which is not read .* or choose another topic"):
+        camera_array(camera(encoding, RGB))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [dict(encoding="nonsense"), dict(data=b"\0" * 7), dict(height=900), dict(encoding="nv12", height=900)],
+)
+def test_a_broken_image_is_a_sentence(damage):
+    message = camera("rgb8", RGB)
+    for field, value in damage.items():
+        setattr(message, field, value)
+    with pytest.raises(InputError, match="an image "):
+        camera_array(message)
+
+
+def test_an_image_that_opencv_refuses_is_a_sentence():
+    with pytest.raises(InputError, match="3x4 in yuv422 cannot be converted"):
+        camera_array(camera("yuv422", np.zeros((4, 3, 2), np.uint8)))
+    # A bitmap that claims 60000x60000 pixels.
+    header = b"BM" + struct.pack(
+        "<IHHIIiiHHIIiiII", 10**6, 0, 0, 54, 40, 60000, 60000, 1, 24, 0, 0, 0, 0, 0, 0
+    )
+    with pytest.raises(InputError, match="let the camera publish smaller images"):
+        compressed_array(SimpleNamespace(format="png", data=header))
+
+
+def test_compressed_images():
+    flat = np.full((16, 16, 3), (200, 100, 30), np.uint8)
+    for suffix in ("png", "jpeg"):
+        data = cv2.imencode(f".{suffix}", flat[..., ::-1])[1].tobytes()
+        decoded = compressed_array(SimpleNamespace(format=suffix, data=data))
+        assert np.abs(decoded.astype(int) - flat).max() <= 3
+    for data in (b"", b"no image"):
+        with pytest.raises(InputError, match="let the camera publish jpeg or png"):
+            compressed_array(SimpleNamespace(format="jpeg", data=data))
+
+
+@pytest.mark.parametrize("size", [(16_000, 16_000), (9000, 9000), (20_000, 1)])
+def test_a_small_file_of_a_huge_image_is_refused_before_it_is_decoded(monkeypatch, size):
+    monkeypatch.setattr(cv2, "imdecode", lambda *args: pytest.fail("decoded"))
+    file = io.BytesIO()
+    Image.new("1", size).save(file, "PNG")
+    message = SimpleNamespace(format="png", data=file.getvalue())
+    with pytest.raises(InputError, match=r"\d+"):
+        compressed_array(message)
+    with pytest.raises(InputError, match="long as wide"):
+        camera_array(camera("mono8", np.zeros((1, 33), np.uint8)))

@@ -1,0 +1,66 @@
+"""The page of a regression run: it tells what each caption rests on, and shows any text as it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+from planted import FakeDecoder, write_drive
+from stand_ins import write_models
+
+from crossspec_ros.captioning.code_replay import CodeReplay
+from crossspec_ros.regress.difference import Check, Difference
+from crossspec_ros.regress.page import Page
+from crossspec_ros.regress.record import record
+from crossspec_ros.regress.setup import Setup
+
+
+@pytest.fixture(scope="module")
+def captioned(tmp_path_factory):
+    """Three windows; in the second no frames came."""
+    folder = tmp_path_factory.mktemp("page")
+    setup = Setup(write_drive(folder / "drive", blind=(1,)), write_models(folder / "models"))
+
+    class Decoder(FakeDecoder):
+        def caption(self, window, question, trace):
+            self._streamed[window.index] = range(13)
+            return super().caption(window, question, trace)
+
+    return list(CodeReplay(setup, Decoder("a <red> van & window {}")).windows())
+
+
+def rows(html):
+    """The texts of each window's list, by their names."""
+    lists = re.findall(r"<dl>(.*?)</dl>", html, re.DOTALL)
+    texts = [re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text, re.DOTALL) for text in lists]
+    return [{name: unescape(re.sub(r"<[^>]*>", "", text)).strip() for name, text in each} for each in texts]
+
+
+def test_each_window_says_what_its_caption_rests_on_and_what_was_wrong(captioned):
+    page = Page()
+    frames, events, _ = captioned
+    partial = replace(frames, window=replace(frames.window, covered_ms=412), faults=("partial", "rgb_dark"))
+    for name, window in (("a", frames), ("b", events), ("c", partial)):
+        page.add(name, window, record(window), passed=True)
+    a, b, c = rows(page.html("a drive", ["recording: 9"], [Check(name) for name in "abc"]))
+    assert (a["source"], b["source"]) == ("the target, from the frames", "the event draft, from events only")
+    assert "degraded" not in a and b["degraded"] == "rgb missing" and c["degraded"] == "partial, rgb dark"
+    assert "covered" not in b and c["covered"] == "412 of 1000 ms"
+    assert a["caption"] == frames.caption.text and a["caption"].startswith("a <red> van & window")
+    assert b["frames"] == "none"
+
+
+def test_no_text_is_taken_for_html(captioned):
+    old = replace(record(captioned[0]), caption="a <blue> van & window")
+    difference = Difference("a", "caption", old.caption, captioned[0].caption.text)
+    checks = [Check("<b>", empty=True, note="nothing > nothing"), Check("a", [difference])]
+    page = Page()
+    page.add("a", captioned[0], old, passed=False)
+    html = page.html("<i>", ["question: <u>"], checks)
+    assert not re.search(r"<(b|i|u|red|blue)>", html)
+    assert "<del>&lt;blue&gt;</del> <ins>&lt;red&gt;</ins>" in html
+    assert html.index("<h2>a: failed</h2>") < html.index("<h2>&lt;b&gt;: skipped</h2>")
+    (window,) = rows(html)
+    assert window["expected"] == "a <blue> van & window"

@@ -1,0 +1,126 @@
+"""Messages become the same updates whether they come live or from a recording, and bad ones do no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crossspec_ros.captioning.settings import SynchronizerSettings
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import (
+    DVS_EVENTS,
+    EVENT_PACKET,
+    IMAGE,
+    RecordedMessage,
+    event_packet,
+    image,
+    typestore,
+)
+from crossspec_ros.events.stamps import Break
+from crossspec_ros.windows.pipeline import Pipeline
+from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, EventImageReady, FrameReady, WindowClosed
+
+MS = 10**6
+SECOND = 10**9
+WIDTH, HEIGHT = 32, 24
+SETTINGS = SynchronizerSettings(frame_size=12, event_image_size=6)
+
+
+def batch(start_ms):
+    t = np.arange(start_ms, start_ms + 100, dtype=np.int64) * 1000
+    zeros = np.zeros(100, np.uint16)
+    return EventBatch(t, zeros, zeros, zeros.astype(np.uint8), WIDTH, HEIGHT)
+
+
+def events(start_ms):
+    payload = encode_evt3(batch(start_ms))
+    packet = event_packet(start_ms * MS, payload, "evt3", (WIDTH, HEIGHT), start_ms // 100)
+    return RecordedMessage(start_ms * MS, "events", EVENT_PACKET, packet)
+
+
+def frame(ms, encoding="rgb8"):
+    data = image(ms * MS, np.full((HEIGHT, WIDTH, 3), 7, np.uint8), encoding)
+    return RecordedMessage(ms * MS, "image", IMAGE, data)
+
+
+def drive():
+    return [message for ms in range(5000, 6500, 100) for message in (frame(ms), events(ms))]
+
+
+def outline(update):
+    if isinstance(update, WindowClosed):
+        return update
+    return type(update), update.stamp_ns, update.image.tobytes()
+
+
+def recorded(pipeline, messages):
+    return [outline(update) for message in messages for update in pipeline.take_recorded(message)]
+
+
+def test_a_recording_gives_what_the_live_messages_give():
+    live = Pipeline(SETTINGS)
+    updates = []
+    for message in drive():
+        take = live.take_events if message.kind == "events" else live.take_image
+        updates += map(outline, take(typestore().deserialize_cdr(message.data, message.type)))
+    assert recorded(Pipeline(SETTINGS), drive()) == updates
+    (closed,) = (update for update in updates if isinstance(update, WindowClosed))
+    assert (closed.end_ns, closed.frames, closed.event_images, closed.events) == (6 * SECOND, 8, 5, 1000)
+
+
+def test_images_are_made_as_small_as_they_are_asked_for():
+    pipeline = Pipeline(SETTINGS)
+    updates = [update for message in drive() for update in pipeline.take_recorded(message)]
+    shapes = {
+        kind: {update.image.shape for update in updates if isinstance(update, kind)}
+        for kind in (FrameReady, EventImageReady)
+    }
+    assert shapes == {FrameReady: {(12, 16, 3)}, EventImageReady: {(6, 8, 3)}}
+
+
+def test_a_break_closes_the_last_window():
+    pipeline = Pipeline(SETTINGS)
+    recorded(pipeline, drive())
+    (*_, closed) = recorded(pipeline, [Break(6400 * MS, None)])
+    assert (closed.end_ns, closed.events) == (7 * SECOND, 500)
+
+
+def test_serialized_event_arrays_are_taken_as_they_are():
+    pipeline = Pipeline(replace(SETTINGS, event_type="dvs_msgs/EventArray"))
+    messages = [
+        RecordedMessage(ms * MS, "events", DVS_EVENTS, encode_dvs(batch(ms), ms * MS))
+        for ms in range(5000, 6500, 100)
+    ]
+    (closed,) = (update for update in recorded(pipeline, messages) if isinstance(update, WindowClosed))
+    assert closed.events == 1000
+
+
+@pytest.mark.parametrize(
+    ("settings", "encoding", "sentence"),
+    [(SETTINGS, "smell8", "the encoding 'smell8'"), (replace(SETTINGS, frame_size=9000), "rgb8", "pixels")],
+    ids=["unread", "too large when it is resized"],
+)
+def test_an_image_that_cannot_be_used_raises_a_sentence_and_the_next_message_is_taken(
+    settings, encoding, sentence
+):
+    pipeline = Pipeline(settings)
+    with pytest.raises(InputError, match=sentence):
+        recorded(pipeline, [frame(5000, encoding)])
+    pipeline.refuse()
+    assert pipeline.counts["unusable_messages"] == 1
+    messages = [message for message in drive() if message.kind == "events"]
+    (closed,) = (update for update in recorded(pipeline, messages) if isinstance(update, WindowClosed))
+    assert closed.events == 1000
+
+
+def test_each_message_s_stamp_is_told_with_its_stream_and_losses_are_counted():
+    told = []
+    pipeline = Pipeline(SETTINGS, lambda stream, stamp_ns: told.append((stream, stamp_ns // MS)))
+    recorded(pipeline, [frame(5000), events(5000), events(5300)])
+    assert told == [(FRAMES, 5000), (EVENTS, 5000), (EVENTS, 5300)]
+    assert pipeline.counts == {"unusable_messages": 0, "missing_packets": 2}
