@@ -40,7 +40,7 @@ class FakeDecoder:
             self.gate(question, cancel)
         return Caption(f"answer to {question}", (1,), "target", target_passes=1)
 
-    def stream_frame(self, index, frame, stamp_ns, is_last):
+    def stream_frame(self, index, frame, stamp_ns, is_last=False):
         if self.fail:
             raise RuntimeError("out of memory")
         self.streamed.append((index, "frame"))
@@ -60,7 +60,7 @@ class FakeDecoder:
     def give_up(self):
         pass
 
-    def stream_event_image(self, index, image, question, on_draft):
+    def stream_event_image(self, index, image, question, on_draft=lambda text: None):
         self.streamed.append((index, "event_image"))
         if self.streamed.count((index, "event_image")) == 4:
             on_draft("draft")

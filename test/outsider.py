@@ -106,5 +106,12 @@ def spinning(make):
             rclpy.try_shutdown()
 
 
+def take_away(node, publisher_or_subscription):
+    """Destroy it in the thread that spins the node; from another thread it may end that thread."""
+    is_publisher = publisher_or_subscription in node.publishers
+    destroy = node.destroy_publisher if is_publisher else node.destroy_subscription
+    node.executor.create_task(destroy, publisher_or_subscription)
+
+
 def to_ns(stamp):
     return stamp.sec * 10**9 + stamp.nanosec

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from fakes import FakeDecoder
-from outsider import outsider, spinning
+from outsider import outsider, spinning, take_away
 
 from crossspec_ros.ros.aggregate import HARDWARE_ID, MOST_STATUSES, MOST_TEXT, Aggregate, tree
 from crossspec_ros.ros.boundary import GuardedNode
@@ -146,7 +146,7 @@ def test_nobody_speaks_where_somebody_else_does(listen):
     told = len(observer["/diagnostics"])
     observer.wait(lambda: len(observer["/diagnostics"]) >= told + 2)
     assert heard == []
-    observer.node.destroy_publisher(aggregator)
+    take_away(observer.node, aggregator)
     observer.wait(lambda: heard)
 
 

@@ -11,7 +11,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from dvs_msgs.msg import EventArray
 from event_camera_msgs.msg import EventPacket
 from fakes import FakeDecoder
-from outsider import RELIABLE, outsider, spinning
+from outsider import RELIABLE, outsider, spinning, take_away
 from rcl_interfaces.srv import ListParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -78,7 +78,7 @@ def storm(observer, messages):
         observer.wait(publisher.get_subscription_count)
         for message in (*NO_CDR, *hostile):
             publisher.publish(message)
-        observer.node.destroy_publisher(publisher)
+        take_away(observer.node, publisher)
 
 
 def value(observer, part, key):

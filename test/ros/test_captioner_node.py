@@ -11,7 +11,7 @@ from crossspec_msgs.msg import WindowClosed, WindowReport
 from crossspec_msgs.srv import Ask
 from diagnostic_msgs.msg import DiagnosticStatus
 from fakes import FakeDecoder
-from outsider import RELIABLE, STAGES, outsider, spinning
+from outsider import RELIABLE, STAGES, outsider, spinning, take_away
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
@@ -174,7 +174,7 @@ def test_a_picture_of_the_window_is_drawn_while_somebody_looks(stage):
     send(1, 8, 5)
     observer.wait(lambda: len(seen) == 1)
     assert rgb8_array(seen[0]).shape[1] == 2 * 240 + 18 and seen[0].header.stamp.sec == 2
-    observer.node.destroy_subscription(looking)
+    take_away(observer.node, looking)
 
 
 def test_a_failed_window_is_an_error_with_its_counts(stage):
@@ -199,7 +199,7 @@ def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes
     reason = "best effort publisher and reliable subscription"
     told = f"/outsider publishes /frame in vain ({reason}): publish it reliable"
     observer.wait(lambda: topics() == (DiagnosticStatus.ERROR, told))
-    observer.node.destroy_publisher(wrong)
+    take_away(observer.node, wrong)
     observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
 
 

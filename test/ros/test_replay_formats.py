@@ -6,7 +6,6 @@ Every format is a row of `FORMATS`, every odd stream one of `ODDITIES`; the node
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 from event_files import ROS1_EVENT_PACKET, encode_raw
+from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from rosbags.rosbag1 import Writer as Ros1Writer
@@ -256,24 +256,8 @@ def no_events(path):
 ODDITIES = {write.__name__: write for write in (stray_frames, gap, pause, set_back, no_events)}
 
 
-class Witness:
+class Witness(FakeDecoder):
     """A decoder whose captions are all that a window shows."""
-
-    max_new_tokens = 64
-
-    def __init__(self):
-        self.policy = SimpleNamespace(limits=None)
-
-    def check_question(self, question):
-        pass
-
-    def stream_frame(self, index, frame, stamp_ns):
-        pass
-
-    def stream_event_image(self, *_):
-        done = Future()
-        done.set_result(None)
-        return done
 
     def caption(self, window, *_):
         shown = hashlib.sha256(window.frames.tobytes() + window.event_images.tobytes()).hexdigest()[:12]
@@ -288,9 +272,6 @@ class Witness:
             late=False,
             mean_acceptance_length=0.0,
         )
-
-    def close(self):
-        pass
 
 
 def captioned(setup):

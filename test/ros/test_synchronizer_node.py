@@ -12,7 +12,7 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
 from dvs_msgs.msg import EventArray
 from event_camera_msgs.msg import EventPacket
-from outsider import RELIABLE, outsider, spinning, to_ns
+from outsider import RELIABLE, outsider, spinning, take_away, to_ns
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
@@ -230,7 +230,7 @@ def test_publishers_are_welcome_reliable_or_not_and_missed_when_they_are_gone(st
         lambda: {topic: sorted(told.split(", ")) for topic, told in stage.topics()[2].items()} == expected
     )
     assert stage.topics()[:2] == (DiagnosticStatus.OK, "OK")
-    stage.observer.node.destroy_publisher(stage.image)
+    take_away(stage.observer.node, stage.image)
     stage.observer.wait(lambda: stage.topics()[0] == DiagnosticStatus.WARN)
     assert stage.topics()[1].startswith("nobody publishes /image: ")
     assert stage.topics()[2]["/image"] == "0"
