@@ -35,7 +35,8 @@ class LocalEngine:
     def __init__(self, target: VideoTarget, is_static: bool | None = None) -> None:
         self.target = target
         self.stream = CudaStream(target.device, first=True)
-        self.pool = RunnerPool(target.body, target.spec.frame_tokens + TEXT_ROOM, is_static)
+        spec = target.spec
+        self.pool = RunnerPool(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
         self.verifier = Verifier()
         self.scheduler = Scheduler(self.stream, "target")
         self.answer_trace: Trace | None = None

@@ -32,8 +32,10 @@ class ModelRunner:
     that only one may run at a time.
     """
 
-    def __init__(self, model: LlamaModel, capacity: int, is_static: bool, pool: Any = None) -> None:
-        self._model, self._is_static, self._pool = model, is_static, pool
+    def __init__(
+        self, model: LlamaModel, capacity: int, is_static: bool, pool: Any = None, axes: int = 1
+    ) -> None:
+        self._model, self._is_static, self._pool, self._axes = model, is_static, pool, axes
         self._cache = KVBuffer(model.config.num_hidden_layers, capacity)
         self._steps: dict[int, _Step] = {}
         self.is_sound = True
@@ -49,26 +51,33 @@ class ModelRunner:
         """Tokens for which there is room; it doubles where they are more."""
         return self._cache.capacity
 
-    def read(self, inputs: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def read(
+        self,
+        inputs: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        layers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """The last hidden states (n, width) of `inputs` (n, width), good until the next pass.
 
         Args:
-            positions: (1, n) of each token in the sequence, on the host.
+            positions: (axes, n) of each token in the sequence, on the host.
             mask: additive, (1, 1, n, length + n), on the host.
+            layers: (k, n, width), added behind the first k layers; such a pass reads frames.
         """
         end = self.length + len(inputs)
         if end > self.capacity:
             self._steps.clear()  # the buffers will move
         # The last place is where the padding goes.
-        fitting = SIZES if end < self.capacity else ()
+        fitting = SIZES if end < self.capacity and layers is None else ()
         step = self._steps.get(next((size for size in fitting if size >= len(inputs)), 0))
         self.is_sound = False
         if step:
             hidden = step.read(inputs, positions, mask, self.length)
             self._cache.length += len(inputs)
         else:
-            where = to_device(positions, inputs.device)
-            hidden = _forward(self._model, self._cache, inputs[None], where, to_device(mask, inputs.device))
+            where, seen = to_device(positions, inputs.device), to_device(mask, inputs.device)
+            hidden = _forward(self._model, self._cache, inputs[None], where, seen, layers)
         self.is_sound = True
         return hidden
 
@@ -89,11 +98,12 @@ class ModelRunner:
         weight = self._model.embed_tokens.weight
         self.keep(0)
         mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype)
-        self.read(weight.new_zeros(1, weight.shape[1]), torch.zeros(1, 1, dtype=torch.long), mask)
+        self.read(weight.new_zeros(1, weight.shape[1]), torch.zeros(self._axes, 1, dtype=torch.long), mask)
         if self._is_static:
             with _capturing:
                 self._steps = {
-                    size: _Step(self._model, self._cache, size, weight, self._pool) for size in SIZES
+                    size: _Step(self._model, self._cache, size, self._axes, weight, self._pool)
+                    for size in SIZES
                 }
         self.keep(0)
 
@@ -106,12 +116,13 @@ class _Step:
         model: LlamaModel,
         cache: KVBuffer,
         size: int,
+        axes: int,
         like: torch.Tensor,
         pool: Any,
     ) -> None:
         self._model, self._cache, self._size = model, cache, size
         self._inputs = like.new_zeros(1, size, like.shape[1])
-        self._positions = torch.zeros(1, size, dtype=torch.long, device=like.device)
+        self._positions = torch.zeros(axes, size, dtype=torch.long, device=like.device)
         self._mask = like.new_zeros(1, 1, size, cache.capacity)
         self._at = torch.full((size,), cache.capacity - 1, device=like.device)
         self._hidden = self._inputs[0]
@@ -164,14 +175,25 @@ class _Step:
 
 
 def _forward(
-    model: LlamaModel, cache: KVBuffer, inputs: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+    model: LlamaModel,
+    cache: KVBuffer,
+    inputs: torch.Tensor,
+    positions: torch.Tensor,
+    mask: torch.Tensor,
+    layers: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    # As transformers calls what Qwen3-VL's tower adds to each of the first layers, here to every token.
+    added: dict[str, Any] = {}
+    if layers is not None:
+        added["visual_pos_masks"] = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
+        added["deepstack_visual_embeds"] = list(layers)
     output = model(
         inputs_embeds=inputs,
         past_key_values=cache,
-        position_ids=positions,
+        position_ids=positions if len(positions) == 1 else positions[:, None],
         attention_mask=mask,
         use_cache=True,
+        **added,
     )
     return output.last_hidden_state[0]
 
@@ -182,11 +204,13 @@ class RunnerPool:
     For one thread.
     """
 
-    def __init__(self, model: LlamaModel, capacity: int, is_static: bool | None = None) -> None:
+    def __init__(
+        self, model: LlamaModel, capacity: int, is_static: bool | None = None, axes: int = 1
+    ) -> None:
         # LLM.int8 looks for outliers in each layer, and the host has to know.
         names = {type(module).__name__ for module in model.modules()}
         by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
-        self._model, self._capacity = model, capacity
+        self._model, self._capacity, self._axes = model, capacity, axes
         self.is_static = by_device if is_static is None else is_static
         self._graphs = torch.cuda.graph_pool_handle() if by_device else None
         self._free: list[ModelRunner] = []
@@ -230,4 +254,4 @@ class RunnerPool:
             self._free.pop().release()
 
     def _new(self) -> ModelRunner:
-        return ModelRunner(self._model, self._capacity, self.is_static, self._graphs)
+        return ModelRunner(self._model, self._capacity, self.is_static, self._graphs, self._axes)

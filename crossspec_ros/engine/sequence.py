@@ -6,6 +6,7 @@ All of this runs in the engine's thread; `session.py` is what others hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,15 +34,18 @@ class TargetSequence:
     ) -> None:
         self._target, self._pool, self._stream, self._verifier = target, pool, stream, verifier
         self._trace = trace
-        # By the stamps of the frames: what the vision tower made of them, and those that were read.
-        self._units: dict[int, Chunk] = {}
+        # What the vision tower made of units, by the stamps of their frames.
+        self._features: dict[tuple[int, ...], Any] = {}
         self._stamps: list[int] = []
+        # Frames of a unit that is not yet whole.
+        self._waiting: list[np.ndarray] = []
         self._is_whole = False
         self._begin()
         self._runner = pool.take()
 
     def _begin(self) -> None:
         self._stamps.clear()
+        self._waiting.clear()
         # What follows the cache and the target has not read yet; `_place` is the position where it begins.
         self._unread = [self._target.opening()]
         self._place = 0
@@ -54,22 +58,19 @@ class TargetSequence:
         return sum(map(len, self._unread))
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> None:
-        """Encode the next (H, W, 3) uint8 RGB frame, unless what the tower makes of it is known."""
-        i = len(self._stamps)
-        # Of two frames with one stamp, nobody knows which was meant.
-        unit = None if stamp_ns in self._stamps else self._units.get(stamp_ns)
-        if unit is None:
-            with self._trace.span(f"frame_encode[{i}]"):
-                unit = self._target.unit(frame[None], i)
-            self._units.setdefault(stamp_ns, unit)
-        self._unread.append(unit)
+        """Take the next (H, W, 3) uint8 RGB frame, and encode its unit if that is whole now."""
         self._stamps.append(stamp_ns)
+        self._waiting.append(frame)
+        if len(self._waiting) == self._target.spec.frames_per_unit:
+            self._encode()
 
     def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> None:
         """Encode and read the next frame ahead of the question; after `fit` it changes nothing."""
         if self._is_whole:
             return
         self.append(frame, stamp_ns)
+        if self._waiting:
+            return
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
             self._read(DraftTree())
 
@@ -92,6 +93,8 @@ class TargetSequence:
     def ask(self, question: str, trace: Trace) -> None:
         """Let the question follow the frames; the next step reads it together with its tree."""
         self._trace, self._passes = trace, 0
+        if self._waiting:
+            self._encode()
         if self._prefix is None:
             place = self._place + sum(_span(chunk) for chunk in self._unread)
             self._prefix = self._runner.length + self.unread, place
@@ -129,8 +132,24 @@ class TargetSequence:
     def close(self) -> None:
         """Leave the buffers to the next window."""
         self._pool.give_back(self._runner)
-        self._units.clear()
+        self._features.clear()
         self._unread.clear()
+
+    def _encode(self) -> None:
+        """Encode the unit that waits, unless that was done before; its last frame fills it up."""
+        last, per_unit = len(self._stamps) - 1, self._target.spec.frames_per_unit
+        known = tuple(self._stamps[-len(self._waiting) :])
+        # Of two frames with one stamp, nobody knows which was meant.
+        is_known = len(set(self._stamps)) == len(self._stamps) and known in self._features
+        if is_known:
+            features = self._features[known]
+        else:
+            with self._trace.span(f"frame_encode[{last}]"):
+                repeated = [self._waiting[-1]] * (per_unit - len(self._waiting))
+                features = self._target.encode(np.stack(self._waiting + repeated))
+            self._features.setdefault(known, features)
+        self._waiting.clear()
+        self._unread.append(self._target.unit(features, last // per_unit))
 
     def _read(self, tree: DraftTree) -> torch.Tensor:
         """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
@@ -143,7 +162,7 @@ class TargetSequence:
         embeds = torch.cat([chunk.embeds for chunk in chunks])
         positions.append(tree_positions(tree, place - 1).expand(len(positions[0]), -1))
         mask = attention_mask(cached, unread, tree, embeds.dtype)
-        hidden = self._runner.read(embeds, torch.cat(positions, 1), mask)
+        hidden = self._runner.read(embeds, torch.cat(positions, 1), mask, _layers(chunks))
         # Not before: what failed half way is read again.
         self._unread, self._place = [], place
         return hidden
@@ -152,6 +171,22 @@ class TargetSequence:
         if self._passes == 0:
             return f"target_prefill[{len(self._stamps)}]"
         return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"
+
+
+def _layers(chunks: Sequence[Chunk]) -> torch.Tensor | None:
+    """Those of all chunks as one; nothing is added to the tokens of a chunk without any."""
+    given = [chunk.layers for chunk in chunks if chunk.layers is not None]
+    if not given:
+        return None
+    return torch.cat(
+        [
+            given[0].new_zeros(len(given[0]), len(chunk), given[0].shape[2])
+            if chunk.layers is None
+            else chunk.layers
+            for chunk in chunks
+        ],
+        1,
+    )
 
 
 def _span(chunk: Chunk) -> int:

@@ -21,23 +21,23 @@ class Chunk:
     """What a language model reads next: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
     Positions count from the place where the chunk begins, 0 for its first token. What follows begins one
-    after the largest of them, so that a family with three axes needs no other rule. `token_ids` are those of
-    text, and empty for images.
+    after the largest of them, so that a family with three axes needs no other rule. `layers` (k, n, width) is
+    what a tower adds to the hidden states behind each of the first k layers, if it does.
     """
 
     embeds: torch.Tensor
     positions: torch.Tensor
-    token_ids: tuple[int, ...] = ()
+    layers: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.embeds)
 
     @classmethod
-    def in_a_row(cls, embeds: torch.Tensor, token_ids: tuple[int, ...] = ()) -> Chunk:
-        """A chunk of a family with one axis, whose tokens follow one another."""
+    def in_a_row(cls, embeds: torch.Tensor, axes: int = 1) -> Chunk:
+        """A chunk whose tokens follow one another."""
         import torch
 
-        return cls(embeds, torch.arange(len(embeds))[None], token_ids)
+        return cls(embeds, torch.arange(len(embeds)).expand(axes, -1))
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,9 @@ class InputSpec:
     """What a target takes, known from its config alone.
 
     A window has `frames` frames with a shortest edge of `image_size` pixels; `frames_per_unit` of them are
-    read together. They take `frame_tokens` tokens in all, and the longest sequence has `most_tokens`. A
-    response ends with one of `eos_ids`; the first is that of the text itself.
+    read together. With what is written between them they take `frame_tokens` tokens in all, or less where
+    they are smaller, and the longest sequence has `most_tokens`. A response ends with one of `eos_ids`; the
+    first is that of the text itself. Positions have so many `axes`.
     """
 
     frames: int
@@ -55,6 +56,7 @@ class InputSpec:
     frame_tokens: int
     most_tokens: int
     eos_ids: tuple[int, ...]
+    axes: int = 1
 
 
 class LanguageModel(Protocol):
@@ -107,8 +109,12 @@ class VideoTarget(LanguageModel, Protocol):
         """What stands before the frames."""
         ...
 
-    def unit(self, frames: np.ndarray, i: int) -> Chunk:
-        """The `i`-th unit: (frames_per_unit, H, W, 3) uint8 RGB through the vision tower."""
+    def encode(self, frames: np.ndarray) -> Any:
+        """What the vision tower makes of a unit, (frames_per_unit, H, W, 3) uint8 RGB, wherever it stands."""
+        ...
+
+    def unit(self, features: Any, i: int) -> Chunk:
+        """The `i`-th unit, of what `encode` made of its frames."""
         ...
 
     def closing(self, question: str) -> Chunk:

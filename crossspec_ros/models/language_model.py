@@ -11,7 +11,9 @@ from crossspec_ros.models.base import Chunk, to_device
 
 
 class TransformersModel:
-    """`body` is the decoder inside `module`, whose head is `lm_head`."""
+    """`body` is the decoder inside `module`, whose head is `lm_head`; a position has so many `axes`."""
+
+    axes = 1
 
     def __init__(self, module: Any, body: Any, tokenizer: Tokenizer) -> None:
         self.module, self.body, self.tokenizer = module, body, tokenizer
@@ -29,7 +31,7 @@ class TransformersModel:
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
         """Tokens of text that follow one another."""
         ids = to_device(torch.tensor(token_ids, dtype=torch.long), self.device)
-        return Chunk.in_a_row(self._embeddings(ids), token_ids)
+        return Chunk.in_a_row(self._embeddings(ids), self.axes)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """(n, vocabulary) logits of (n, width) last hidden states."""

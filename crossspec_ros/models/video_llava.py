@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 from tokenizers import Tokenizer
+from torch import Tensor
 from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 from crossspec_ros.errors import InputError
@@ -61,11 +62,15 @@ class VideoLlava(TransformersModel):
         """What stands before the frames."""
         return self.words(self.prompt_ids("")[0])
 
-    def unit(self, frames: np.ndarray, i: int) -> Chunk:
-        """A (1, H, W, 3) uint8 RGB frame through the vision tower, whichever it is."""
+    def encode(self, frames: np.ndarray) -> Tensor:
+        """(tokens, width) of a (1, H, W, 3) uint8 RGB frame."""
         pixels = self.own(clip_pixels(frames, self.spec.image_size))
         features = self.module.model.get_video_features(pixels[None]).pooler_output
-        return Chunk.in_a_row(features.flatten(0, 1))
+        return features.flatten(0, 1)
+
+    def unit(self, features: Tensor, i: int) -> Chunk:
+        """The tokens of a frame, whichever it is."""
+        return Chunk.in_a_row(features)
 
     def closing(self, question: str) -> Chunk:
         """What stands after the frames, up to where the response begins."""
