@@ -31,11 +31,11 @@ from crossspec_ros.models.eventgpt_config import (
     tower_name,
     tower_values,
 )
-from crossspec_ros.models.language_model import TransformersModel
-from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, clip_numbers, llama_7b
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
+from crossspec_ros.models.transformers_family import TransformersModel, sizes
 
 EVENT_IMAGES = 5
 """Of a window, as the released model was trained."""
@@ -123,7 +123,7 @@ class EventGPTArchitecture:
 
     @property
     def sizes(self) -> Sizes:
-        return sizes(self.text, self.vision, EVENT_IMAGES)
+        return sizes(self.text, clip_numbers(self.vision, EVENT_IMAGES))
 
     def tokenizer(self) -> Tokenizer:
         """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""

@@ -6,29 +6,16 @@ from typing import cast
 
 from transformers import CLIPVisionConfig, LlamaConfig
 
-from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.transformers_family import numbers_in_layer
 
 EOS_7B = 2
 
 
-def sizes(text: LlamaConfig, vision: CLIPVisionConfig, images: int) -> Sizes:
-    """Of a model whose tower looks at so many images in one pass."""
-    heads, head = cast(int, text.num_key_value_heads), cast(int, text.head_dim)
+def clip_numbers(vision: CLIPVisionConfig, images: int) -> int:
+    """Numbers that a tower works with in a pass over so many images."""
     # The patches and the class token.
     positions = (cast(int, vision.image_size) // cast(int, vision.patch_size)) ** 2 + 1
-    return Sizes(
-        width=text.hidden_size,
-        vocabulary=text.vocab_size,
-        cached=2 * text.num_hidden_layers * heads * head,
-        layer=_layer(text),
-        tower=images * positions * _layer(vision),
-        unpacked=text.hidden_size * text.intermediate_size,
-    )
-
-
-def _layer(config: LlamaConfig | CLIPVisionConfig) -> int:
-    """Numbers a token that live at once inside a layer: about six of its width, four of its inner width."""
-    return 6 * config.hidden_size + 4 * config.intermediate_size
+    return images * positions * numbers_in_layer(vision)
 
 
 def llama_7b(vocabulary: int) -> LlamaConfig:

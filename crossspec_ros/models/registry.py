@@ -1,7 +1,8 @@
 """Which file is whose: from `model_type` in a checkpoint's config.json to its family.
 
-A family NAME is two files: `NAME_config.py`, what its config.json alone says, and `NAME.py`, which needs
-torch. Neither is imported before a checkpoint of the family is met.
+A family NAME is the file `NAME.py`, which is not imported before a checkpoint of the family is met. What a
+config.json alone says must be had without torch: so a target imports it where there are weights, and an event
+draft, whose modules are our own, has a second file, `NAME_config.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ANCESTORS = {"llava": "video_llava"}
 
 def target_spec(folder: Path) -> InputSpec:
     """What the target in `folder` takes; without torch. Raises InputError where there is none."""
-    return _file(folder, _TARGETS, "target", "_config").spec(folder)
+    return _file(folder, _TARGETS, "target").spec(folder)
 
 
 def event_image_size(folder: Path) -> int:
@@ -64,7 +65,7 @@ def _file(folder: Path, families: dict[str, str], what: str, suffix: str = "") -
     values = read_config(file, ["model_type"])
     kind = str(values["model_type"])
     if kind in _ANCESTORS:
-        import_module(f"crossspec_ros.models.{_ANCESTORS[kind]}_config").refuse_ancestor(file, values)
+        import_module(f"crossspec_ros.models.{_ANCESTORS[kind]}").refuse_ancestor(file, values)
     if kind not in families:
         raise InputError(
             f"'{file}' is of the type {kind}, not of a known {what} ({', '.join(families)}): name the folder "

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import cast
-
-import numpy as np
-from tokenizers import Tokenizer
-from torch import Tensor
-from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
+from typing import TYPE_CHECKING, Any, cast
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes, TargetArchitecture
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.checkpoint import load, skeleton, stored_tensors
-from crossspec_ros.models.language_model import TransformersModel
-from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b, sizes
-from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.video_llava_config import checked, no_config, spec, spec_of
+from crossspec_ros.models.config_files import eos_ids, read_config
+from crossspec_ros.models.transformers_family import TransformersModel, TransformersTarget, sizes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from transformers import CLIPVisionConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 VIDEO = "<video>"
 # The port's own names, into those that transformers 5 gives its modules.
@@ -34,21 +31,23 @@ _RENAMED = (
 )
 _QUESTIONS = 64
 
+PORT = "LanguageBind/Video-LLaVA-7B-hf"
+"""The hub id of the port."""
 
-class VideoLlavaModule(VideoLlavaForConditionalGeneration):
-    """Video-LLaVA without the tower for still images, through which no video goes."""
-
-    def __init__(self, config: VideoLlavaConfig) -> None:
-        super().__init__(config)
-        self.model.image_tower = None
+# What transformers takes for a value that is left out.
+_VISION = {"image_size": 224, "patch_size": 32}
+_TEXT = {"max_position_embeddings": 2048, "eos_token_id": 2}
+_VIDEO_SEQ_LENGTH = 2056
 
 
 class VideoLlava(TransformersModel):
     """Video-LLaVA behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
 
-    module: VideoLlavaModule
+    module: VideoLlavaForConditionalGeneration
 
-    def __init__(self, module: VideoLlavaModule, tokenizer: Tokenizer, spec: InputSpec) -> None:
+    def __init__(
+        self, module: VideoLlavaForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
+    ) -> None:
         super().__init__(module, module.model.language_model, tokenizer)
         self.spec = spec
         # Every window is asked the same, and at its close there is no time to lose.
@@ -64,6 +63,8 @@ class VideoLlava(TransformersModel):
 
     def encode(self, frames: np.ndarray) -> Tensor:
         """(tokens, width) of a (1, H, W, 3) uint8 RGB frame."""
+        from crossspec_ros.models.preprocess import clip_pixels
+
         pixels = self.own(clip_pixels(frames, self.spec.image_size))
         features = self.module.model.get_video_features(pixels[None]).pooler_output
         return features.flatten(0, 1)
@@ -77,86 +78,59 @@ class VideoLlava(TransformersModel):
         return self.words(self.prompt_ids(question)[1])
 
 
-@dataclass(frozen=True)
-class VideoLlavaArchitecture:
-    """A Video-LLaVA known by its config, that of the checkpoint in `folder` where there is one."""
+class VideoLlavaArchitecture(TransformersTarget):
+    """A Video-LLaVA known by its config."""
 
     config: VideoLlavaConfig
-    spec: InputSpec
-    folder: Path | None = None
 
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
+    needs = (VIDEO,)
+    renamed = _RENAMED
 
     @property
     def sizes(self) -> Sizes:
-        return sizes(self._text, cast(CLIPVisionConfig, self.config.vision_config), 1)
+        from crossspec_ros.models.llama_clip import clip_numbers
 
-    def tokenizer(self) -> Tokenizer:
-        """The folder's; raises InputError as `load_tokenizer`, and where it lacks the token for a video."""
-        assert self.folder
-        tokenizer = load_tokenizer(self.folder, self._text.vocab_size)
-        if tokenizer.token_to_id(VIDEO) is None:
-            raise InputError(
-                f"the tokenizer in '{self.folder}' lacks '{VIDEO}': take the one that came with the weights"
-            )
-        return tokenizer
+        vision = cast("CLIPVisionConfig", self.config.vision_config)
+        return sizes(self.config.text_config, clip_numbers(vision, 1))
 
-    def skeleton(self) -> VideoLlavaModule:
-        """The module without numbers, on torch's meta device."""
-        return skeleton(VideoLlavaModule, self.config, folder=self.folder)
+    def module_class(self) -> type[VideoLlavaForConditionalGeneration]:
+        return _without_image_tower()
 
-    def load(self, placement: Placement) -> VideoLlavaModule:
-        """The module with the folder's weights, on the target's device."""
-        assert self.folder
-        stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
-        return load(
-            VideoLlavaModule,
-            self.config,
-            folder=self.folder,
-            stored=stored,
-            placement=placement,
-            device=placement.device,
-            unquantized=self.unquantized,
-        )
-
-    def model(self, module: VideoLlavaModule, tokenizer: Tokenizer) -> VideoLlava:
+    def model(self, module: VideoLlavaForConditionalGeneration, tokenizer: Tokenizer) -> VideoLlava:
         return VideoLlava(module, tokenizer, self.spec)
-
-    @property
-    def _text(self) -> LlamaConfig:
-        return cast(LlamaConfig, self.config.text_config)
 
 
 def architecture(folder: Path) -> VideoLlavaArchitecture:
     """Of the checkpoint in `folder`; raises InputError, also for the original Video-LLaVA."""
-    found, values = spec(folder), checked(folder)
+    from transformers import VideoLlavaConfig
+
+    found, values = spec(folder), _checked(folder)
     try:
         return VideoLlavaArchitecture(VideoLlavaConfig.from_dict(values), found, folder)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
-        raise no_config(folder / "config.json", error) from error
+        raise _no_config(folder / "config.json", error) from error
 
 
 def released() -> TargetArchitecture:
     """LanguageBind/Video-LLaVA-7B-hf: LLaMA-7B behind CLIP ViT-L/14 at 224 pixels, 8 frames of 257 tokens."""
+    from transformers import VideoLlavaConfig
+
+    from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
+
     config = VideoLlavaConfig(
         text_config=llama_7b(32064),
         vision_config=clip_l(224),
         image_seq_length=256,
         video_seq_length=8 * 257,
     )
-    return VideoLlavaArchitecture(config, spec_of(config.to_dict(), (EOS_7B,)))
+    return VideoLlavaArchitecture(config, _spec_of(config.to_dict(), (EOS_7B,)))
 
 
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     before, after = target_prompt_ids(tokenizer, question)
     return tuple(before), tuple(after)
-
-
-def _module_name(stored: str) -> str:
-    for pattern, replacement in _RENAMED:
-        stored = pattern.sub(replacement, stored)
-    return stored
 
 
 def target_prompt(question: str) -> tuple[str, str]:
@@ -172,3 +146,65 @@ def target_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], l
     whole = tokenizer.encode(VIDEO.join(target_prompt(question)))
     at = whole.tokens.index(VIDEO)
     return whole.ids[:at], whole.ids[at + 1 :]
+
+
+@cache
+def _without_image_tower() -> type[VideoLlavaForConditionalGeneration]:
+    from transformers import VideoLlavaForConditionalGeneration
+
+    class VideoLlavaModule(VideoLlavaForConditionalGeneration):
+        """Video-LLaVA without the tower for still images, through which no video goes."""
+
+        def __init__(self, config: VideoLlavaConfig) -> None:
+            super().__init__(config)
+            self.model.image_tower = None
+
+    return VideoLlavaModule
+
+
+def spec(folder: Path) -> InputSpec:
+    """What the model in `folder` takes; raises InputError, also for the original Video-LLaVA."""
+    file, values = folder / "config.json", _checked(folder)
+    try:
+        found = _spec_of(values, ())
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise _no_config(file, error) from error
+    by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
+    return replace(found, eos_ids=eos_ids(folder, by_config))
+
+
+def _checked(folder: Path) -> dict[str, Any]:
+    """The values of config.json; raises InputError as `spec`."""
+    file = folder / "config.json"
+    values = read_config(file, ["model_type"])
+    refuse_ancestor(file, values)
+    return read_config(file, ["text_config", "vision_config"])
+
+
+def _spec_of(values: Mapping[str, Any], eos_ids: tuple[int, ...]) -> InputSpec:
+    """What a model with these values in its config takes; raises TypeError or ValueError for wrong ones."""
+    vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    size, length = int(vision["image_size"]), int(values.get("video_seq_length", _VIDEO_SEQ_LENGTH))
+    # The patches and the class token.
+    a_frame = (size // int(vision["patch_size"])) ** 2 + 1
+    if length < a_frame:
+        raise ValueError(f"video_seq_length {length} is less than a frame's {a_frame} tokens")
+    frames = length // a_frame
+    return InputSpec(frames, 1, size, frames * a_frame, int(text["max_position_embeddings"]), eos_ids)
+
+
+def refuse_ancestor(file: Path, values: Mapping[str, Any]) -> None:
+    """Raise InputError for the original Video-LLaVA."""
+    if "mm_video_tower" in values or "LlavaLlamaForCausalLM" in (values.get("architectures") or ()):
+        raise InputError(
+            f"'{file}' is of the original Video-LLaVA, whose video tower attends over time, so that its "
+            f"frames cannot be read one by one as they come: take its port {PORT}"
+        )
+
+
+def _no_config(file: Path, error: Exception) -> InputError:
+    """What to raise for values that make no model."""
+    return InputError(
+        f"'{file}' is no config of Video-LLaVA ({' '.join(str(error).split())[:160]}): take the one that "
+        f"came with the weights"
+    )

@@ -112,7 +112,7 @@ def test_the_events_stand_in_the_middle_of_the_prompt() -> None:
     before, after = (tuple(ids) for ids in draft_prompt_ids(draft.tokenizer, question))
     prompt = draft.prompt(question, events)
     parts = draft.words(before).embeds, events, draft.words(after).embeds
-    assert torch.equal(prompt.embeds, torch.cat(parts)) and not prompt.token_ids
+    assert torch.equal(prompt.embeds, torch.cat(parts))
     assert prompt.positions.tolist() == [list(range(len(before) + len(events) + len(after)))]
     hidden = draft.body(inputs_embeds=prompt.embeds[None]).last_hidden_state[0]
     whole = draft.module(inputs_embeds=prompt.embeds[None]).logits[0]

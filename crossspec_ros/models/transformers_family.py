@@ -1,0 +1,142 @@
+"""What families have in common that are transformers' own modules with one language model; torch is not
+needed before there are weights."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.base import Chunk, InputSpec, VideoTarget, to_device
+from crossspec_ros.models.placement import Placement
+
+if TYPE_CHECKING:
+    import torch
+    from tokenizers import Tokenizer
+
+
+class TransformersModel:
+    """`body` is the decoder inside `module`, whose head is `lm_head`; a position has so many `axes`."""
+
+    axes = 1
+
+    def __init__(self, module: Any, body: Any, tokenizer: Tokenizer) -> None:
+        self.module, self.body, self.tokenizer = module, body, tokenizer
+        self._embeddings = module.get_input_embeddings()
+
+    @property
+    def device(self) -> torch.device:
+        return self._embeddings.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of embeddings, keys and values, whatever the weights are."""
+        return self._embeddings.weight.dtype
+
+    def words(self, token_ids: tuple[int, ...]) -> Chunk:
+        """Tokens of text that follow one another."""
+        import torch
+
+        ids = to_device(torch.tensor(token_ids, dtype=torch.long), self.device)
+        return Chunk.in_a_row(self._embeddings(ids), self.axes)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(n, vocabulary) logits of (n, width) last hidden states."""
+        return self.module.lm_head(hidden)
+
+    def own(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels on its device, in its dtype."""
+        return to_device(pixels, self.device).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class TransformersTarget(ABC):
+    """A target known by its `config`, that of the checkpoint in `folder` where there is one.
+
+    A family says which modules stay `unquantized`, which tokens its prompt `needs`, and how names of stored
+    tensors are `renamed` into those that transformers gives its modules.
+    """
+
+    config: Any
+    spec: InputSpec
+    folder: Path | None = None
+
+    unquantized: ClassVar[tuple[str, ...]]
+    needs: ClassVar[tuple[str, ...]]
+    renamed: ClassVar[tuple[tuple[re.Pattern[str], str], ...]] = ()
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Sizes: ...
+
+    @abstractmethod
+    def module_class(self) -> Any:
+        """That of transformers, which takes the config."""
+
+    @abstractmethod
+    def model(self, module: Any, tokenizer: Tokenizer) -> VideoTarget:
+        """What speaks to the module in the words of the contract."""
+
+    def tokenizer(self) -> Tokenizer:
+        """The folder's; raises InputError as `load_tokenizer`, and where it lacks a token of the prompt."""
+        from crossspec_ros.models.text_tokenizer import load_tokenizer
+
+        assert self.folder
+        tokenizer = load_tokenizer(self.folder, self.config.get_text_config().vocab_size)
+        for token in self.needs:
+            if tokenizer.token_to_id(token) is None:
+                raise InputError(
+                    f"the tokenizer in '{self.folder}' lacks '{token}': take the one that came with the "
+                    f"weights"
+                )
+        return tokenizer
+
+    def skeleton(self) -> Any:
+        """The module without numbers, on torch's meta device."""
+        from crossspec_ros.models.checkpoint import skeleton
+
+        return skeleton(self.module_class(), self.config, folder=self.folder)
+
+    def load(self, placement: Placement) -> Any:
+        """The module with the folder's weights, on the target's device."""
+        from crossspec_ros.models.checkpoint import load, stored_tensors
+
+        assert self.folder
+        stored = {self._module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
+        return load(
+            self.module_class(),
+            self.config,
+            folder=self.folder,
+            stored=stored,
+            placement=placement,
+            device=placement.device,
+            unquantized=self.unquantized,
+        )
+
+    def _module_name(self, stored: str) -> str:
+        for pattern, replacement in self.renamed:
+            stored = pattern.sub(replacement, stored)
+        return stored
+
+
+def sizes(text: Any, tower: int) -> Sizes:
+    """Of a model with this text config, whose vision tower works with so many numbers in its largest pass."""
+    heads = text.num_key_value_heads or text.num_attention_heads
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return Sizes(
+        width=text.hidden_size,
+        vocabulary=text.vocab_size,
+        cached=2 * text.num_hidden_layers * heads * head,
+        layer=numbers_in_layer(text),
+        tower=tower,
+        unpacked=text.hidden_size * text.intermediate_size,
+    )
+
+
+def numbers_in_layer(config: Any) -> int:
+    """Numbers a token that live at once inside a layer: about six of its width, four of its inner width."""
+    return 6 * config.hidden_size + 4 * config.intermediate_size
