@@ -15,8 +15,8 @@ import numpy as np
 from crossspec_ros.bench.event_streams import EPOCH_US, Stream
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dvs import DvsDecoder
+from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.slices import Slices, Stamped, TimeSlices, split
 from crossspec_ros.windows.synchronizer import Synchronizer

@@ -22,8 +22,8 @@ from crossspec_ros.bench.event_streams import EPOCH_US, Stream, batches, recorde
 from crossspec_ros.bench.event_ways import MOST_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_ros.bench.harness import table, tell
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
     EVENT_PACKET,
@@ -21,6 +20,7 @@ from crossspec_ros.events.messages import (
     is_end_mark,
     typestore,
 )
+from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
 from crossspec_ros.recordings.recording import Topics
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.libcaer import LibcaerDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
 from crossspec_ros.events.messages import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.mono import MonoDecoder
+from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.events.trigger import TriggerDecoder
 
 

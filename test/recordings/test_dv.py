@@ -20,10 +20,10 @@ from crossspec_ros.events import dv as dv_module
 from crossspec_ros.events import dv_stream
 from crossspec_ros.events.aedat4 import without_table
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.isolated import IsolationError, isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, typestore
+from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 

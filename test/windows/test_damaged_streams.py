@@ -15,8 +15,8 @@ import pytest
 from crossspec_ros.bench.event_streams import ENCODERS
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.decoder import make_decoder
 from crossspec_ros.events.dvs import DvsDecoder
+from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.windows import synchronizer as module
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
