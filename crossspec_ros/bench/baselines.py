@@ -8,18 +8,18 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import DynamicCache, GenerationConfig, LlamaForCausalLM, LlamaModel
+from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig, PreTrainedModel
 
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.base import LanguageModel
 from crossspec_ros.models.loading import ModelPair
-from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -46,64 +46,56 @@ class TransformersGenerate:
         if how == "lookup":
             self._options = {"prompt_lookup_num_tokens": _LOOKUP_TOKENS}
         elif how == "assisted":
+            assert pair.draft is not None
             self._options = {"assistant_model": _text_model(pair.draft, pair.target.spec.eos_ids[0])}
 
     @torch.inference_mode()
     def __call__(self, window: Window, question: str, trace: Trace) -> tuple[int, ...]:
-        inputs, eos_ids = target_inputs(self._pair, window, question), self._pair.target.spec.eos_ids
-        model: Any = self._pair.target.module if self._how == "plain" else self._with_video(inputs, trace)
-        ids = inputs["input_ids"]
+        target, eos_ids = self._pair.target, self._pair.target.spec.eos_ids
+        if self._how == "plain":
+            model, inputs = target.module, target.inputs(window.frames, question)
+        else:
+            model, inputs = self._with_words(window, question, trace)
         with trace.span("decode"):
-            out = model.generate(
+            out = model.generate(  # type: ignore[operator]
                 **inputs,
-                attention_mask=torch.ones_like(ids),
                 do_sample=False,
                 max_new_tokens=_LIMIT,
                 eos_token_id=list(eos_ids),
                 pad_token_id=eos_ids[0],
                 **self._options,
             )
-            return tuple(out[0, ids.shape[1] :].tolist())
+            return tuple(out[0, inputs["input_ids"].shape[1] :].tolist())
 
-    def _with_video(self, inputs: dict[str, torch.Tensor], trace: Trace) -> LlamaForCausalLM:
-        """The language model with a word for each video token, so that `generate` needs ids only."""
-        module: Any = self._pair.target.module
-        pixels, ids = inputs.pop("pixel_values_videos"), inputs["input_ids"]
+    def _with_words(
+        self, window: Window, question: str, trace: Trace
+    ) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
+        """The language model with a word for each token of the frames, so that `generate` needs ids only."""
+        target, (before, after) = self._pair.target, self._pair.target.prompt_ids(question)
         with trace.span("frame_encode"):
-            video = module.model.get_video_features(pixels).pooler_output.flatten(0, -2)
-        words = module.get_input_embeddings().weight
-        places = torch.arange(len(words), len(words) + len(video), device=ids.device)
-        ids[ids == module.config.video_token_index] = places
-        self._target.model.embed_tokens = nn.Embedding.from_pretrained(torch.cat([words, video]))
+            units = [target.unit(target.encode(frame[None]), i) for i, frame in enumerate(window.frames)]
+            video = torch.cat([unit.embeds for unit in units])
+        words = target.module.get_input_embeddings().weight  # type: ignore[operator]
+        places = range(len(words), len(words) + len(video))
+        self._target.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([words, video])))
         self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may come upon them
         if assistant := self._options.get("assistant_model"):
             draft: Any = self._pair.draft
             own = draft.module.get_input_embeddings().weight
             blank = own.new_zeros(len(words) + len(video) - len(own), own.shape[1])
-            assistant.model.embed_tokens = nn.Embedding.from_pretrained(torch.cat([own, blank]))
+            assistant.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([own, blank])))
             assistant.config.vocab_size = self._target.config.vocab_size
-        return self._target
+        ids = torch.tensor([[*before, *places, *after]], device=target.device)
+        return self._target, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def target_inputs(pair: ModelPair, window: Window, question: str) -> dict[str, torch.Tensor]:
-    """What transformers' target takes: the prompt's ids and the frames' pixels."""
-    config: Any = pair.target.module.config
-    before, after = pair.target.prompt_ids(question)
-    ids = [*before, *[config.video_token_index] * config.video_seq_length, *after]
-    pixels = clip_pixels(window.frames, pair.frame_size)[None]
-    return {
-        "input_ids": torch.tensor([ids], device=pair.target.device),
-        "pixel_values_videos": pixels.to(pair.target.device, pair.target.dtype),
-    }
-
-
-def _text_model(model: Any, eos_id: int) -> LlamaForCausalLM:
+def _text_model(model: LanguageModel, eos_id: int) -> PreTrainedModel:
     """A language model that shares the weights of another but has embeddings of its own."""
-    config = copy.deepcopy(model.body.config)
     with torch.device("meta"):
-        text, shell = LlamaForCausalLM(config), LlamaModel(config)
+        text: Any = AutoModelForCausalLM.from_config(copy.deepcopy(model.body.config))
+    shell, module = text.base_model, cast(Any, model.module)
     shell.layers, shell.norm, shell.rotary_emb = model.body.layers, model.body.norm, model.body.rotary_emb
-    text.model, text.lm_head = shell, model.module.lm_head
+    text.lm_head = module.lm_head
     text.generation_config = GenerationConfig(eos_token_id=eos_id, pad_token_id=eos_id)
     return text.eval()
 

@@ -17,7 +17,6 @@ from crossspec_ros.bench.baselines import (
     FixedGamma,
     PublishedPrefillHiding,
     TransformersGenerate,
-    target_inputs,
 )
 from crossspec_ros.bench.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_ros.bench.sampling_check import check_sampling
@@ -183,8 +182,9 @@ def _margin(pair: ModelPair, case: Asked, at: int) -> float:
     Where numerics alone decide, that is of the size of the arithmetic's rounding; where it is large, the
     decoder is wrong.
     """
-    inputs = target_inputs(pair, case.window, case.question)
+    inputs = pair.target.inputs(case.window.frames, case.question)
     said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
     inputs["input_ids"] = torch.cat([inputs["input_ids"], said], 1)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
     return float(best[0] - best[1])

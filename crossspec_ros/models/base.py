@@ -121,6 +121,13 @@ class VideoTarget(LanguageModel, Protocol):
         """What stands after the frames, up to where the response begins."""
         ...
 
+    def inputs(self, frames: np.ndarray, question: str) -> dict[str, torch.Tensor]:
+        """What transformers' own `generate` of `module` takes of all (n, H, W, 3) frames at once.
+
+        For those who compare it with ours.
+        """
+        ...
+
 
 class EventModel(LanguageModel, Protocol):
     """A language model that looks at event images and drafts.

@@ -63,9 +63,7 @@ class VideoLlava(TransformersModel):
 
     def encode(self, frames: np.ndarray) -> Tensor:
         """(tokens, width) of a (1, H, W, 3) uint8 RGB frame."""
-        from crossspec_ros.models.preprocess import clip_pixels
-
-        pixels = self.own(clip_pixels(frames, self.spec.image_size))
+        pixels = self._pixels(frames)
         features = self.module.model.get_video_features(pixels[None]).pooler_output
         return features.flatten(0, 1)
 
@@ -76,6 +74,22 @@ class VideoLlava(TransformersModel):
     def closing(self, question: str) -> Chunk:
         """What stands after the frames, up to where the response begins."""
         return self.words(self.prompt_ids(question)[1])
+
+    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
+        """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
+        import torch
+
+        before, after = self.prompt_ids(question)
+        a_frame = self.spec.frame_tokens // self.spec.frames
+        video = [self.module.config.video_token_index] * (a_frame * len(frames))
+        ids = torch.tensor([[*before, *video, *after]], device=self.device)
+        pixels = self._pixels(frames)[None]
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values_videos": pixels}
+
+    def _pixels(self, frames: np.ndarray) -> Tensor:
+        from crossspec_ros.models.preprocess import clip_pixels
+
+        return self.own(clip_pixels(frames, self.spec.image_size))
 
 
 class VideoLlavaArchitecture(TransformersTarget):
