@@ -16,7 +16,7 @@ from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitect
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import read_config
 
-_TARGETS = {"video_llava": "video_llava"}
+TARGETS = {"video_llava": "video_llava"}
 _DRAFTS = {"EventChat_llama": "eventgpt"}
 _ANCESTORS = {"llava": "video_llava"}
 """Types whose checkpoints cannot be read, but of which a family knows what to take instead."""
@@ -24,7 +24,7 @@ _ANCESTORS = {"llava": "video_llava"}
 
 def target_spec(folder: Path) -> InputSpec:
     """What the target in `folder` takes; without torch. Raises InputError where there is none."""
-    return _file(folder, _TARGETS, "target").spec(folder)
+    return _file(folder, TARGETS, "target").spec(folder)
 
 
 def event_image_size(folder: Path) -> int:
@@ -42,7 +42,7 @@ def draft_folders(folder: Path) -> list[Path]:
 
 def target_architecture(folder: Path) -> TargetArchitecture:
     """The target in `folder` by its config; raises InputError where there is none."""
-    return _file(folder, _TARGETS, "target").architecture(folder)
+    return _file(folder, TARGETS, "target").architecture(folder)
 
 
 def draft_architecture(folder: Path) -> DraftArchitecture:

@@ -20,6 +20,29 @@ from crossspec_ros.models.registry import target_architecture, target_spec
 from crossspec_ros.models.video_llava import VideoLlava, architecture, target_prompt_ids
 
 
+def checkpoint(folder: Path) -> None:
+    """A tiny checkpoint of the family: here the trained one."""
+    shutil.copytree(TINY / "target", folder)
+
+
+@torch.inference_mode()
+def generated(folder: Path, frames: np.ndarray, question: str, max_new_tokens: int) -> list[int]:
+    """What transformers' own `generate` says of (n, H, W, 3) uint8 frames, end of sequence included."""
+    known = architecture(folder)
+    module, tokenizer = known.load(Placement()), known.tokenizer()
+    before, after = target_prompt_ids(tokenizer, question)
+    video = [module.config.video_token_index] * (17 * len(frames))
+    ids = torch.tensor([[*before, *video, *after]])
+    out = module.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        pixel_values_videos=clip_pixels(frames, known.spec.image_size)[None],
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+    )
+    return out[0, ids.shape[1] :].tolist()
+
+
 @pytest.fixture(scope="module")
 def plain() -> dict[str, torch.Tensor]:
     return architecture(TINY / "target").load(Placement()).state_dict()

@@ -1,0 +1,127 @@
+"""What holds for every target family, on the tiny checkpoint that its test file beside this one makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import TARGETS, target_architecture
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+QUESTIONS = ("What are the key elements in this scene?", "Is there anybody on the road?")
+LIMIT = 24
+FILES = {path.stem.removeprefix("test_"): path for path in Path(__file__).parent.glob("test_*.py")}
+NAMES = sorted(set(FILES) - {"every_family"})
+
+
+def frames(count: int, height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, (count, height, width, 3), np.uint8)
+
+
+class Family:
+    """A family's tiny checkpoint, and transformers' own answers."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.folder, self._file = folder, import_module(f"test_{name}")
+        self._file.checkpoint(folder)
+        self._said: dict[tuple[Any, ...], tuple[int, ...]] = {}
+
+    def generated(self, seen: np.ndarray, question: str) -> tuple[int, ...]:
+        key = (seen.shape, question)
+        if key not in self._said:
+            self._said[key] = tuple(self._file.generated(self.folder, seen, question, LIMIT))
+        return self._said[key]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
+    return Family(request.param, tmp_path_factory.mktemp(request.param) / "target")
+
+
+def test_every_family_has_its_file() -> None:
+    assert sorted(set(TARGETS.values())) == NAMES
+
+
+@pytest.mark.parametrize(("count", "height", "width"), [(8, 48, 80), (7, 80, 48), (1, 64, 64)])
+@pytest.mark.parametrize("ahead", [0, 5, 8])
+def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
+    family: Family, count: int, height: int, width: int, ahead: int
+) -> None:
+    known = target_architecture(family.folder)
+    target, seen = known.model(known.load(Placement()), known.tokenizer()), frames(count, height, width)
+    engine, random = LocalEngine(target), np.random.default_rng(ahead)
+    session = engine.open(0, Trace())
+    for i, frame in enumerate(seen[:ahead]):
+        session.append(frame, i).result(20)
+    session.fit(list(seen), list(range(count)))
+    for question in QUESTIONS:
+        wanted, said, ended = family.generated(seen, question), tuple[int, ...](), False
+        session.ask(question, Trace())
+        while not ended and len(said) < LIMIT:
+            right = list(wanted[len(said) : len(said) + int(random.integers(0, 6))])
+            wrong = random.integers(0, 50, 3).tolist()
+            trees = [
+                DraftTree.chain(tokens, [0.5] * len(tokens), "guess") for tokens in (right, right[:1] + wrong)
+            ]
+            step = session.step(DraftTree.merged(trees)).result(20)
+            said, ended = said + step.tokens, step.ended
+        assert said[:LIMIT] == wanted
+    session.close()
+    engine.close()
+
+
+def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) -> None:
+    """The event draft is EventGPT's, whose words are translated into the target's."""
+    pair, seen = load_pair(share_dir() / "models" / "tiny", target=str(family.folder)), frames(8, 48, 80)
+    decoder = speculative_decoder(pair, max_new_tokens=LIMIT)
+    images = np.random.default_rng(0).integers(0, 256, (pair.event_images, 64, 64, 3), np.uint8)
+    try:
+        for index in range(2):
+            stamps = tuple(index * 10**9 + i * 125_000_000 for i in range(8))
+            window = Window(index, index * 10**9, (index + 1) * 10**9, images, seen, stamps)
+            caption = decoder.caption(window, QUESTIONS[0], Trace())
+            assert caption.token_ids == family.generated(seen, QUESTIONS[0])
+        # The memory has learned the first answer.
+        assert caption.target_passes < len(caption.token_ids)
+    finally:
+        decoder.close()
+
+
+def test_a_window_fits_what_the_spec_says(family: Family) -> None:
+    known = target_architecture(family.folder)
+    target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
+    with torch.inference_mode():
+        units = [
+            target.unit(target.encode(frames(spec.frames_per_unit, 2 * spec.image_size, spec.image_size)), i)
+            for i in range(spec.frames // spec.frames_per_unit)
+        ]
+    assert 0 < sum(map(len, units)) <= spec.frame_tokens
+    assert all(len(unit.positions) == spec.axes for unit in units)
+    wanted = chain(*target.prompt_ids(QUESTIONS[0]))
+    assert len([*wanted]) + spec.frame_tokens < spec.most_tokens
+
+
+def test_the_spec_is_known_without_torch(family: Family) -> None:
+    code = (
+        "import sys; from pathlib import Path; from crossspec_ros.models.registry import target_spec; "
+        f"target_spec(Path({str(family.folder)!r})); "
+        "print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"
