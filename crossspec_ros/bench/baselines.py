@@ -73,8 +73,8 @@ class TransformersGenerate:
         """The language model with a word for each token of the frames, so that `generate` needs ids only."""
         target, (before, after) = self._pair.target, self._pair.target.prompt_ids(question)
         with trace.span("frame_encode"):
-            units = [target.unit(target.encode(frame[None]), i) for i, frame in enumerate(window.frames)]
-            video = torch.cat([unit.embeds for unit in units])
+            units = enumerate(target.encode(window.frames))
+            video = torch.cat([target.unit(features, i).embeds for i, features in units])
         words = target.module.get_input_embeddings().weight  # type: ignore[operator]
         places = range(len(words), len(words) + len(video))
         self._target.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([words, video])))

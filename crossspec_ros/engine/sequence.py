@@ -146,7 +146,7 @@ class TargetSequence:
         else:
             with self._trace.span(f"frame_encode[{last}]"):
                 repeated = [self._waiting[-1]] * (per_unit - len(self._waiting))
-                features = self._target.encode(np.stack(self._waiting + repeated))
+                (features,) = self._target.encode(np.stack(self._waiting + repeated))
             self._features.setdefault(known, features)
         self._waiting.clear()
         self._unread.append(self._target.unit(features, last // per_unit))

@@ -5,6 +5,7 @@ Nothing above `models/` names a family. `registry.py` knows which file is whose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,8 +110,9 @@ class VideoTarget(LanguageModel, Protocol):
         """What stands before the frames."""
         ...
 
-    def encode(self, frames: np.ndarray) -> Any:
-        """What the vision tower makes of a unit, (frames_per_unit, H, W, 3) uint8 RGB, wherever it stands."""
+    def encode(self, frames: np.ndarray) -> Sequence[Any]:
+        """What the vision tower makes of each of k units, (k * frames_per_unit, H, W, 3) uint8 RGB frames,
+        wherever they stand."""
         ...
 
     def unit(self, features: Any, i: int) -> Chunk:

@@ -61,11 +61,9 @@ class VideoLlava(TransformersModel):
         """What stands before the frames."""
         return self.words(self.prompt_ids("")[0])
 
-    def encode(self, frames: np.ndarray) -> Tensor:
-        """(tokens, width) of a (1, H, W, 3) uint8 RGB frame."""
-        pixels = self._pixels(frames)
-        features = self.module.model.get_video_features(pixels[None]).pooler_output
-        return features.flatten(0, 1)
+    def encode(self, frames: np.ndarray) -> list[Tensor]:
+        """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
+        return list(self.module.model.get_video_features(self._pixels(frames)[None]).pooler_output)
 
     def unit(self, features: Tensor, i: int) -> Chunk:
         """The tokens of a frame, whichever it is."""

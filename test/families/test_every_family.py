@@ -107,10 +107,8 @@ def test_a_window_fits_what_the_spec_says(family: Family) -> None:
     known = target_architecture(family.folder)
     target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
     with torch.inference_mode():
-        units = [
-            target.unit(target.encode(frames(spec.frames_per_unit, 2 * spec.image_size, spec.image_size)), i)
-            for i in range(spec.frames // spec.frames_per_unit)
-        ]
+        features = target.encode(frames(spec.frames, 2 * spec.image_size, spec.image_size))
+        units = [target.unit(one, i) for i, one in enumerate(features)]
     assert 0 < sum(map(len, units)) <= spec.frame_tokens
     assert all(len(unit.positions) == spec.axes for unit in units)
     wanted = chain(*target.prompt_ids(QUESTIONS[0]))

@@ -113,7 +113,7 @@ def test_the_pieces_are_what_transformers_makes_of_ids_and_pixels(target: VideoL
         input_ids=torch.tensor([[*before, *video, *after]]),
         pixel_values_videos=clip_pixels(frames, target.spec.image_size)[None],
     ).logits[0]
-    units = [target.unit(target.encode(frames[i : i + 1]), i) for i in range(8)]
+    units = [target.unit(features, i) for i, features in enumerate(target.encode(frames))]
     pieces = [target.opening(), *units, target.closing(question)]
     assert [len(piece) for piece in pieces] == [len(before), *[17] * 8, len(after)]
     assert all(piece.positions.tolist() == [list(range(len(piece)))] for piece in pieces)

@@ -57,7 +57,7 @@ def captions(pair: ModelPair) -> tuple[str, str]:
     target, draft = pair.target, pair.draft
     assert draft is not None
     frames = frame_window(DRIVE)
-    units = [target.unit(target.encode(frames[i : i + 1]), i) for i in range(len(frames))]
+    units = [target.unit(features, i) for i, features in enumerate(target.encode(frames))]
     read = [piece.embeds for piece in (target.opening(), *units, target.closing(QUESTION))]
     asked = draft.prompt(QUESTION, draft.encode(event_window(DRIVE)))
     return said(target, read, target.spec.eos_ids), said(draft, [asked.embeds], draft.eos_ids)
