@@ -22,6 +22,7 @@ from crossspec_ros.arguments import (
 from crossspec_ros.bench.arguments import add_bench
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import FORMATS
+from crossspec_ros.training.tiny import FAMILIES, PAIR
 
 if TYPE_CHECKING:
     from crossspec_ros.arguments import Subparsers
@@ -220,6 +221,12 @@ def _train(subparsers: Subparsers) -> None:
         help="folder for windows and checkpoints [build/tiny]",
     )
     tiny.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")
+    tiny.add_argument(
+        "--family",
+        choices=FAMILIES,
+        default=PAIR,
+        help=f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]",
+    )
     tiny.set_defaults(handler=lazily("crossspec_ros.training.tiny:run"))
 
 

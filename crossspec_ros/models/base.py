@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -39,6 +40,27 @@ class Chunk:
         import torch
 
         return cls(embeds, torch.arange(len(embeds)).expand(axes, -1))
+
+    @classmethod
+    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Chunks that follow one another, as one; to those without `layers` nothing is added."""
+        import torch
+
+        places = accumulate((chunk.span for chunk in chunks), initial=0)
+        like = next((chunk.layers for chunk in chunks if chunk.layers is not None), None)
+        return cls(
+            torch.cat([chunk.embeds for chunk in chunks]),
+            torch.cat([place + chunk.positions for place, chunk in zip(places, chunks, strict=False)], 1),
+            None if like is None else torch.cat([chunk._layers_like(like) for chunk in chunks], 1),
+        )
+
+    @property
+    def span(self) -> int:
+        """How far what follows is from where the chunk begins."""
+        return int(self.positions.max()) + 1 if len(self) else 0
+
+    def _layers_like(self, like: torch.Tensor) -> torch.Tensor:
+        return like.new_zeros(len(like), len(self), like.shape[2]) if self.layers is None else self.layers
 
 
 @dataclass(frozen=True)
@@ -111,8 +133,10 @@ class VideoTarget(LanguageModel, Protocol):
         ...
 
     def encode(self, frames: np.ndarray) -> Sequence[Any]:
-        """What the vision tower makes of each of k units, (k * frames_per_unit, H, W, 3) uint8 RGB frames,
-        wherever they stand."""
+        """What the vision tower makes of each unit of (n, H, W, 3) uint8 RGB frames, wherever they stand.
+
+        The last unit may lack frames.
+        """
         ...
 
     def unit(self, features: Any, i: int) -> Chunk:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.training.dataset import scenes_of
-from crossspec_ros.training.models import EOS, Student
+from crossspec_ros.training.models import Student
 from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, attributes, caption
 
 _IGNORED = -100
@@ -45,9 +45,9 @@ class Recipe:
 class Labels:
     """Captions as padded token ids (n, length) and attributes as class numbers (n, attributes)."""
 
-    def __init__(self, seeds: range, tokenizer: Tokenizer, with_color: bool) -> None:
+    def __init__(self, seeds: range, tokenizer: Tokenizer, eos_id: int, with_color: bool) -> None:
         scenes = [scenes_of(seed)[-2] for seed in seeds]
-        ids = [[*tokenizer.encode(" " + caption(s), add_special_tokens=False).ids, EOS] for s in scenes]
+        ids = [[*tokenizer.encode(" " + caption(s), add_special_tokens=False).ids, eos_id] for s in scenes]
         longest = max(map(len, ids))
         self.captions = torch.tensor([row + [_IGNORED] * (longest - len(row)) for row in ids])
         told = [attributes(s) for s in scenes]

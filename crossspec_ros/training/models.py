@@ -1,47 +1,201 @@
-"""The two tiny architectures, and how a training window becomes their input."""
+"""The tiny architectures, and how a training window becomes their input."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
-from transformers import CLIPVisionConfig, LlamaConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
+from torch import Tensor, nn
+from transformers import (
+    CLIPVisionConfig,
+    GenerationConfig,
+    LlamaConfig,
+    PretrainedConfig,
+    Qwen3VLConfig,
+    VideoLlavaConfig,
+)
 
+from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.eventgpt import EventGPTModule, draft_prompt
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.video_llava import VIDEO, target_prompt
+from crossspec_ros.models.registry import target_architecture
+from crossspec_ros.models.transformers_family import TransformersTarget
 from crossspec_ros.training.dataset import FRAMES, SIDE
 from crossspec_ros.training.world.grammar import QUESTION
 
 _PATCH = 16
-_POSITIONS = (SIDE // _PATCH) ** 2 + 1
+_WIDTH, _LAYERS, _HEADS, _INNER, _MOST_TOKENS = 192, 5, 4, 512, 1024
 EOS = 2
 
 
-def build_target(tokenizer: Tokenizer) -> VideoLlavaForConditionalGeneration:
-    """Video-LLaVA with 4 M parameters."""
-    config = VideoLlavaConfig(
-        vision_config=_vision(192, 4),
-        text_config=_text(192, 5, 4, 512, tokenizer.get_vocab_size()),
-        image_token_index=tokenizer.get_vocab()["<image>"],
-        video_token_index=tokenizer.get_vocab()[VIDEO],
-        image_seq_length=_POSITIONS - 1,
-        video_seq_length=FRAMES * _POSITIONS,
-    )
-    model = VideoLlavaForConditionalGeneration(config)
-    # Video frames go through the other tower.
-    model.model.image_tower = None
-    return model
+class Student(Protocol):
+    """A model in training: pictures to features, features and captions to logits."""
+
+    eos_id: int
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    def features(self, images: Tensor) -> Any:
+        """What the vision tower makes of (batch, k, 64, 64, 3) uint8 images."""
+        ...
+
+    def logits(self, features: Any, captions: Tensor) -> Tensor:
+        """Logits (batch, length, vocabulary) for every token of `captions` (batch, length)."""
+        ...
+
+    def summary(self, features: Any) -> Tensor:
+        """(batch, n) description of the window, for the auxiliary attribute heads."""
+        ...
 
 
-def build_draft(tokenizer: Tokenizer) -> EventGPTModule:
+class TargetStudent:
+    """A target of any family, from nothing; its prompts, positions and layers are those of its contract."""
+
+    def __init__(self, family: str, tokenizer: Tokenizer, folder: Path) -> None:
+        CONFIGS[family](tokenizer).save_pretrained(folder)
+        GenerationConfig(eos_token_id=_eos(family, tokenizer)).save_pretrained(folder)
+        known = cast(TransformersTarget, target_architecture(folder))
+        self.target: VideoTarget = known.model(known.module_class()(known.config), tokenizer)
+        self.eos_id = known.spec.eos_ids[0]
+
+    @property
+    def model(self) -> Any:
+        return self.target.module
+
+    def features(self, images: Tensor) -> list[Sequence[Any]]:
+        batch = len(images)
+        units = self.target.encode(images.flatten(0, 1).numpy())
+        k = len(units) // batch
+        return [units[i * k : (i + 1) * k] for i in range(batch)]
+
+    def logits(self, features: list[Sequence[Any]], captions: Tensor) -> Tensor:
+        opening, closing = self.target.opening(), self.target.closing(QUESTION)
+        said = captions[:, :-1].tolist()
+        rows = [
+            Chunk.joined([opening, *self._units(window), closing, self.target.words(tuple(tokens))])
+            for window, tokens in zip(features, said, strict=True)
+        ]
+        options: dict[str, Any] = {}
+        if rows[0].layers is not None:
+            # As transformers takes what a tower adds to the first layers: of all tokens of all rows.
+            added = torch.stack([cast(Tensor, row.layers) for row in rows], 1)
+            options["deepstack_visual_embeds"] = list(added.flatten(1, 2))
+            options["visual_pos_masks"] = torch.ones(added.shape[1:3], dtype=torch.bool)
+        positions = rows[0].positions
+        hidden = self.target.body(
+            inputs_embeds=torch.stack([row.embeds for row in rows]),
+            position_ids=positions if len(positions) == 1 else positions[:, None].expand(-1, len(rows), -1),
+            use_cache=False,
+            **options,
+        ).last_hidden_state
+        return self.target.logits(hidden[:, -captions.shape[1] :])
+
+    def summary(self, features: list[Sequence[Any]]) -> Tensor:
+        units = torch.stack([torch.stack([u.embeds for u in self._units(window)]) for window in features])
+        return torch.cat([units.mean(1), units[:, -1] - units[:, 0]], 1).flatten(1)
+
+    def _units(self, window: Sequence[Any]) -> list[Chunk]:
+        return [self.target.unit(features, i) for i, features in enumerate(window)]
+
+
+class DraftStudent:
     """EventGPT with 1.4 M parameters."""
-    return EventGPTModule(_text(128, 2, 4, 384, tokenizer.get_vocab_size()), _vision(128, 3))
+
+    eos_id = EOS
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.model = EventGPTModule(_llama(128, 2, 384, tokenizer.get_vocab_size()), _clip(128, 3))
+        before, after = draft_prompt(QUESTION)
+        self._before = torch.tensor(tokenizer.encode(before).ids)
+        self._after = torch.tensor(tokenizer.encode(after, add_special_tokens=False).ids)
+
+    def features(self, images: Tensor) -> Tensor:
+        batch, k = images.shape[:2]
+        pixels = clip_pixels(images.flatten(0, 1).numpy(), SIDE).unflatten(0, (batch, k))
+        return self.model.encode_events(pixels)
+
+    def logits(self, features: Tensor, captions: Tensor) -> Tensor:
+        embed = self.model.get_input_embeddings()
+        head, tail = (embed(ids).expand(len(captions), -1, -1) for ids in (self._before, self._after))
+        inputs = torch.cat([head, features, tail, embed(captions[:, :-1])], 1)
+        hidden = self.model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
+        return self.model.lm_head(hidden[:, -captions.shape[1] :])
+
+    def summary(self, features: Tensor) -> Tensor:
+        return features.flatten(1)
 
 
-def _vision(width: int, layers: int) -> CLIPVisionConfig:
+def _video_llava(tokenizer: Tokenizer) -> VideoLlavaConfig:
+    """4.4 M parameters."""
+    positions = (SIDE // _PATCH) ** 2 + 1
+    return VideoLlavaConfig(
+        vision_config=_clip(192, 4),
+        text_config=_llama(_WIDTH, _LAYERS, _INNER, tokenizer.get_vocab_size()),
+        image_token_index=tokenizer.get_vocab()["<image>"],
+        video_token_index=tokenizer.get_vocab()["<video>"],
+        image_seq_length=positions - 1,
+        video_seq_length=FRAMES * positions,
+    )
+
+
+def _qwen3_vl(tokenizer: Tokenizer) -> Qwen3VLConfig:
+    """As many tokens a picture as the tiny Video-LLaVA has, so half as many a window."""
+    ids = tokenizer.get_vocab()
+    head = _WIDTH // _HEADS
+    return Qwen3VLConfig(
+        text_config={
+            "hidden_size": _WIDTH,
+            "intermediate_size": _INNER,
+            "num_hidden_layers": _LAYERS,
+            "num_attention_heads": _HEADS,
+            "num_key_value_heads": _HEADS,
+            "head_dim": head,
+            "vocab_size": len(ids),
+            "max_position_embeddings": _MOST_TOKENS,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10_000.0,
+                "mrope_section": [head // 2 - 2 * (head // 6), head // 6, head // 6],
+                "mrope_interleaved": True,
+            },
+            "eos_token_id": ids["<|im_end|>"],
+            "pad_token_id": 0,
+        },
+        vision_config={
+            "depth": 4,
+            "hidden_size": 192,
+            "intermediate_size": 768,
+            "num_heads": 4,
+            "patch_size": _PATCH // 2,
+            "spatial_merge_size": 2,
+            "out_hidden_size": _WIDTH,
+            "num_position_embeddings": (2 * SIDE // _PATCH) ** 2,
+            "deepstack_visual_indexes": [1, 2],
+        },
+        video_token_id=ids["<|video_pad|>"],
+        image_token_id=ids["<|image_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        tie_word_embeddings=False,
+    )
+
+
+CONFIGS: dict[str, Callable[[Tokenizer], PretrainedConfig]] = {
+    "video_llava": _video_llava,
+    "qwen3_vl": _qwen3_vl,
+}
+"""The tiny target of each family that can be trained."""
+
+
+def _eos(family: str, tokenizer: Tokenizer) -> int:
+    return EOS if family == "video_llava" else tokenizer.get_vocab()["<|im_end|>"]
+
+
+def _clip(width: int, layers: int) -> CLIPVisionConfig:
     return CLIPVisionConfig(
         hidden_size=width,
         intermediate_size=4 * width,
@@ -53,61 +207,16 @@ def _vision(width: int, layers: int) -> CLIPVisionConfig:
     )
 
 
-def _text(width: int, layers: int, heads: int, inner: int, vocabulary: int) -> LlamaConfig:
+def _llama(width: int, layers: int, inner: int, vocabulary: int) -> LlamaConfig:
     return LlamaConfig(
         hidden_size=width,
         intermediate_size=inner,
         num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
+        num_attention_heads=_HEADS,
+        num_key_value_heads=_HEADS,
         vocab_size=vocabulary,
-        max_position_embeddings=1024,
+        max_position_embeddings=_MOST_TOKENS,
         bos_token_id=1,
         eos_token_id=EOS,
         pad_token_id=0,
     )
-
-
-@dataclass
-class Student:
-    """A model in training, seen the same way for both: text, vision features, text, caption."""
-
-    model: EventGPTModule | VideoLlavaForConditionalGeneration
-    before: Tensor
-    after: Tensor
-
-    @classmethod
-    def create(cls, name: str, tokenizer: Tokenizer) -> Student:
-        model = build_target(tokenizer) if name == "target" else build_draft(tokenizer)
-        before, after = (target_prompt if name == "target" else draft_prompt)(QUESTION)
-        return cls(
-            model,
-            torch.tensor(tokenizer.encode(before).ids),
-            torch.tensor(tokenizer.encode(after, add_special_tokens=False).ids),
-        )
-
-    def features(self, images: Tensor) -> Tensor:
-        """(batch, k, 64, 64, 3) uint8 -> (batch, tokens, hidden)."""
-        batch, k = images.shape[:2]
-        pixels = clip_pixels(images.flatten(0, 1).numpy(), SIDE).unflatten(0, (batch, k))
-        if isinstance(self.model, EventGPTModule):
-            return self.model.encode_events(pixels)
-        features = self.model.model.get_video_features(pixels).pooler_output
-        return features.unflatten(0, (batch, k)).flatten(1, 2)
-
-    def logits(self, features: Tensor, captions: Tensor) -> Tensor:
-        """Logits (batch, length, vocabulary) for every token of `captions` (batch, length)."""
-        embed = self.model.get_input_embeddings()
-        batch = len(captions)
-        head, tail = (embed(ids).expand(batch, -1, -1) for ids in (self.before, self.after))
-        inputs = torch.cat([head, features, tail, embed(captions[:, :-1])], 1)
-        body = self.model.model if isinstance(self.model, EventGPTModule) else self.model.model.language_model
-        hidden = body(inputs_embeds=inputs, use_cache=False).last_hidden_state
-        return self.model.lm_head(hidden[:, -captions.shape[1] :])
-
-    def summary(self, features: Tensor) -> Tensor:
-        """(batch, n) description of the window, for the auxiliary attribute heads."""
-        if isinstance(self.model, EventGPTModule):
-            return features.flatten(1)
-        frames = features.unflatten(1, (FRAMES, _POSITIONS))
-        return torch.cat([frames.mean(1), frames[:, -1] - frames[:, 0]], 1).flatten(1)

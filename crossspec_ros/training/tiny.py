@@ -1,4 +1,4 @@
-"""`crossspec train tiny`: both tiny models from nothing, one process and one core each."""
+"""`crossspec train tiny`: the tiny models from nothing, one process and one core each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import multiprocessing
 import shutil
 import time
+from collections.abc import Sequence
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any
 
 from crossspec_ros.errors import InputError
 
@@ -18,6 +20,11 @@ _STEPS = {"target": 3_900, "draft": 3_600}
 _BATCH = {"target": 16, "draft": 32}
 _RATE = {"target": 8e-4, "draft": 1e-3}
 _HELD_OUT = 192
+
+PAIR = "video_llava"
+"""The target's family in the tiny pair."""
+FAMILIES = (PAIR, "qwen3_vl")
+"""Those of which there is a tiny target (`models.CONFIGS`)."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,14 +45,17 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--shrink {args.shrink} is no divisor: give 1 or more")
     started = time.monotonic()
     work, out = Path(args.work), Path(args.out)
-    for name, tokenizer in zip(("target", "draft"), train_tokenizers(), strict=True):
+    # One draft serves the targets of all families.
+    names = ("target", "draft") if args.family == PAIR else ("target",)
+    tokenizers = train_tokenizers(family=args.family)
+    for name, tokenizer in zip(names, tokenizers, strict=False):
         (work / name).mkdir(parents=True, exist_ok=True)
         tokenizer.save(str(work / name / "tokenizer.json"))
     context = multiprocessing.get_context("spawn")
     news: Queue[tuple[str, str, int, int, str]] = context.Queue()
     workers = [
-        context.Process(target=_work, args=(name, work, out, args.shrink, news), daemon=True)
-        for name in ("target", "draft")
+        context.Process(target=_work, args=(name, args.family, work, out, args.shrink, news), daemon=True)
+        for name in names
     ]
     columns = (
         TextColumn("{task.description:34}"),
@@ -55,10 +65,7 @@ def run(args: argparse.Namespace) -> int:
         TimeRemainingColumn(),
     )
     with Progress(*columns) as progress:
-        tasks = {
-            w.name: progress.add_task(name) for w, name in zip(workers, ("target", "draft"), strict=True)
-        }
-        by_model = dict(zip(("target", "draft"), tasks.values(), strict=True))
+        tasks = {name: progress.add_task(name) for name in names}
         for worker in workers:
             worker.start()
         while any(worker.is_alive() for worker in workers) or not news.empty():
@@ -66,26 +73,26 @@ def run(args: argparse.Namespace) -> int:
                 name, phase, done, total, note = news.get(timeout=1)
             except multiprocessing.queues.Empty:  # type: ignore[attr-defined]
                 continue
-            progress.update(
-                by_model[name], description=f"{name}: {phase} {note}", completed=done, total=total
-            )
+            progress.update(tasks[name], description=f"{name}: {phase} {note}", completed=done, total=total)
     if any(worker.exitcode for worker in workers):
         raise InputError(
             f"training stopped: mend what the error above says and repeat the command; '{work}' is kept"
         )
     minutes = (time.monotonic() - started) / 60
-    _plot(work, out)
+    _plot(names, work, out)
     print(f"trained in {minutes:.0f} minutes: {out}")
     return 0
 
 
-def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, str, int, int, str]]) -> None:
+def _work(
+    name: str, family: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, str, int, int, str]]
+) -> None:
     import torch
     from tokenizers import Tokenizer
 
     from crossspec_ros.training import dataset
     from crossspec_ros.training.fit import Labels, Recipe, fit
-    from crossspec_ros.training.models import Student
+    from crossspec_ros.training.models import DraftStudent, Student, TargetStudent
 
     torch.set_num_threads(1)
     torch.manual_seed(7)
@@ -98,27 +105,27 @@ def _work(name: str, work: Path, out: Path, shrink: int, news: Queue[tuple[str, 
         folder / "windows.npy", draw, train, lambda n: news.put((name, "drawing windows", n, windows, ""))
     )
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    student = Student.create(name, tokenizer)
     with_color = name == "target"
-    labels, held_labels = Labels(train, tokenizer, with_color), Labels(test, tokenizer, with_color)
+    student: Student = (
+        TargetStudent(family, tokenizer, folder) if name == "target" else DraftStudent(tokenizer)
+    )
+    labels, held_labels = (Labels(seeds, tokenizer, student.eos_id, with_color) for seeds in (train, test))
     recipe = Recipe(_EYES_STEPS[name] // shrink, steps, _BATCH[name], _RATE[name])
 
     def report(step: int, loss: float) -> None:
         news.put((name, "training", step, steps, f"loss {loss:.3f}"))
 
     fit(student, images, labels, (held_images, held_labels), recipe, folder, report)
-    _save(student, name, folder, out / name)
+    _save(student.model, folder, out / name)
 
 
-def _save(student: object, name: str, folder: Path, out: Path) -> None:
+def _save(model: Any, folder: Path, out: Path) -> None:
     from safetensors.torch import save_file
 
     from crossspec_ros.models.eventgpt import EventGPTModule, released_state
-    from crossspec_ros.training.models import Student
 
-    assert isinstance(student, Student)
     out.mkdir(parents=True, exist_ok=True)
-    model = student.model.bfloat16()
+    model = model.bfloat16()
     if isinstance(model, EventGPTModule):
         save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {
@@ -134,17 +141,18 @@ def _save(student: object, name: str, folder: Path, out: Path) -> None:
         (out / "clip" / "config.json").write_text(json.dumps(model.vision_config.to_diff_dict(), indent=1))
     else:
         model.save_pretrained(out)
+        shutil.copy(folder / "generation_config.json", out)
     shutil.copy(folder / "tokenizer.json", out)
 
 
-def _plot(work: Path, out: Path) -> None:
+def _plot(names: Sequence[str], work: Path, out: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    for name in ("target", "draft"):
+    for name in names:
         points = [json.loads(line) for line in (work / name / "curve.jsonl").read_text().splitlines()]
         points = [point for point in points if "loss" in point]
         steps = [point["step"] for point in points]

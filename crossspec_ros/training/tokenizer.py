@@ -9,15 +9,25 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from crossspec_ros.models.eventgpt import EVENT_END, EVENT_START, draft_prompt
-from crossspec_ros.models.video_llava import VIDEO, target_prompt
+from crossspec_ros.models.video_llava import target_prompt
 from crossspec_ros.training.world.grammar import QUESTION, caption
 from crossspec_ros.training.world.scene import drive
 
 _VOCABULARY = 768
 
 
-def train_tokenizers(drives: int = 2000) -> tuple[Tokenizer, Tokenizer]:
-    """(target's, draft's) tokenizer, trained on the captions of that many drives and on both prompts."""
+_SPECIAL = {
+    "video_llava": ("<image>", "<video>"),
+    "qwen3_vl": (
+        *("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"),
+        *("<|image_pad|>", "<|video_pad|>"),
+    ),
+}
+
+
+def train_tokenizers(drives: int = 2000, family: str = "video_llava") -> tuple[Tokenizer, Tokenizer]:
+    """(target's, draft's) tokenizer, trained on the captions of that many drives and on the prompts of the
+    tiny pair; the common vocabulary is the same for a target of any `family`."""
     prompts = ["".join(prompt) for prompt in (target_prompt(QUESTION), draft_prompt(QUESTION))] * 200
     captions = [caption(scene) for seed in range(drives) for scene in drive(seed, 2)]
     base = Tokenizer(models.BPE())
@@ -32,8 +42,11 @@ def train_tokenizers(drives: int = 2000) -> tuple[Tokenizer, Tokenizer]:
             show_progress=False,
         ),
     )
+    target = Tokenizer.from_str(base.to_str())
+    target.add_special_tokens(list(_SPECIAL[family]))
     base.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    target, draft = Tokenizer.from_str(base.to_str()), Tokenizer.from_str(base.to_str())
-    target.add_special_tokens(["<image>", VIDEO])
+    draft = Tokenizer.from_str(base.to_str())
+    if family == "video_llava":
+        target.post_processor = base.post_processor
     draft.add_special_tokens(["<ev_patch>", EVENT_START, EVENT_END])
     return target, draft

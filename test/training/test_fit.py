@@ -14,7 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.training import fit as fit_module
 from crossspec_ros.training.dataset import EVENT_IMAGES, FRAMES, SIDE, build, event_window, frame_window
 from crossspec_ros.training.fit import Labels, Recipe, fit
-from crossspec_ros.training.models import Student
+from crossspec_ros.training.models import DraftStudent, Student, TargetStudent
 from crossspec_ros.training.tokenizer import train_tokenizers
 
 SEEDS = range(6)
@@ -37,10 +37,15 @@ def images(name: str) -> np.ndarray:
     return rng.integers(0, 256, (len(SEEDS), count, SIDE, SIDE, 3), np.uint8)
 
 
+def make(name: str, tokenizer: Tokenizer, folder: Path) -> Student:
+    return DraftStudent(tokenizer) if name == "draft" else TargetStudent("video_llava", tokenizer, folder)
+
+
 def train(name: str, tokenizer: Tokenizer, folder: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
     torch.manual_seed(1)
     folder.mkdir(exist_ok=True)
-    student, labels = Student.create(name, tokenizer), Labels(SEEDS, tokenizer, name == "target")
+    student = make(name, tokenizer, folder)
+    labels = Labels(SEEDS, tokenizer, student.eos_id, name == "target")
     pictures = images(name)
     fit(student, pictures, labels, (pictures, labels), recipe, folder, lambda step, loss: None)
     return student.model.state_dict()
@@ -77,7 +82,7 @@ def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: 
 
 def test_the_eyes_come_first(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     torch.manual_seed(1)
-    before = Student.create("target", tokenizers["target"])
+    before = make("target", tokenizers["target"], tmp_path)
     after = train("target", tokenizers["target"], tmp_path / "run", Recipe(2, 2, 2, 1e-3))
     moved = {key for key, value in before.model.state_dict().items() if not torch.equal(value, after[key])}
     assert any("video_tower" in key for key in moved)
