@@ -16,7 +16,8 @@ test: setup  ## lint, types, tests
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(OVERLAY) $(BIN)/python -m pytest
+	@$(OVERLAY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not realtime"
+	@$(OVERLAY) $(BIN)/python -m pytest -m realtime
 
 setup:
 	@$(PYTHON) scripts/setup_env.py $(ROS)

@@ -19,6 +19,13 @@ from crossspec_ros.training.dataset import event_window, frame_window
 from crossspec_ros.windows.window import Window
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever starts nodes runs alone."""
+    for item in items:
+        if "ros" in item.path.parent.parts[-1:]:
+            item.add_marker("realtime")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of recordings beside the repository; where it is missing, tests that need it are skipped."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from crossspec_ros.bench.events_ros import highest, measure
+
+pytestmark = pytest.mark.realtime
 
 
 def test_a_light_load_is_borne_without_loss():

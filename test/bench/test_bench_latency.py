@@ -10,6 +10,8 @@ import pytest
 from crossspec_ros.bench.latency import prefill_share_rule
 from crossspec_ros.cli import main
 
+pytestmark = pytest.mark.realtime
+
 
 def test_a_few_windows_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, plot = tmp_path / "latency.json", tmp_path / "latency.png"

@@ -9,6 +9,8 @@ import pytest
 
 from crossspec_ros.bench.soak import soak
 
+pytestmark = pytest.mark.realtime
+
 PACKET_EVENTS = 3200
 """Of ten milliseconds at this rate."""
 JAZZY = os.environ.get("ROS_DISTRO") == "jazzy" or "ros-jazzy-rclpy" in {d.name for d in distributions()}

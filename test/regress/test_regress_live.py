@@ -15,6 +15,8 @@ from crossspec_ros.regress.live_replay import replay
 from crossspec_ros.regress.reported import ReplayError
 from crossspec_ros.regress.setup import Setup
 
+pytestmark = pytest.mark.realtime
+
 BAG = share_dir() / "rosbags" / "synthetic_drive"
 
 
