@@ -29,7 +29,7 @@ _NUMBERED = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)(?P<suffix>\.\w+)")
 _NF4_BLOCK = 64
 _MOST_LAYERS = 1000
 """Even without numbers a layer takes a millisecond and tens of kilobytes."""
-_LAYER = re.compile(r"(?:^model|language_model)\.layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:^model|language_model|text_model)\.layers\.(\d+)\.")
 # Buffers that older versions of the libraries stored, and that follow from the config.
 _COMPUTED = re.compile(r"\.(rotary_emb\.inv_freq|position_ids)$")
 

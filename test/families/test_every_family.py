@@ -103,6 +103,15 @@ def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) 
         decoder.close()
 
 
+@torch.inference_mode()
+def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Family) -> None:
+    known, seen = target_architecture(family.folder), frames(8, 48, 80)
+    module = known.load(Placement())
+    inputs = known.model(module, known.tokenizer()).inputs(seen, QUESTIONS[0])
+    out = module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
+    assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
+
+
 def test_a_window_fits_what_the_spec_says(family: Family) -> None:
     known = target_architecture(family.folder)
     target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec

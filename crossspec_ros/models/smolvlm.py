@@ -1,0 +1,227 @@
+"""SmolVLM2: a SigLIP tower looks at each frame on its own, a LLaMA speaks.
+
+Its prompt tells before the frames how many there are and how long the video is, and before each frame its
+time. So all of that is fixed beforehand: `FRAMES` in a second, at the nominal times of their slots. The text
+is the same for a window that lacks frames, of which then fewer follow than it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.config_files import eos_ids, read_config
+from crossspec_ros.models.transformers_family import (
+    TransformersModel,
+    TransformersTarget,
+    numbers_in_layer,
+    sizes,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
+    from transformers.models.smolvlm.configuration_smolvlm import SmolVLMVisionConfig
+
+FRAMES = 8
+"""How many a window has."""
+START, END = "<|im_start|>", "<end_of_utterance>"
+AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
+
+_OPENING = (
+    f"{START}User: You are provided the following series of eight frames from a 0:00:01 [H:MM:SS] video.\n"
+)
+# The times of a window's slots are told to the second.
+_TIME = "\nFrame from 00:00:"
+_TIME_TOKENS = 10
+"""Of `_TIME` between two frames, in the released tokenizer."""
+_AROUND_TOKENS = 3
+_ENLARGED = 4
+"""The longest edge in sides of the square that it becomes, by the released preprocessor configs."""
+_QUESTIONS = 64
+
+# What transformers takes for a value that is left out.
+_VISION = {"image_size": 224, "patch_size": 32}
+_TEXT = {"model_type": "llama", "max_position_embeddings": 2048, "eos_token_id": 2}
+_SCALE_FACTOR = 2
+
+
+class SmolVLM(TransformersModel):
+    """SmolVLM2 behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
+
+    module: SmolVLMForConditionalGeneration
+
+    def __init__(
+        self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
+    ) -> None:
+        super().__init__(module, module.model.text_model, tokenizer)
+        self.spec = spec
+        # Every window is asked the same, and at its close there is no time to lose.
+        self._texts = lru_cache(_QUESTIONS)(partial(_texts, tokenizer))
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before the first frame, its time included, and after the last."""
+        before, _, after = self._texts(question)
+        return before, after
+
+    def opening(self) -> Chunk:
+        """What stands before the frames, with the time of the first, to which its tokens are joined."""
+        return self.words(self.prompt_ids("")[0])
+
+    def encode(self, frames: np.ndarray) -> list[Tensor]:
+        """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
+        return list(self.module.model.get_image_features(self._pixels(frames)[:, None]).pooler_output)
+
+    def unit(self, features: Tensor, i: int) -> Chunk:
+        """The tokens of a frame between those that stand around it, and its time unless it is the first."""
+        import torch
+
+        _, around, _ = self._texts("")
+        embeds = self.words(around if i else around[-_AROUND_TOKENS:]).embeds
+        # One of them stands after the frame.
+        return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
+
+    def closing(self, question: str) -> Chunk:
+        """What stands after the frames, up to where the response begins."""
+        return self.words(self.prompt_ids(question)[1])
+
+    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
+        """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
+        import torch
+
+        before, around, after = self._texts(question)
+        a_frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
+        ids = list(before)
+        for i in range(len(frames)):
+            texts = around if i else around[-_AROUND_TOKENS:]
+            ids += [*texts[:-1], *a_frame, texts[-1]]
+        whole = torch.tensor([[*ids, *after]], device=self.device)
+        pixels = self._pixels(frames)[None]
+        return {"input_ids": whole, "attention_mask": torch.ones_like(whole), "pixel_values": pixels}
+
+    def _pixels(self, frames: np.ndarray) -> Tensor:
+        return self.own(frame_pixels(frames, self.spec.image_size))
+
+
+class SmolVLMArchitecture(TransformersTarget):
+    """A SmolVLM2 known by its config."""
+
+    config: SmolVLMConfig
+
+    unquantized = ("lm_head", "model.vision_model", "model.connector")
+    needs = (START, END, AROUND, GLOBAL, IMAGE)
+
+    @property
+    def sizes(self) -> Sizes:
+        vision = cast("SmolVLMVisionConfig", self.config.vision_config)
+        patches = (cast(int, vision.image_size) // cast(int, vision.patch_size)) ** 2
+        return sizes(self.config.text_config, patches * numbers_in_layer(vision))
+
+    def module_class(self) -> type[SmolVLMForConditionalGeneration]:
+        from transformers import SmolVLMForConditionalGeneration
+
+        return SmolVLMForConditionalGeneration
+
+    def model(self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer) -> SmolVLM:
+        return SmolVLM(module, tokenizer, self.spec)
+
+
+def architecture(folder: Path) -> SmolVLMArchitecture:
+    """Of the checkpoint in `folder`; raises InputError."""
+    from transformers import SmolVLMConfig
+
+    found, values = spec(folder), _checked(folder)
+    try:
+        return SmolVLMArchitecture(SmolVLMConfig.from_dict(values), found, folder)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise _no_config(folder / "config.json", error) from error
+
+
+def spec(folder: Path) -> InputSpec:
+    """What the model in `folder` takes; raises InputError."""
+    values = _checked(folder)
+    try:
+        found = _spec_of(values)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise _no_config(folder / "config.json", error) from error
+    by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
+    return replace(found, eos_ids=eos_ids(folder, by_config))
+
+
+def prompt(question: str) -> tuple[str, str]:
+    """Text before the first frame and after the last."""
+    return f"{_OPENING}{_TIME}", f"\n\n{question}{END}\nAssistant:"
+
+
+def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
+    """Frames as squares of `size` pixels a side, as the released `SmolVLMVideoProcessor` makes them.
+
+    It first resizes the longest edge to a multiple of `size`, and the other in proportion, to an even number.
+
+    Args:
+        frames: (n, H, W, 3) uint8 RGB.
+
+    Returns:
+        (n, 3, size, size) float32, from -1 to 1.
+    """
+    import torch
+    from torch.nn.functional import interpolate
+
+    longest, ratio = _ENLARGED * size, frames.shape[2] / frames.shape[1]
+    shortest = int(longest / ratio if ratio >= 1 else longest * ratio)
+    shortest = max(shortest + shortest % 2, 1)
+    pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
+    for shape in ((shortest, longest) if ratio >= 1 else (longest, shortest), (size, size)):
+        # On uint8, as torchvision does it: so a resize ends on whole numbers.
+        pixels = interpolate(pixels, shape, mode="lanczos", align_corners=False, antialias=True)
+    return (pixels.float() - 127.5) / 127.5
+
+
+def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Token ids before the first frame, between two and around the second, and after the last.
+
+    Of the text as a whole: apart, its pieces might be cut otherwise.
+    """
+    before, after = prompt(question)
+    frame = f"{AROUND}{GLOBAL}{IMAGE}{AROUND}"
+    whole = tokenizer.encode(f"{before}{frame}{_TIME}{frame}{after}")
+    first, end, second, last = [i for i, token in enumerate(whole.tokens) if token == AROUND][:4]
+    ids = tuple(whole.ids)
+    return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
+
+
+def _checked(folder: Path) -> dict[str, Any]:
+    """The values of config.json; raises InputError as `spec`."""
+    return read_config(folder / "config.json", ["text_config", "vision_config"])
+
+
+def _spec_of(values: Mapping[str, Any]) -> InputSpec:
+    """What a model with these values in its config takes; raises TypeError or ValueError for wrong ones."""
+    vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    if text["model_type"] != "llama":
+        raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
+    size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
+    side = size // int(vision["patch_size"])
+    if side < scale or side % scale:
+        raise ValueError(f"{side} patches a side are no multiple of the scale_factor {scale}")
+    a_frame = (side // scale) ** 2 + _AROUND_TOKENS
+    # The time of the first belongs to the opening.
+    frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
+    return InputSpec(FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())
+
+
+def _no_config(file: Path, error: Exception) -> InputError:
+    """What to raise for values that make no model."""
+    return InputError(
+        f"'{file}' is no config of SmolVLM2 ({' '.join(str(error).split())[:160]}): take the one that came "
+        f"with the weights"
+    )
