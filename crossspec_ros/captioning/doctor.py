@@ -129,7 +129,8 @@ def window(spec: InputSpec) -> dict[str, int]:
 
 
 def others(footprints: list[Footprint]) -> list[dict[str, Any]]:
-    """The dtypes that fit on machines of usual sizes, of footprints on a GPU."""
+    """The dtypes that fit on machines of usual sizes, of footprints on a GPU: for both models, None
+    where there is no draft, and for the target alone."""
     return [
         asdict(machine)
         | {

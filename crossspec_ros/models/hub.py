@@ -54,7 +54,7 @@ def offer(name: str) -> Offer | None:
         return None
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     tensors = [*filter_repo_objects(sizes, allow_patterns=_TENSORS)]
-    others = _FILES if tensors else _FILES + _OLD_TENSORS
+    others = _FILES if any("/" not in file for file in tensors) else _FILES + _OLD_TENSORS
     wanted = [*tensors, *filter_repo_objects(sizes, allow_patterns=others)]
     missing_files = [file for file in wanted if not isinstance(try_to_load_from_cache(name, file), str)]
     download, missing = (sum(sizes[file] for file in files) for files in (wanted, missing_files))
