@@ -12,7 +12,7 @@ import importlib.util
 import re
 import runpy
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -41,14 +41,19 @@ def main() -> None:
 
 def regenerate(text: str) -> str:
     """The page with every block as the code has it now; raises KeyError for a block that nothing writes."""
-    return _BLOCK.sub(lambda found: _block(found["name"]), text)
+    return with_blocks(text, BLOCKS)
+
+
+def with_blocks(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """The page with every block as its function in `blocks` returns it; raises KeyError as `regenerate`."""
+    return _BLOCK.sub(lambda found: _block(found["name"], blocks[found["name"]]()), text)
 
 
 _BLOCK = re.compile(r"<!-- begin (?P<name>\w+) -->\n.*?<!-- end (?P=name) -->", re.DOTALL)
 
 
-def _block(name: str) -> str:
-    return f"<!-- begin {name} -->\n{BLOCKS[name]().strip()}\n<!-- end {name} -->"
+def _block(name: str, text: str) -> str:
+    return f"<!-- begin {name} -->\n{text.strip()}\n<!-- end {name} -->"
 
 
 def parameters() -> str:

@@ -22,12 +22,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
 from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.folders import draft_path
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
-from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.hub import is_hub_id, offer, target_folder
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Placement, available, ladder
 from crossspec_ros.models.registry import (
@@ -43,7 +46,9 @@ _TIMED = (1, 32)
 _FILE_WIDTH = 160
 
 ONE_AT_A_TIME = "fits one model at a time"
-"""A verdict; recordings can be captioned so."""
+"""A verdict; recordings can be captioned so, and a robot without a draft."""
+TARGET_ALONE = "fits without a draft"
+_ALONE = f"--draft {NO_DRAFT}"
 
 
 def run(args: argparse.Namespace) -> None:
@@ -53,7 +58,9 @@ def run(args: argparse.Namespace) -> None:
     if args.measure and not (target and draft):
         raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
     models = architectures(target, draft)
-    choices = [judged(footprint) for footprint in estimates(placements(), *models)]
+    here = placements()
+    footprints = estimates([*here, *ON_A_GPU], *models)
+    choices = [judged(footprint) for footprint in footprints[: len(here)]]
     if args.measure:
         for choice in choices:
             if choice["verdict"] == "fits":
@@ -62,8 +69,11 @@ def run(args: argparse.Namespace) -> None:
         "machine": machine(),
         "target": target or "Video-LLaVA-7B, without weights",
         "draft": draft or "EventGPT-7B, without weights",
+        "hub": offers(target, draft),
+        "window": window(models[0].spec),
         "choices": choices,
         "recommendation": recommendation(choices),
+        "machines": others(footprints[len(here) :]),
         "findings": list(findings()),
     }
     _print(report)
@@ -95,10 +105,40 @@ def placements() -> list[Placement]:
 
 def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
     """The models that are named by their configs, the released 7B models for those that are not."""
-    return (
-        target_architecture(target_folder(target, with_weights=False)) if target else released_target(),
-        None if draft == NO_DRAFT else draft_architecture(Path(draft)) if draft else released_draft(),
+    of_target = (
+        target_architecture(target_folder(target, with_weights=False)) if target else released_target()
     )
+    if not draft:
+        return of_target, released_draft()
+    folder = draft_path("", draft, with_weights=False)
+    return of_target, draft_architecture(folder) if folder else None
+
+
+def offers(target: str, draft: str) -> dict[str, dict[str, Any] | None]:
+    """What the hub says of the models that are named by its ids; None where it does not answer."""
+    return {
+        model: asdict(found) if (found := offer(name)) else None
+        for model, name in zip(_MODELS, (target, draft), strict=True)
+        if is_hub_id(name)
+    }
+
+
+def window(spec: InputSpec) -> dict[str, int]:
+    """What the target takes: frames, their shortest edge in pixels, and their tokens at most."""
+    return {"frames": spec.frames, "image_size": spec.image_size, "frame_tokens": spec.frame_tokens}
+
+
+def others(footprints: list[Footprint]) -> list[dict[str, Any]]:
+    """The dtypes that fit on machines of usual sizes, of footprints on a GPU: for both models, None
+    where there is no draft, and for the target alone."""
+    return [
+        asdict(machine)
+        | {
+            "pair": fitting(machine, footprints) if footprints[0].draft.total else None,
+            "target": fitting(machine, footprints, "target"),
+        }
+        for machine in MACHINES
+    ]
 
 
 def judged(footprint: Footprint) -> dict[str, Any]:
@@ -124,6 +164,8 @@ def verdict(footprint: Footprint) -> str:
         return ONE_AT_A_TIME
     if fits(footprint.by_device(), 1):
         return "fits only without other programs"
+    if fits(footprint.by_device("target"), 0):
+        return TARGET_ALONE
     return "does not fit"
 
 
@@ -173,10 +215,11 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
             return _options(placement)
     for choice, placement in sensible:
         if choice["verdict"] == ONE_AT_A_TIME:
-            return (
-                f"for recordings only, crossspec caption with --drafts and {_options(placement)}; for a "
-                f"robot more memory must be free"
-            )
+            options = _options(placement)
+            return f"for recordings crossspec caption --drafts and {options}; for a robot {options} {_ALONE}"
+    for choice, placement in sensible:
+        if choice["verdict"] == TARGET_ALONE:
+            return f"{_options(placement)} {_ALONE}"
     return "none fits now: end what else uses the memory, or name smaller models"
 
 
@@ -251,14 +294,33 @@ def _print(report: dict[str, Any]) -> None:
     if not found["cuda"]:
         console.print("no CUDA device")
     console.print(f"target: {report['target']}; draft: {report['draft']}", markup=False)
+    for model, found in report["hub"].items():
+        console.print(_on_the_hub(model, found), markup=False)
+    console.print(
+        "a window: {frames} frames of {image_size} px, {frame_tokens} tokens".format(**report["window"])
+    )
     console.print("estimated sizes, GB:")
     console.print(_choices(report["choices"]))
     if any("measured" in choice for choice in report["choices"]):
         console.print(_measurements(report["choices"]))
     console.print(f"recommended: {report['recommendation']}", markup=False)
+    console.print("estimated for other machines:")
+    console.print(_others(report["machines"]))
     console.print("findings:" if report["findings"] else "findings: nothing is wrong with the set-up")
     for finding in report["findings"]:
         console.print(f"- {finding}", markup=False)
+
+
+def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
+    if not found:
+        return f"the {model} on the hub: no answer, so its size and its licence are not known"
+    licence = (
+        f"by its card its licence is {found['licence']}" if found["licence"] else "its card names no licence"
+    )
+    return (
+        f"the {model} on the hub: {_gb(found['download'])} GB, of which {_gb(found['missing'])} GB are still "
+        f"to download; {licence}: read its terms yourself before you use it"
+    )
 
 
 def _choices(choices: list[dict[str, Any]]) -> Table:
@@ -271,6 +333,15 @@ def _choices(choices: list[dict[str, Any]]) -> Table:
             _by_device(choice["needed"]),
             escape(choice["verdict"]),
         )
+    return table
+
+
+def _others(machines: list[dict[str, Any]]) -> Table:
+    table = Table("machine", "both models", "target alone")
+    for machine in machines:
+        name = f"{machine['memory_gb']} GB {'shared by CPU and GPU' if machine['shared'] else 'GPU'}"
+        cells = (machine["pair"], machine["target"])
+        table.add_row(name, *("-" if dtypes is None else ", ".join(dtypes) or "none" for dtypes in cells))
     return table
 
 

@@ -87,7 +87,7 @@ def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: On
 
     models = _models(settings)
     target = target_architecture(target_path(models, settings.target, with_weights=False))
-    draft = draft_path(models, settings.draft)
+    draft = draft_path(models, settings.draft, with_weights=False)
     footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
     needed = footprint.by_device(only).get("cpu", 0)
     free, _ = memory("cpu")

@@ -124,7 +124,7 @@ def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
             f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
             f"--models, or train the tiny pair with crossspec train tiny"
         )
-    drafting = draft_path(folder, draft)
+    drafting = draft_path(folder, draft, with_weights=False)
     return {
         "frame_size": target_spec(target_path(folder, target, with_weights=False)).image_size,
         **({"event_image_size": event_image_size(drafting)} if drafting else {}),

@@ -59,7 +59,9 @@ class CaptionerSettings(Settings):
         "", "folder with the target and draft checkpoints, empty for the tiny pair", name="models.folder"
     )
     target: str = param("", "folder or hub id of the target alone, empty for that in models.folder")
-    draft: str = param("", "folder of the draft alone, empty for that in models.folder, none for no draft")
+    draft: str = param(
+        "", "folder or hub id of the draft alone, empty for that in models.folder, none for no draft"
+    )
     models_dtype: str = param(
         DTYPES[0], "numbers that both models are loaded in", choices=DTYPES, name="models.dtype"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.hub import target_folder
+from crossspec_ros.models.hub import draft_folder, target_folder
 from crossspec_ros.models.placement import NO_DRAFT
 
 
@@ -14,17 +14,19 @@ def target_path(models: Path | str, target: str, with_weights: bool = True) -> P
     return target_folder(target, with_weights) if target else Path(models) / "target"
 
 
-def draft_path(models: Path | str, draft: str) -> Path | None:
-    """Where the draft of a pair is; None where there is to be none.
+def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Path | None:
+    """Where the draft of a pair is, likewise; None where there is to be none.
 
     Raises InputError where none is named and `models` has none.
     """
     if draft == NO_DRAFT:
         return None
-    path = Path(draft or Path(models) / "draft")
-    if not draft and not path.is_dir():
+    if draft:
+        return draft_folder(draft, with_weights)
+    path = Path(models) / "draft"
+    if not path.is_dir():
         raise InputError(
-            f"there is no folder '{path}': set draft to the folder of an event draft, or to {NO_DRAFT} to do "
-            f"without one"
+            f"there is no folder '{path}': set draft to the folder or hub id of an event draft, or to "
+            f"{NO_DRAFT} to do without one"
         )
     return path

@@ -1,44 +1,99 @@
-"""A target by its hub id: the copy in the hub's cache, fetched where it is not there yet."""
+"""A model by its hub id: what the hub says of it, and the copy in the hub's cache, fetched where it is not
+there yet."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.registry import target_spec
+from crossspec_ros.models.registry import event_image_size, target_spec
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_CONFIGS = ["*config.json"]
+_FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the hub says of a model: bytes of all files that its folder is to have, of those that are not on
+    this machine, and the licence that its card names, which may be none."""
+
+    download: int
+    missing: int
+    licence: str
 
 
 def target_folder(name: str, with_weights: bool = True) -> Path:
-    """The folder of this name, or the copy in the hub's cache of the model of this id, fetched where it is
-    not there yet; without its weights only what `target_spec` reads.
+    """The folder of this name, or the copy in the hub's cache of the target of this id, fetched where it is
+    not there yet; without its weights only what `target_spec` and `target_architecture` read.
 
     Raises InputError where there is neither, and before the weights of another model are fetched.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir() or not _HUB_ID.fullmatch(name):
-        return folder
-    folder = _fetched(name, ["config.json", "generation_config.json"])
-    target_spec(folder)
+    return _folder(name, target_spec, with_weights)
+
+
+def draft_folder(name: str, with_weights: bool = True) -> Path:
+    """The same of an event draft."""
+    return _folder(name, event_image_size, with_weights)
+
+
+def offer(name: str) -> Offer | None:
+    """What the hub says of the model of this id; None where it does not answer."""
+    # Takes long to import, and only those need it who name no folder.
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.utils import filter_repo_objects
+
+    try:
+        info = HfApi().model_info(name, files_metadata=True)
+    # Errors of the network and of the hub have no common kind.
+    except Exception:
+        return None
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    tensors = [*filter_repo_objects(sizes, allow_patterns=_TENSORS)]
+    others = _FILES if any("/" not in file for file in tensors) else _FILES + _OLD_TENSORS
+    wanted = [*tensors, *filter_repo_objects(sizes, allow_patterns=others)]
+    missing_files = [file for file in wanted if not isinstance(try_to_load_from_cache(name, file), str)]
+    download, missing = (sum(sizes[file] for file in files) for files in (wanted, missing_files))
+    return Offer(download, missing, _licence(info.card_data))
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether this is a model's, not the name of a folder."""
+    return bool(_HUB_ID.fullmatch(name)) and not Path(name).expanduser().is_dir()
+
+
+def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:
+    if not is_hub_id(name):
+        return Path(name).expanduser()
+    folder = _fetched(name, _CONFIGS)
+    check(folder)
     if not with_weights:
         return folder
-    folder = _fetched(name, ["*.json", "tokenizer.model", "*.safetensors"])
+    folder = _fetched(name, _FILES + _TENSORS)
     if not any(folder.glob("*.safetensors")):
-        folder = _fetched(name, ["pytorch_model*.bin"])
+        folder = _fetched(name, _OLD_TENSORS)
     return folder
 
 
 def _fetched(name: str, files: list[str]) -> Path:
-    # Takes long to import, and only those need it who name no folder.
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, allow_patterns=files))
-    # Errors of the network and of the hub have no common kind.
     except Exception as error:
         raise InputError(
             f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
             f"the folder of a copy, or check the name and the network"
         ) from error
+
+
+def _licence(card: Any) -> str:
+    """The licence in a model card's values, in its own words."""
+    values = card.to_dict() if card else {}
+    # Where "license" is "other", the name says which.
+    said = (values.get(key) for key in ("license", "license_name", "license_link"))
+    return " ".join(", ".join(value) if isinstance(value, list) else str(value) for value in said if value)

@@ -66,8 +66,7 @@ def load_pair(
 
     Args:
         models: folder with `target/` and `draft/`.
-        target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, a folder, or
-            `NO_DRAFT`.
+        target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, or `NO_DRAFT`.
         only: whose weights are wanted; of the other model there are the dimensions.
 
     Raises:

@@ -7,7 +7,7 @@ _AS_CONFIGURED = "as in config where none is given"
 _CAPTIONS = {
     "models": f"folder of the target and draft checkpoints; {_AS_CONFIGURED}",
     "target": f"folder or hub id of the target alone; {_AS_CONFIGURED}",
-    "draft": f"folder of the draft alone, or none for no draft; {_AS_CONFIGURED}",
+    "draft": f"folder or hub id of the draft alone, or none for no draft; {_AS_CONFIGURED}",
     "dtype": f"float32, bf16, int8 or nf4, the numbers of both models; {_AS_CONFIGURED}",
     "device": f"auto, cpu, cuda or cuda:N, where the models run; {_AS_CONFIGURED}",
     "draft_device": f"cpu, cuda or cuda:N, where the draft runs; {_AS_CONFIGURED}",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
+from stand_in_hub import stand_in_hub
 
 from crossspec_ros.captioning import doctor
 from crossspec_ros.cli import main
@@ -97,9 +99,67 @@ def test_where_only_one_model_fits_recordings_can_be_captioned(
     )
     assert verdicts()["nf4 on cuda:0"] == "fits one model at a time"
     assert recommended() == (
-        "for recordings only, crossspec caption with --drafts and --dtype nf4 --device cuda:0; for a robot "
-        "more memory must be free"
+        "for recordings crossspec caption --drafts and --dtype nf4 --device cuda:0; for a robot --dtype nf4 "
+        "--device cuda:0 --draft none"
     )
+
+
+def test_where_only_the_target_fits_it_captions_alone(
+    gpu: Callable[[int, float, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu(1, 4, 5)
+    monkeypatch.setattr(doctor, "placements", lambda: [Placement("bf16", "cuda:0")])
+    tiny, draft = doctor.architectures(str(TINY / "target"), "")
+    choices = [doctor.judged(found) for found in doctor.estimates(doctor.placements(), tiny, draft)]
+    assert choices[0]["verdict"] == "fits without a draft"
+    assert doctor.recommendation(choices) == "--dtype bf16 --device cuda:0 --draft none"
+
+
+def test_a_target_is_known_before_its_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, out = {"ORG/NAME": TINY / "target"}, tmp_path / "doctor.json"
+    arguments = ["doctor", "--target", "ORG/NAME", "--draft", "none", "--json", str(out)]
+    with stand_in_hub(monkeypatch, tmp_path / "hub", models, license="mit") as hub:
+        hub.pretended = {"model-00002.safetensors": 10**10}
+        assert main(arguments) == 0
+        assert set(hub.sent) == {"config.json", "generation_config.json"}
+        download = sum(hub.sizes("ORG/NAME").values())
+    report, told = json.loads(out.read_text()), capsys.readouterr().out
+    missing = download - sum(hub.sent.values())
+    assert report["hub"] == {"target": {"download": download, "missing": missing, "licence": "mit"}}
+    assert "the target on the hub: 10 GB, of which 10 GB are still to download; by its card its" in told
+    assert "its licence is mit: read its terms yourself" in told
+    assert report["window"] == {"frames": 8, "image_size": 64, "frame_tokens": 8 * 17}
+    assert "a window: 8 frames of 64 px, 136 tokens" in told
+    assert {choice["needed"]["cpu"] for choice in report["choices"]} and report["draft"] == "none"
+    assert len(report["machines"]) == 8
+    for machine in report["machines"]:
+        assert machine["pair"] is None and machine["target"] == ["float32", "bf16", "int8", "nf4"]
+    # What was fetched is still there.
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert main(arguments) == 0
+    assert json.loads(out.read_text())["hub"] == {"target": None}
+    assert "no answer, so its size and its licence are not known" in capsys.readouterr().out
+
+
+def test_a_target_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stand_in_hub(monkeypatch, tmp_path / "hub", {}):
+        assert main(["doctor", "--target", "ORG/NAME"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "'ORG/NAME' is no folder, and as a hub id it could not" in error
+
+
+def test_what_the_7b_models_need_on_other_machines() -> None:
+    machines = doctor.others(doctor.estimates(doctor.ON_A_GPU, *doctor.architectures("", "")))
+    fits = {(found["memory_gb"], found["shared"]): found for found in machines}
+    assert not any(fits[8, shared][models] for shared in (False, True) for models in ("pair", "target"))
+    assert fits[16, False]["target"] == ["int8", "nf4"] and fits[16, False]["pair"] == []
+    # The system's share is missing.
+    assert fits[24, False]["pair"] == ["int8", "nf4"] and fits[24, True]["pair"] == ["nf4"]
+    assert fits[64, True]["pair"] == ["bf16", "int8", "nf4"]
 
 
 def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

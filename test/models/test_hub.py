@@ -1,18 +1,23 @@
-"""A target by its hub id: from the hub's cache, and no weights of what is no target."""
+"""A model by its hub id: from the hub or its cache, and no weights of what is no such model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from checkpoint_layouts import TINY, copied, weights, write
 from huggingface_hub import constants
+from stand_in_hub import Hub, stand_in_hub
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.hub import target_folder
-from crossspec_ros.models.registry import target_architecture
+from crossspec_ros.models.folders import draft_path
+from crossspec_ros.models.hub import Offer, offer, target_folder
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 
-CONFIGS = ["config.json", "generation_config.json"]
+CONFIGS = {"config.json", "generation_config.json"}
 
 
 @pytest.fixture
@@ -40,31 +45,74 @@ def test_a_hub_id_that_was_fetched_before(hub: Path) -> None:
     assert target_architecture(folder).tokenizer().get_vocab_size() == 577
 
 
-def test_only_the_config_is_fetched_where_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def fetch(name: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        return str(TINY / "target")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert target_folder("ORG/NAME", with_weights=False) == TINY / "target"
-    assert asked == [CONFIGS]
-    target_folder("ORG/NAME")
-    assert asked[1:] == [CONFIGS, ["*.json", "tokenizer.model", "*.safetensors"]]
+@pytest.fixture
+def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    models = {"ORG/NAME": TINY / "target", "ORG/DRAFT": TINY / "draft"}
+    with stand_in_hub(monkeypatch, tmp_path / "hub", models, license="mit") as hub:
+        yield hub
 
 
-def test_the_weights_of_another_model_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+def test_only_configs_are_fetched_where_no_more_is_asked(online: Hub) -> None:
+    folder = target_folder("ORG/NAME", with_weights=False)
+    assert target_spec(folder) == target_spec(TINY / "target")
+    assert set(online.sent) == CONFIGS
+    assert target_folder("ORG/NAME") == folder
+    assert {"model.safetensors", "tokenizer.json"} < set(online.sent)
+    assert target_architecture(folder).load(Placement())
 
-    def fetch(name: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        return str(TINY / "draft")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    with pytest.raises(InputError, match="is of the type EventChat_llama, not of a known target"):
-        target_folder("ORG/NAME")
-    assert asked == [CONFIGS]
+def test_weights_that_are_no_safetensors_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(copied("target", tmp_path / "old"), weights("target"), "bin shards index")
+    with stand_in_hub(monkeypatch, tmp_path / "hub", {"ORG/OLD": tmp_path / "old"}) as hub:
+        found = offer("ORG/OLD")
+        folder = target_folder("ORG/OLD")
+    assert found == Offer(sum(hub.sizes("ORG/OLD").values()), found.missing, "")
+    assert len(list(folder.glob("pytorch_model-*.bin"))) == 3
+
+
+def test_a_draft_by_its_hub_id(online: Hub) -> None:
+    folder = draft_path("", "ORG/DRAFT", with_weights=False)
+    assert folder and "model.safetensors" not in online.sent
+    assert draft_path("", "ORG/DRAFT") == folder
+    assert draft_architecture(folder).load(Placement())
+
+
+@pytest.mark.parametrize("fetch", [partial(draft_path, ""), target_folder])
+def test_the_weights_of_another_model_are_not_fetched(online: Hub, fetch: Callable[[str], object]) -> None:
+    name = "ORG/DRAFT" if fetch is target_folder else "ORG/NAME"
+    with pytest.raises(InputError, match=r"is of the type \w+, not of a known (target|event draft)"):
+        fetch(name)
+    assert "model.safetensors" not in online.sent
+
+
+def test_what_the_hub_says_of_a_model_before_its_download(online: Hub) -> None:
+    online.pretended = {"model-00002.safetensors": 10**10, "README.md": 10**4, "pytorch_model.bin": 10**10}
+    sizes = online.sizes("ORG/NAME")
+    download = sum(sizes.values()) - sizes["README.md"] - sizes["pytorch_model.bin"]
+    assert offer("ORG/NAME") == Offer(download, download, "mit")
+    assert online.sent == {}
+    target_folder("ORG/NAME", with_weights=False)
+    assert offer("ORG/NAME") == Offer(download, download - sum(online.sent.values()), "mit")
+
+
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [
+        ({"license": ["mit", "cc-by-4.0"]}, "mit, cc-by-4.0"),
+        ({"license": "other", "license_name": "own", "license_link": "LICENSE"}, "other own LICENSE"),
+        ({"tags": ["video"]}, ""),
+    ],
+)
+def test_the_licence_is_told_as_the_card_has_it(online: Hub, card: dict[str, object], licence: str) -> None:
+    online.card = card
+    found = offer("ORG/NAME")
+    assert found and found.licence == licence
+
+
+def test_a_hub_id_that_there_is_not(online: Hub) -> None:
+    with pytest.raises(InputError, match=r"^'ORG/OTHER' is no folder, .* \(RepositoryNotFoundError\)"):
+        target_folder("ORG/OTHER")
+    assert offer("ORG/OTHER") is None
 
 
 def test_a_folder_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

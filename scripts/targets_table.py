@@ -1,0 +1,225 @@
+"""Write the tables of targets and machines into README.md and docs/real_models.md: `python
+scripts/targets_table.py`.
+
+All figures are `crossspec doctor`'s estimates, from the values that the configs of the releases had when this
+was written. Nothing is downloaded. test/test_targets_table.py fails where the tables differ.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from reference_pages import ROOT, table, with_blocks
+
+from crossspec_ros.captioning.machines import ON_A_GPU, Machine, fitting
+from crossspec_ros.models.architecture import TargetArchitecture
+from crossspec_ros.models.footprint import Footprint, estimates
+from crossspec_ros.models.placement import Only
+from crossspec_ros.models.registry import TARGETS, released_draft, released_target, target_architecture
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
+DTYPES = ("bf16", "int8", "nf4")
+MACHINES = {
+    "Jetson Orin Nano, 8 GB": Machine(8, shared=True),
+    "Jetson Orin NX, 16 GB": Machine(16, shared=True),
+    "Jetson AGX Orin, 64 GB": Machine(64, shared=True),
+    "laptop GPU, 8 GB": Machine(8, shared=False),
+    "laptop GPU, 12 GB": Machine(12, shared=False),
+    "card, 24 GB": Machine(24, shared=False),
+}
+
+
+def main() -> None:
+    """Write every page anew and name those that have changed."""
+    for page in PAGES:
+        old = page.read_text()
+        new = with_blocks(old, BLOCKS)
+        if new != old:
+            page.write_text(new)
+            print(page.relative_to(ROOT))
+
+
+def targets() -> str:
+    """What each target reads of a window and takes of a GPU, alone and with the draft."""
+    rows = []
+    for name, footprints in _footprints().items():
+        sizes = (
+            " / ".join(f"{sum(found.by_device(only).values()) / 1e9:.1f}" for found in footprints)
+            for only in ALONE_AND_BOTH
+        )
+        spec = _targets()[name].spec
+        rows.append((name, f"{spec.frames}", f"{spec.frame_tokens}", *sizes))
+    dtypes = " / ".join(DTYPES)
+    heads = (
+        "target",
+        "frames",
+        "tokens of the frames",
+        f"alone, GB in {dtypes}",
+        f"with EventGPT-7B, in {dtypes}",
+    )
+    return table(heads, rows)
+
+
+def fits() -> str:
+    """The largest of `DTYPES` in which each target fits on each machine, alone and with the draft."""
+    rows = [
+        (
+            name,
+            *(
+                " / ".join(_largest(machine, found, only) for only in ALONE_AND_BOTH)
+                for machine in MACHINES.values()
+            ),
+        )
+        for name, found in _footprints().items()
+    ]
+    return table(("target", *MACHINES), rows)
+
+
+def choice() -> str:
+    """The largest target on each machine in half precision, in nf4, and with the draft."""
+    rows = []
+    for name, machine in MACHINES.items():
+        cells = []
+        for dtype, only in CHOICES:
+            there = [name for name, found in _footprints().items() if dtype in fitting(machine, found, only)]
+            cells.append(there[-1] if there else "none")
+        rows.append((name, *cells))
+    return table(("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4"), rows)
+
+
+ALONE_AND_BOTH: tuple[Only, Only] = ("target", "")
+CHOICES: tuple[tuple[str, Only], ...] = (("bf16", "target"), ("nf4", "target"), ("nf4", ""))
+BLOCKS = {function.__name__: function for function in (targets, fits, choice)}
+
+
+def _largest(machine: Machine, footprints: list[Footprint], only: Only) -> str:
+    return next(iter(fitting(machine, footprints, only)), "-")
+
+
+@cache
+def _footprints() -> dict[str, list[Footprint]]:
+    """By name of the target, in each of `DTYPES`; from the smallest target to the largest."""
+    placements = [placement for placement in ON_A_GPU if placement.dtype in DTYPES]
+    found = {name: estimates(placements, target, released_draft()) for name, target in _targets().items()}
+    return dict(sorted(found.items(), key=lambda item: item[1][0].target.weights))
+
+
+@cache
+def _targets() -> dict[str, TargetArchitecture]:
+    """By name, those of families that there are."""
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, files in _releases():
+            if files["config.json"]["model_type"] in TARGETS:
+                folder = Path(scratch) / name
+                folder.mkdir()
+                for file, values in files.items():
+                    (folder / file).write_text(json.dumps(values))
+                found[name] = target_architecture(folder)
+    return found | {"Video-LLaVA-7B": released_target()}
+
+
+def _releases() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    """The name of each release with the JSON files of its folder, as far as they matter here."""
+    base = _siglip(768, 3072, 12, 12, 512, 16)
+    large = _siglip(1152, 4304, 27, 16, 384, 14)
+    yield "SmolVLM2-256M", _smolvlm(_text(576, 1536, 30, 9, 3, 49280), base, 4)
+    yield "SmolVLM2-500M", _smolvlm(_text(960, 2560, 32, 15, 5, 49280), base, 4)
+    yield "SmolVLM2-2.2B", _smolvlm(_text(2048, 8192, 24, 32, 32, 49280), large, 3)
+    yield "LLaVA-OneVision-0.5B", _llava_onevision(_text(896, 4864, 24, 14, 2, 152000), True)
+    yield "LLaVA-OneVision-7B", _llava_onevision(_text(3584, 18944, 28, 28, 4, 152064), False)
+    small, tower = (1024, 4096, 24, [5, 11, 17]), (1152, 4304, 27, [8, 16, 24])
+    yield "Qwen3-VL-2B", _qwen3_vl(_text(2048, 6144, 28, 16, 8, 151936), small, True)
+    yield "Qwen3-VL-4B", _qwen3_vl(_text(2560, 9728, 36, 32, 8, 151936), small, True)
+    yield "Qwen3-VL-8B", _qwen3_vl(_text(4096, 12288, 36, 32, 8, 151936), tower, False)
+
+
+def _text(width: int, inner: int, layers: int, heads: int, kv_heads: int, vocabulary: int) -> dict[str, Any]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocabulary,
+    }
+
+
+def _siglip(width: int, inner: int, layers: int, heads: int, side: int, patch: int) -> dict[str, Any]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "image_size": side,
+        "patch_size": patch,
+    }
+
+
+def _smolvlm(text: dict[str, Any], vision: dict[str, Any], scale: int) -> dict[str, dict[str, Any]]:
+    config = {
+        "model_type": "smolvlm",
+        "scale_factor": scale,
+        "tie_word_embeddings": False,
+        "text_config": text | {"model_type": "llama", "max_position_embeddings": 8192},
+        "vision_config": vision | {"model_type": "smolvlm_vision"},
+    }
+    return {"config.json": config}
+
+
+def _llava_onevision(text: dict[str, Any], tied: bool) -> dict[str, dict[str, Any]]:
+    qwen2 = {"model_type": "qwen2", "max_position_embeddings": 32768, "eos_token_id": 151645}
+    vision = _siglip(1152, 4304, 26, 16, 384, 14)
+    config = {
+        "model_type": "llava_onevision",
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+        "tie_word_embeddings": tied,
+        "text_config": text | qwen2 | {"tie_word_embeddings": tied},
+        "vision_config": vision | {"model_type": "siglip_vision_model", "vision_use_head": False},
+    }
+    return {"config.json": config}
+
+
+def _qwen3_vl(
+    text: dict[str, Any], tower: tuple[int, int, int, list[int]], tied: bool
+) -> dict[str, dict[str, Any]]:
+    width, inner, layers, deepstack = tower
+    qwen3 = {
+        "model_type": "qwen3_vl_text",
+        "head_dim": 128,
+        "max_position_embeddings": 262144,
+        "eos_token_id": 151645,
+        "rope_theta": 5000000,
+        "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+        "tie_word_embeddings": tied,
+    }
+    vision = {
+        "model_type": "qwen3_vl",
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "depth": layers,
+        "num_heads": 16,
+        "out_hidden_size": text["hidden_size"],
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "num_position_embeddings": 2304,
+        "deepstack_visual_indexes": deepstack,
+    }
+    config = {
+        "model_type": "qwen3_vl",
+        "tie_word_embeddings": tied,
+        "text_config": text | qwen3,
+        "vision_config": vision,
+    }
+    return {"config.json": config}
+
+
+if __name__ == "__main__":
+    main()

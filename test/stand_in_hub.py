@@ -1,0 +1,99 @@
+"""The hub as a process of this machine, with models that are folders."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+
+COMMIT = "0" * 40
+
+
+@dataclass
+class Hub:
+    """`pretended` has sizes of files that no folder has; `sent` the bytes of each file that was asked for."""
+
+    models: dict[str, Path]
+    card: dict[str, Any]
+    pretended: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+
+    def sizes(self, name: str) -> dict[str, int]:
+        folder = self.models[name]
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        return {str(path.relative_to(folder)): path.stat().st_size for path in files} | self.pretended
+
+    def answer(self, path: str) -> tuple[dict[str, str], bytes] | None:
+        """Headers and body of what stands there."""
+        words = path.partition("?")[0].strip("/").split("/")
+        name = "/".join(words[2:4] if words[:2] == ["api", "models"] else words[:2])
+        if name not in self.models:
+            return None
+        if words[0] != "api":
+            file = "/".join(words[4:])
+            body = (self.models[name] / file).read_bytes()
+            self.sent[file] = len(body)
+            return {"ETag": f'"{sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}, body
+        sizes = self.sizes(name)
+        if "tree" in words:
+            listed: Any = [
+                {"type": "file", "path": file, "size": size, "oid": file} for file, size in sizes.items()
+            ]
+        else:
+            siblings = [{"rfilename": file, "size": size} for file, size in sizes.items()]
+            listed = {"id": name, "sha": COMMIT, "siblings": siblings, "cardData": self.card}
+        return {"Content-Type": "application/json"}, json.dumps(listed).encode()
+
+
+@contextmanager
+def stand_in_hub(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, models: dict[str, Path], **card: Any
+) -> Iterator[Hub]:
+    """The hub that huggingface_hub finds, with these models, all with the same values in their cards."""
+    hub = Hub(models, card)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            found = hub.answer(self.path)
+            headers, body = found or ({"X-Error-Code": "RepoNotFound"}, b"")
+            self.send_response(200 if found else 404)
+            for key, value in (headers | {"Content-Length": str(len(body))}).items():
+                self.send_header(key, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *values: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    # Or closing would wait for connections that are kept alive.
+    server.daemon_threads, server.block_on_close = True, False
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,43 @@
+"""The tables of targets are those that the estimator gives, for releases of the sizes that are published."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+import targets_table
+from reference_pages import with_blocks
+
+MILLIONS = {
+    "SmolVLM2-256M": 256,
+    "SmolVLM2-500M": 507,
+    "SmolVLM2-2.2B": 2247,
+    "LLaVA-OneVision-0.5B": 894,
+    "LLaVA-OneVision-7B": 8030,
+    "Qwen3-VL-2B": 2128,
+    "Qwen3-VL-4B": 4438,
+    "Qwen3-VL-8B": 8767,
+}
+"""Of parameters, as the hub counts them."""
+
+
+def test_the_releases_have_the_parameters_that_are_published() -> None:
+    counted = {}
+    for name, files in targets_table._releases():
+        values = files["config.json"]
+        config = CONFIG_MAPPING[values["model_type"]].from_dict(values)
+        with torch.device("meta"):
+            model = AutoModelForImageTextToText.from_config(config)
+        counted[name] = round(sum(parameter.numel() for parameter in model.parameters()) / 1e6)
+    assert counted == MILLIONS
+
+
+@pytest.mark.parametrize("page", targets_table.PAGES, ids=lambda page: page.name)
+def test_the_tables_are_those_of_the_estimator(page: Path) -> None:
+    text = page.read_text()
+    assert text == with_blocks(text, targets_table.BLOCKS), "run scripts/targets_table.py"
