@@ -16,7 +16,10 @@ from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitect
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import read_config
 
-_TARGETS = {"video_llava": "video_llava"}
+_TARGETS = {
+    "video_llava": "video_llava",
+    "llava_onevision": "llava_onevision",
+}
 _DRAFTS = {"EventChat_llama": "eventgpt"}
 _ANCESTORS = {"llava": "video_llava"}
 """Types whose checkpoints cannot be read, but of which a family knows what to take instead."""
