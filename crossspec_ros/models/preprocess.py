@@ -38,7 +38,8 @@ def square_pixels(images: np.ndarray, size: int) -> torch.Tensor:
     Returns:
         (n, 3, size, size) float32.
     """
-    pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+    # Copied, for torch takes no array that is read-only.
+    pixels = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2)
     # torch rounds otherwise than PIL does, and torchvision leaves this to torch.
     square = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
     return (square.float() - 127.5) / 127.5
