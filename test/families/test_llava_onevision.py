@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from plain_target import chain
+from plain_target import chain, event_draft
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn.functional import interpolate
@@ -22,9 +22,12 @@ from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.footprint import measured_bytes, weight_bytes
 from crossspec_ros.models.llava_onevision import LlavaOnevision, architecture, spec
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
 
 QUESTION = "What are the key elements in this scene?"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"]
@@ -321,3 +324,15 @@ def test_a_stored_head_counts_although_embeddings_are_said_to_be_tied(tmp_path: 
     module = loaded(tmp_path).module
     assert any(torch.equal(module.lm_head.weight, tensor) for tensor in stored.values())
     assert said(loaded(tmp_path), frames, 8, 24, wrong) == expected
+
+
+def test_eventgpt_drafts_for_it(folder: Path, windows: list[Window]) -> None:
+    pair = load_pair(share_dir() / "models" / "tiny", target=str(folder))
+    assert pair.draft is not None
+    draft = event_draft(pair, windows[0].event_images, QUESTION, 64)
+    assert draft.run(Trace())
+    drafted, probs = draft.proposal()
+    assert len(draft.text.split()) > 5 and len(drafted) == len(probs)
+    # As the target's own chat template has it: no space before the first word, and its end of the text.
+    tokens = pair.target.tokenizer.encode(f"{draft.text}<|im_end|>").ids
+    assert list(drafted) == tokens
