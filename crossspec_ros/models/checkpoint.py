@@ -156,7 +156,8 @@ def _check_depth(config: Any, stored: dict[str, Stored], folder: Path) -> None:
 def _fitting(stored: dict[str, Stored], skeleton: PreTrainedModel) -> dict[str, Any]:
     """The tensors that the skeleton, a model on the meta device, needs; not yet read."""
     wanted = {name: tuple(tensor.shape) for name, tensor in skeleton.state_dict().items()}
-    if getattr(skeleton.config, "tie_word_embeddings", False):
+    # Where it is stored nevertheless, transformers compares it, and ties equal ones only.
+    if getattr(skeleton.config, "tie_word_embeddings", False) and "lm_head.weight" not in stored:
         wanted.pop("lm_head.weight", None)
     for name, shape in wanted.items():
         if name not in stored:

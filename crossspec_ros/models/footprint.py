@@ -84,12 +84,17 @@ def estimates(
 
 def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
     """The bytes that a model's parameters and their quantisation constants will take."""
-    return sum(
-        _quantized(module.weight, placement.dtype)
-        + (0 if module.bias is None else module.bias.numel() * placement.torch_dtype.itemsize)
-        if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
-        else sum(own.numel() for own in module.parameters(recurse=False)) * placement.torch_dtype.itemsize
+    quantized = {
+        f"{name}.weight"
         for name, module in skeleton.named_modules()
+        if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
+    }
+    # Those that are tied come once.
+    return sum(
+        _quantized(parameter, placement.dtype)
+        if name in quantized
+        else parameter.numel() * placement.torch_dtype.itemsize
+        for name, parameter in skeleton.named_parameters()
     )
 
 

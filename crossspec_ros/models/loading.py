@@ -85,7 +85,9 @@ def load_pair(
     draft_tokenizer = of_draft.tokenizer()
     video = _loaded(of_target, tokenizer, placement, only != "draft")
     events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
-    translation = Translation(draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0])
+    translation = Translation(
+        draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0], video.prompt_ids("")[1]
+    )
     return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer))
 
 

@@ -1,12 +1,13 @@
-"""From RGB pictures to what a CLIP tower expects, as `CLIPImageProcessor` does it.
+"""From RGB pictures to what a vision tower expects, bit for bit as the processors of transformers do it.
 
-transformers' processor classes need torchvision, which is not there beside a CPU build of torch.
+Their classes need torchvision, which is not there beside a CPU build of torch.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from crossspec_ros.windows.resize import resize_shortest
 
@@ -15,7 +16,7 @@ _STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
 
 
 def clip_pixels(images: np.ndarray, size: int) -> torch.Tensor:
-    """Resize the shortest edge to `size`, crop the centre, scale and normalise.
+    """Resize the shortest edge to `size`, crop the centre, scale and normalise, for a CLIP tower.
 
     Args:
         images: (n, H, W, 3) uint8 RGB.
@@ -26,6 +27,22 @@ def clip_pixels(images: np.ndarray, size: int) -> torch.Tensor:
     cropped = np.stack([_centre(resize_shortest(image, size), size) for image in images])
     normal = (cropped.astype(np.float32) / 255.0 - _MEAN) / _STD
     return torch.from_numpy(np.ascontiguousarray(normal.transpose(0, 3, 1, 2)))
+
+
+def square_pixels(images: np.ndarray, size: int) -> torch.Tensor:
+    """Stretch to a square of `size` pixels a side, scale to -1..1, for a SigLIP tower.
+
+    Args:
+        images: (n, H, W, 3) uint8 RGB.
+
+    Returns:
+        (n, 3, size, size) float32.
+    """
+    # Copied, for torch takes no array that is read-only.
+    pixels = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2)
+    # torch rounds otherwise than PIL does, and torchvision leaves this to torch.
+    square = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
+    return (square.float() - 127.5) / 127.5
 
 
 def _centre(image: np.ndarray, size: int) -> np.ndarray:

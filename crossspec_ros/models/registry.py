@@ -19,6 +19,7 @@ from crossspec_ros.models.config_files import read_config
 TARGETS = {
     "video_llava": "video_llava",
     "smolvlm": "smolvlm",
+    "llava_onevision": "llava_onevision",
 }
 _DRAFTS = {"EventChat_llama": "eventgpt"}
 _ANCESTORS = {"llava": "video_llava"}

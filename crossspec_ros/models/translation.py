@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
 from tokenizers import Tokenizer
 
-_CONTEXT = "ASSISTANT:"
-"""How both prompts end: what a tokenizer adds to a text's beginning, or drops there, is before it."""
+_DRAFT_PROMPT = "ASSISTANT:"
+"""How a draft's prompt ends; its text begins with a space."""
+_WORD_BEGINS = re.compile(r"(?<=\s)(?=\S)")
 
 _BROKEN = "\ufffd"
 """What bytes that are not a whole character decode to."""
@@ -32,6 +34,9 @@ class Translation:
     Where all tokens but the added ones have the same ids, those pass unchanged. The pre-tokenisers need not
     be written alike: those of LLaMA's vocabulary differ by the version that converted it.
 
+    Behind a target's prompt that ends with white space, as ChatML's does, a response begins without the space
+    that it has behind a colon. A draft's first one is left out then, and no ids pass unchanged.
+
     Otherwise a word is translated once the draft's next token begins another or the draft has ended, for a
     word that grows may be segmented anew. What the draft tokens of a word became is remembered, for the 4096
     latest. Of a target that has tokens across words the guess is wrong where it would say one.
@@ -42,11 +47,20 @@ class Translation:
     """
 
     def __init__(
-        self, draft_tokenizer: Tokenizer, target_tokenizer: Tokenizer, draft_eos_id: int, target_eos_id: int
+        self,
+        draft_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        draft_eos_id: int,
+        target_eos_id: int,
+        target_prompt: Sequence[int],
     ) -> None:
-        self._draft, self._target = _Vocabulary(draft_tokenizer), _Vocabulary(target_tokenizer)
+        """`target_prompt` are the token ids with which the target's prompt ends."""
+        context = _WORD_BEGINS.split(target_tokenizer.decode(target_prompt))[-1]
+        self._draft = _Vocabulary(draft_tokenizer, _DRAFT_PROMPT)
+        self._target = _Vocabulary(target_tokenizer, context)
         self._draft_eos_id, self._target_eos_id = draft_eos_id, target_eos_id
-        self.unchanged = self._draft.ids == self._target.ids
+        self._drops_space = not context[-1:].strip()
+        self.unchanged = self._draft.ids == self._target.ids and not self._drops_space
         """Whether ids pass as they are."""
         if self.unchanged:
             return
@@ -74,7 +88,7 @@ class Translation:
         if not self.unchanged:
             said, likely, begin = [], [], 0
             for run in self._runs(tokens[:end], ended):
-                words = self._known(run)
+                words = self._known(run, self._drops_space and begin == 0)
                 if not words:
                     break
                 before = 0
@@ -98,14 +112,16 @@ class Translation:
         if ended and begin < len(tokens):
             yield tuple(tokens[begin:])
 
-    def _translate(self, run: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    def _translate(self, run: tuple[int, ...], drops_space: bool) -> tuple[tuple[int, int], ...]:
         """Target tokens of whole words, each with how many of the run begin before its end; none where the
         target cannot write them."""
-        text = self._draft.text(run)
+        said = self._draft.text(run)
+        text = said.removeprefix(" ") if drops_space else said
         tokens = self._target.tokens(text)
         if _BROKEN in text or self._target.text(tokens) != text or any(i not in self._target for i in tokens):
             return ()
-        begins = self._draft.letters(run)[:-1]
+        dropped = len(said) - len(text)
+        begins = [begin - dropped for begin in self._draft.letters(run)[:-1]]
         return tuple(
             (token, sum(begin < end for begin in begins))
             for token, end in zip(tokens, self._target.letters(tokens)[1:], strict=True)
@@ -113,16 +129,18 @@ class Translation:
 
 
 class _Vocabulary:
-    """A tokenizer without its added tokens, so that no text can become one, after the prompt's last word."""
+    """A tokenizer without its added tokens, so that no text can become one, behind the prompt's last word:
+    what a tokenizer adds to a text's beginning, or drops there, is before it."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, context: str) -> None:
         added = tokenizer.get_added_tokens_decoder()
         self.ids = {t: i for t, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in added}
         self._ids = frozenset(self.ids.values())
         layout = json.loads(tokenizer.to_str())
         layout |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
         self._tokenizer = Tokenizer.from_str(json.dumps(layout))
-        self._context = self._tokenizer.encode(_CONTEXT).ids
+        self._before = context
+        self._context = self._tokenizer.encode(context).ids
         self._context_length = len(self._tokenizer.decode(self._context))
 
     def __contains__(self, token: int) -> bool:
@@ -139,4 +157,4 @@ class _Vocabulary:
 
     def tokens(self, text: str) -> list[int]:
         """Other text where its beginning became one token with what is before it."""
-        return self._tokenizer.encode(_CONTEXT + text).ids[len(self._context) :]
+        return self._tokenizer.encode(self._before + text).ids[len(self._context) :]

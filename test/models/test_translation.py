@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -18,11 +19,19 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.training.world.grammar import QUESTION, caption
 from crossspec_ros.training.world.scene import drive
 
-CONTEXT = "ASSISTANT:"
+CHATML = "<|im_start|>assistant\n"
 SENTENCES = [caption(scene) for seed in range(60) for scene in drive(seed, 2)]
-EOS = {"bytes": "<|end|>", "pieces": "</s>", "unigram": "</s>", "tiny": "</s>"}
-SPECIAL = {"bytes": {0}, "pieces": {0, 1, 2}, "unigram": {0, 1}, "tiny": {0, 1, 2, 575, 576}}
+EOS = {"bytes": "<|end|>", "pieces": "</s>", "unigram": "</s>", "tiny": "</s>", "chatml": "<|im_end|>"}
+SPECIAL = {
+    "bytes": {0},
+    "pieces": {0, 1, 2},
+    "unigram": {0, 1},
+    "tiny": {0, 1, 2, 575, 576},
+    "chatml": {370, 371},
+}
 PAIRS = [
+    ("pieces", "chatml"),
+    ("bytes", "chatml"),
     ("bytes", "pieces"),
     ("pieces", "bytes"),
     ("pieces", "tiny"),
@@ -41,7 +50,8 @@ def tokenizer(name: str) -> Tokenizer:
     if name == "tiny":
         return Tokenizer.from_file(str(share_dir() / "models" / "tiny" / "target" / "tokenizer.json"))
     prompts = ["".join(prompt(QUESTION)) for prompt in (target_prompt, draft_prompt)]
-    return {"bytes": _bytes, "pieces": _pieces, "unigram": _unigram}[name]([*SENTENCES, *prompts * 20])
+    kinds = {"bytes": _bytes, "pieces": _pieces, "unigram": _unigram, "chatml": _chatml}
+    return kinds[name]([*SENTENCES, *prompts * 20])
 
 
 def _bytes(texts: list[str]) -> Tokenizer:
@@ -93,6 +103,27 @@ def _pieces(texts: list[str]) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(layout))
 
 
+def _chatml(texts: list[str]) -> Tokenizer:
+    """Qwen2's kind: its own split, and special tokens behind the vocabulary."""
+    layout = json.loads(_bytes(texts).to_str())
+    split = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    )
+    steps = [
+        {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+    ]
+    layout |= {
+        "added_tokens": [],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+    }
+    made = Tokenizer.from_str(json.dumps(layout))
+    made.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    return made
+
+
 def _unigram(texts: list[str]) -> Tokenizer:
     made = Tokenizer(models.Unigram())
     made.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -112,8 +143,22 @@ def eos(name: str) -> int:
     return found
 
 
+def context(name: str) -> str:
+    """How its prompt ends."""
+    return CHATML if name == "chatml" else "ASSISTANT:"
+
+
+def prompt_ids(name: str) -> list[int]:
+    return tokenizer(name).encode(f"<|im_end|>{context(name)}").ids
+
+
+def response(name: str, text: str) -> str:
+    """What begins with a space behind a colon, as it stands behind the model's own prompt."""
+    return text.removeprefix(" ") if name == "chatml" else text
+
+
 def make(draft: str, target: str) -> Translation:
-    return Translation(tokenizer(draft), tokenizer(target), eos(draft), eos(target))
+    return Translation(tokenizer(draft), tokenizer(target), eos(draft), eos(target), prompt_ids(target))
 
 
 used = cache(make)
@@ -123,14 +168,15 @@ def written(name: str, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """The tokens of a response, and where in it they begin and end, from one encoding of everything."""
     plain = Tokenizer.from_str(tokenizer(name).to_str())
     plain.encode_special_tokens = True
-    before, whole = plain.encode(CONTEXT), plain.encode(CONTEXT + text)
-    size = len(before.ids)
+    said, prompt = response(name, text), context(name)
+    before, whole = plain.encode(prompt), plain.encode(prompt + said)
+    size, moved = len(before.ids), len(text) - len(said) - len(prompt)
     assert whole.ids[:size] == before.ids
-    return whole.ids[size:], [(b - len(CONTEXT), e - len(CONTEXT)) for b, e in whole.offsets[size:]]
+    return whole.ids[size:], [(b + moved, e + moved) for b, e in whole.offsets[size:]]
 
 
 def read(name: str, tokens: list[int] | tuple[int, ...]) -> str:
-    before = tokenizer(name).encode(CONTEXT).ids
+    before = tokenizer(name).encode(context(name)).ids
     text = tokenizer(name).decode([*before, *tokens], skip_special_tokens=False)
     return text[len(tokenizer(name).decode(before, skip_special_tokens=False)) :]
 
@@ -155,7 +201,7 @@ def test_of_a_growing_draft_only_the_last_word_is_held_back(draft: str, target: 
     for end in range(len(tokens) + 1):
         said, likely = translation(tokens[:end], probs(tokens))
         assert list(said) == own[: len(said)] and len(likely) == len(said)
-        text, told = read(draft, tokens[:end]), read(target, said)
+        text, told = response(target, read(draft, tokens[:end])), read(target, said)
         assert text.startswith(told)
         assert len(text[len(told) :].split()) <= 1
 
@@ -171,13 +217,11 @@ def test_any_text(pair: tuple[str, str], text: str, data: st.DataObject) -> None
     said, likely = used(draft, target)(tokens[:end], probs(tokens))
     ended = end == len(tokens) and said[-1:] == (eos(target),)
     assert list(said) == ([*own, eos(target)] if ended else own[: len(said)])
-    assert text.startswith(read(target, said[:-1] if ended else said))
+    assert response(target, text).startswith(read(target, said[:-1] if ended else said))
     assert not SPECIAL[target] & set(said[: len(own)])
     # The path probability up to the last whole letter of any target token is the draft's.
     begins = [begin for begin, _ in written(draft, text)[1]]
-    ends = [
-        min(end, following) for (_, end), (following, _) in zip(spans, [*spans[1:], (999, 0)], strict=True)
-    ]
+    ends = [min(end, following) for (_, end), (following, _) in pairwise([*spans, (999, 999)])]
     for i, reached in enumerate(ends[: len(said)]):
         expected = math.prod(p for p, begin in zip(probs(tokens), begins, strict=False) if begin < reached)
         assert math.prod(likely[: i + 1]) == pytest.approx(expected)
@@ -240,7 +284,9 @@ def test_spaces_belong_to_one_word(text: str) -> None:
 
 def test_text_that_the_target_would_change_ends_it() -> None:
     layout = json.loads(tokenizer("bytes").to_str()) | {"normalizer": {"type": "Lowercase"}}
-    translation = Translation(tokenizer("pieces"), Tokenizer.from_str(json.dumps(layout)), 2, 0)
+    translation = Translation(
+        tokenizer("pieces"), Tokenizer.from_str(json.dumps(layout)), 2, 0, prompt_ids("bytes")
+    )
     said, _ = translation([*written("pieces", " a car. The car")[0], 2], [1.0] * 99)
     assert read("bytes", said) == " a car."
 
@@ -253,7 +299,7 @@ def test_a_beginning_that_fuses_with_the_prompt_is_not_proposed() -> None:
 def test_shared_ids_pass_as_they_are() -> None:
     folder = share_dir() / "models" / "tiny"
     draft, target = (Tokenizer.from_file(str(folder / n / "tokenizer.json")) for n in ("draft", "target"))
-    translation = Translation(draft, target, 2, 2)
+    translation = Translation(draft, target, 2, 2, prompt_ids("tiny"))
     assert translation.unchanged
     for sentence in SENTENCES[:5]:
         tokens = [*draft.encode(" " + sentence, add_special_tokens=False).ids, 2]
@@ -263,6 +309,27 @@ def test_shared_ids_pass_as_they_are() -> None:
                 tuple(tokens[:5]),
                 (0.5,) * 5,
             )
+
+
+def test_one_vocabulary_behind_another_prompt_is_translated() -> None:
+    tiny = tokenizer("tiny")
+    translation = Translation(tiny, tiny, 2, 2, tiny.encode("assistant\n").ids)
+    assert not translation.unchanged
+    for sentence in SENTENCES[:5]:
+        tokens = [*tiny.encode(" " + sentence, add_special_tokens=False).ids, 2]
+        said, likely = translation(tokens, probs(tokens))
+        assert list(said) == [*tiny.encode(sentence, add_special_tokens=False).ids, 2]
+        assert math.prod(likely) == pytest.approx(math.prod(probs(tokens)))
+
+
+@pytest.mark.parametrize(("prompt", "begins"), [("Assistant:", " The"), ("assistant\n", "The"), ("", "The")])
+def test_a_response_begins_as_the_targets_prompt_ends(prompt: str, begins: str) -> None:
+    target = tokenizer("chatml")
+    prompt_end = target.encode(f"<|im_end|>{prompt}").ids
+    translation = Translation(tokenizer("pieces"), target, 2, eos("chatml"), prompt_end)
+    tokens = written("pieces", " The car")[0]
+    assert target.decode(translation(tokens, [1.0] * 9)[0]) == begins
+    assert translation._known.cache_info().misses == 1
 
 
 def test_one_vocabulary_in_two_layouts_passes_as_it_is() -> None:
@@ -278,14 +345,16 @@ def test_one_vocabulary_in_two_layouts_passes_as_it_is() -> None:
     }
     other = Tokenizer.from_str(json.dumps(layout))
     other.add_special_tokens(["<image>"])
-    assert Translation(other, tokenizer("pieces"), 2, 2).unchanged
+    assert Translation(other, tokenizer("pieces"), 2, 2, prompt_ids("pieces")).unchanged
 
 
 def test_one_token_that_differs_is_never_passed_by_its_id() -> None:
     layout = json.loads(tokenizer("pieces").to_str())
     vocabulary = layout["model"]["vocab"]
     vocabulary["a"], vocabulary["e"] = vocabulary["e"], vocabulary["a"]
-    translation = Translation(Tokenizer.from_str(json.dumps(layout)), tokenizer("pieces"), 2, 2)
+    translation = Translation(
+        Tokenizer.from_str(json.dumps(layout)), tokenizer("pieces"), 2, 2, prompt_ids("pieces")
+    )
     assert not translation.unchanged
     said, _ = translation([vocabulary["▁"], vocabulary["a"], 2], [1.0] * 3)
     assert read("pieces", said[:-1]) == " a"
