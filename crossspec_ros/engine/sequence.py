@@ -6,6 +6,7 @@ All of this runs in the engine's thread; `session.py` is what others hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,12 @@ class TargetSequence:
             self._pool.give_back(self._runner)
             self._runner = self._pool.take()
             self._begin()
-        elif self._stamps != list(stamps_ns[: len(self._stamps)]) or (
+        elif (
+            self._stamps != list(stamps_ns[: len(self._stamps)])
             # What comes now would stand behind the question.
-            self._prefix is not None and len(self._stamps) < len(stamps_ns)
+            or (self._prefix is not None and len(self._stamps) < len(stamps_ns))
+            # A unit that could not be encoded.
+            or len(self._waiting) == self._target.spec.frames_per_unit
         ):
             self._runner.keep(0)
             self._begin()
@@ -96,8 +100,7 @@ class TargetSequence:
         if self._waiting:
             self._encode()
         if self._prefix is None:
-            place = self._place + sum(_span(chunk) for chunk in self._unread)
-            self._prefix = self._runner.length + self.unread, place
+            self._prefix = self._runner.length + self.unread, self._following_place()
         elif self._runner.length < self._prefix[0]:
             self._unread.pop()  # a question that nobody put to the target
         else:
@@ -136,7 +139,7 @@ class TargetSequence:
         self._unread.clear()
 
     def _encode(self) -> None:
-        """Encode the unit that waits, unless that was done before; its last frame fills it up."""
+        """Encode the unit that waits, unless that was done before."""
         last, per_unit = len(self._stamps) - 1, self._target.spec.frames_per_unit
         known = tuple(self._stamps[-len(self._waiting) :])
         # Of two frames with one stamp, nobody knows which was meant.
@@ -145,50 +148,29 @@ class TargetSequence:
             features = self._features[known]
         else:
             with self._trace.span(f"frame_encode[{last}]"):
-                repeated = [self._waiting[-1]] * (per_unit - len(self._waiting))
-                features = self._target.encode(np.stack(self._waiting + repeated))
+                features = self._target.encode(np.stack(self._waiting))
             self._features.setdefault(known, features)
-        self._waiting.clear()
         self._unread.append(self._target.unit(features, last // per_unit))
+        # Not before: what failed half way still waits.
+        self._waiting.clear()
 
     def _read(self, tree: DraftTree) -> torch.Tensor:
         """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
-        cached, unread, place = self._runner.length, self.unread, self._place
-        positions = []
-        for chunk in self._unread:
-            positions.append(place + chunk.positions)
-            place += _span(chunk)
-        chunks = [*self._unread, self._target.words(tree.token_ids)]
-        embeds = torch.cat([chunk.embeds for chunk in chunks])
-        positions.append(tree_positions(tree, place - 1).expand(len(positions[0]), -1))
-        mask = attention_mask(cached, unread, tree, embeds.dtype)
-        hidden = self._runner.read(embeds, torch.cat(positions, 1), mask, _layers(chunks))
+        place = self._following_place()
+        nodes = self._target.words(tree.token_ids)
+        nodes = replace(nodes, positions=tree_positions(tree, -1).expand(len(nodes.positions), -1))
+        read = Chunk.joined([*self._unread, nodes])
+        mask = attention_mask(self._runner.length, self.unread, tree, read.embeds.dtype)
+        hidden = self._runner.read(read.embeds, self._place + read.positions, mask, read.layers)
         # Not before: what failed half way is read again.
         self._unread, self._place = [], place
         return hidden
+
+    def _following_place(self) -> int:
+        """The position of what follows all that is unread."""
+        return self._place + sum(chunk.span for chunk in self._unread)
 
     def _pass_name(self, tree: DraftTree) -> str:
         if self._passes == 0:
             return f"target_prefill[{len(self._stamps)}]"
         return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"
-
-
-def _layers(chunks: Sequence[Chunk]) -> torch.Tensor | None:
-    """Those of all chunks as one; nothing is added to the tokens of a chunk without any."""
-    given = [chunk.layers for chunk in chunks if chunk.layers is not None]
-    if not given:
-        return None
-    return torch.cat(
-        [
-            given[0].new_zeros(len(given[0]), len(chunk), given[0].shape[2])
-            if chunk.layers is None
-            else chunk.layers
-            for chunk in chunks
-        ],
-        1,
-    )
-
-
-def _span(chunk: Chunk) -> int:
-    """How far what follows a chunk is from where it begins."""
-    return int(chunk.positions.max()) + 1 if len(chunk) else 0

@@ -5,7 +5,9 @@ Nothing above `models/` names a family. `registry.py` knows which file is whose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -38,6 +40,27 @@ class Chunk:
         import torch
 
         return cls(embeds, torch.arange(len(embeds)).expand(axes, -1))
+
+    @classmethod
+    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Chunks that follow one another, as one; to those without `layers` nothing is added."""
+        import torch
+
+        places = accumulate((chunk.span for chunk in chunks), initial=0)
+        like = next((chunk.layers for chunk in chunks if chunk.layers is not None), None)
+        return cls(
+            torch.cat([chunk.embeds for chunk in chunks]),
+            torch.cat([place + chunk.positions for place, chunk in zip(places, chunks, strict=False)], 1),
+            None if like is None else torch.cat([chunk._layers_like(like) for chunk in chunks], 1),
+        )
+
+    @property
+    def span(self) -> int:
+        """How far what follows is from where the chunk begins."""
+        return int(self.positions.max()) + 1 if len(self) else 0
+
+    def _layers_like(self, like: torch.Tensor) -> torch.Tensor:
+        return like.new_zeros(len(like), len(self), like.shape[2]) if self.layers is None else self.layers
 
 
 @dataclass(frozen=True)
@@ -110,7 +133,10 @@ class VideoTarget(LanguageModel, Protocol):
         ...
 
     def encode(self, frames: np.ndarray) -> Any:
-        """What the vision tower makes of a unit, (frames_per_unit, H, W, 3) uint8 RGB, wherever it stands."""
+        """What the vision tower makes of a unit, (n, H, W, 3) uint8 RGB, wherever it stands.
+
+        It has `frames_per_unit` frames, or fewer if it is a window's last.
+        """
         ...
 
     def unit(self, features: Any, i: int) -> Chunk:
