@@ -84,13 +84,15 @@ def estimates(
 
 def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
     """The bytes that a model's parameters and their quantisation constants will take."""
-    return sum(
-        _quantized(module.weight, placement.dtype)
-        + (0 if module.bias is None else module.bias.numel() * placement.torch_dtype.itemsize)
-        if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
-        else sum(own.numel() for own in module.parameters(recurse=False)) * placement.torch_dtype.itemsize
-        for name, module in skeleton.named_modules()
-    )
+    # By parameter, for embeddings and head may be one.
+    sizes: dict[int, int] = {}
+    for name, module in skeleton.named_modules():
+        is_quantized = isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
+        for kind, own in module.named_parameters(recurse=False):
+            plain = own.numel() * placement.torch_dtype.itemsize
+            packed = is_quantized and kind == "weight"
+            sizes[id(own)] = _quantized(own, placement.dtype) if packed else plain
+    return sum(sizes.values())
 
 
 def measured_bytes(model: nn.Module) -> int:

@@ -24,8 +24,8 @@ Known = Callable[[Path], object]
 
 @pytest.mark.parametrize(
     ("name", "known", "sentence"),
-    [("target", target_spec, r"not of a known target \(video_llava\)"),
-     ("target", target_architecture, r"not of a known target \(video_llava\)"),
+    [("target", target_spec, r"not of a known target \(video_llava, .*\)"),
+     ("target", target_architecture, r"not of a known target \(video_llava, .*\)"),
      ("draft", event_image_size, r"not of a known event draft \(EventChat_llama\)"),
      ("draft", draft_folders, r"not of a known event draft \(EventChat_llama\)"),
      ("draft", draft_architecture, r"not of a known event draft \(EventChat_llama\)")],
@@ -37,6 +37,24 @@ def test_another_type_is_refused_with_those_that_are_known(
     folder = copied(name, tmp_path / name)
     edit(folder / "config.json", model_type=kind)
     with pytest.raises(InputError, match=rf"'{folder}/config.json' is of the type .*, {sentence}: name"):
+        known(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("molmo2", "see one another in both directions"),
+     ("qwen3_next", "cannot verify a draft tree"),
+     ("qwen3_5", "cannot verify a draft tree"),
+     ("qwen3_5_moe", "cannot verify a draft tree")],
+)  # fmt: skip
+@pytest.mark.parametrize("known", [target_spec, target_architecture])
+def test_what_cannot_be_streamed_exactly_is_refused_with_the_reason(
+    tmp_path: Path, kind: str, reason: str, known: Known
+) -> None:
+    folder = copied("target", tmp_path / "target")
+    edit(folder / "config.json", model_type=kind)
+    sentence = rf"is of the type {kind}, which cannot be streamed exactly, for .*{reason}.*: name the folder"
+    with pytest.raises(InputError, match=sentence):
         known(folder)
 
 
