@@ -256,6 +256,42 @@ def test_the_engine_says_what_transformers_says(folder: Path, target: Qwen3VL, c
     assert said(target, frames, count, branching, tokens) == (tokens, 6)
 
 
+def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) -> None:
+    """Those behind them move up, and pairs are made anew."""
+    frames, kept = noise(8), [0, 1, 2, 4, 5, 6, 7]
+    tokens = generated(folder, frames[kept], QUESTION, 6)
+    engine = LocalEngine(target)
+    session = engine.open(0, Trace())
+    try:
+        for i, frame in enumerate(frames):
+            session.append(frame, i).result(20)
+        session.fit(frames[kept], kept)
+        session.ask(QUESTION, Trace())
+        assert session.step(right(tokens)).result(20).tokens == tuple(tokens)
+    finally:
+        session.close()
+        engine.close()
+
+
+def test_further_questions_and_passes_on_static_buffers(folder: Path, target: Qwen3VL) -> None:
+    frames = noise(7)
+    engine = LocalEngine(target, is_static=True)
+    engine.warm_up(1)
+    session = engine.open(0, Trace())
+    try:
+        for i, frame in enumerate(frames[:5]):
+            session.append(frame, i).result(20)
+        session.fit(frames, range(7))
+        for question in (QUESTION, "Who?", QUESTION):
+            tokens = generated(folder, frames, question, 12)
+            session.ask(question, Trace())
+            for i in (0, 6):
+                assert session.step(right(tokens[i:])).result(20).tokens == tuple(tokens[i : i + 6])
+    finally:
+        session.close()
+        engine.close()
+
+
 @pytest.mark.parametrize("ended_by", [0, 1])
 def test_any_of_several_end_tokens_ends_it(folder: Path, tmp_path: Path, ended_by: int) -> None:
     for file in folder.iterdir():
