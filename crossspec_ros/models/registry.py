@@ -20,10 +20,19 @@ TARGETS = {
     "video_llava": "video_llava",
     "smolvlm": "smolvlm",
     "llava_onevision": "llava_onevision",
+    "qwen3_vl": "qwen3_vl",
 }
 _DRAFTS = {"EventChat_llama": "eventgpt"}
 _ANCESTORS = {"llava": "video_llava"}
 """Types whose checkpoints cannot be read, but of which a family knows what to take instead."""
+_RECURRENT = "its linear-attention layers cannot verify a draft tree, nor take back what was read"
+_NOT_STREAMED = {
+    "molmo2": "its frames see one another in both directions, so that none can be read before the last",
+    "qwen3_next": _RECURRENT,
+    "qwen3_5": _RECURRENT,
+    "qwen3_5_moe": _RECURRENT,
+}
+"""Types of which no target could say exactly what transformers says, and why."""
 
 
 def target_spec(folder: Path) -> InputSpec:
@@ -70,6 +79,11 @@ def _file(folder: Path, families: dict[str, str], what: str, suffix: str = "") -
     kind = str(values["model_type"])
     if kind in _ANCESTORS:
         import_module(f"crossspec_ros.models.{_ANCESTORS[kind]}").refuse_ancestor(file, values)
+    if families is TARGETS and kind in _NOT_STREAMED:
+        raise InputError(
+            f"'{file}' is of the type {kind}, which cannot be streamed exactly, for {_NOT_STREAMED[kind]}: "
+            f"name the folder of a known {what} ({', '.join(families)})"
+        )
     if kind not in families:
         raise InputError(
             f"'{file}' is of the type {kind}, not of a known {what} ({', '.join(families)}): name the folder "

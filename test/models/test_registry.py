@@ -40,6 +40,24 @@ def test_another_type_is_refused_with_those_that_are_known(
         known(folder)
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("molmo2", "see one another in both directions"),
+     ("qwen3_next", "cannot verify a draft tree"),
+     ("qwen3_5", "cannot verify a draft tree"),
+     ("qwen3_5_moe", "cannot verify a draft tree")],
+)  # fmt: skip
+@pytest.mark.parametrize("known", [target_spec, target_architecture])
+def test_what_cannot_be_streamed_exactly_is_refused_with_the_reason(
+    tmp_path: Path, kind: str, reason: str, known: Known
+) -> None:
+    folder = copied("target", tmp_path / "target")
+    edit(folder / "config.json", model_type=kind)
+    sentence = rf"is of the type {kind}, which cannot be streamed exactly, for .*{reason}.*: name the folder"
+    with pytest.raises(InputError, match=sentence):
+        known(folder)
+
+
 def test_a_target_is_no_draft() -> None:
     with pytest.raises(InputError, match="is of the type video_llava, not of a known event draft"):
         draft_architecture(TINY / "target")

@@ -1,0 +1,305 @@
+"""Qwen3-VL, the dense ones: a tower looks at frames in pairs, each behind its time in words; a Qwen3 speaks.
+
+A window is a video of 8 frames a second. What the tower sees in its middle layers is added behind the first
+layers of the language model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.config_files import eos_ids, read_config, read_json
+from crossspec_ros.models.transformers_family import (
+    TransformersModel,
+    TransformersTarget,
+    numbers_in_layer,
+    sizes,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+VIDEO = "<|video_pad|>"
+_BEGIN, _END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
+_FRAMES, _FRAMES_PER_S = 8, 8
+_MOST_TOKENS = 256
+"""Of a unit of frames. Its own processor would take thousands for so short a video."""
+_QUESTIONS = 64
+
+# What transformers takes for a value that is left out.
+_VISION = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
+_TEXT = {"max_position_embeddings": 128000, "eos_token_id": None}
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the tower makes of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
+    rows * columns, width) for the first layers of the language model."""
+
+    embeds: Tensor
+    layers: Tensor | None
+    rows: int
+    columns: int
+    frames: int
+
+
+class Qwen3VL(TransformersModel):
+    """Qwen3-VL behind `VideoTarget`; its frames may be read unit by unit, for its tower sees each alone."""
+
+    axes = 3
+    module: Qwen3VLForConditionalGeneration
+
+    def __init__(
+        self,
+        module: Qwen3VLForConditionalGeneration,
+        tokenizer: Tokenizer,
+        spec: InputSpec,
+        most_pixels: int,
+    ) -> None:
+        super().__init__(module, module.model.language_model, tokenizer)
+        self.spec, self._most_pixels = spec, most_pixels
+        self._merged = module.model.visual.spatial_merge_size
+        # Every window is asked the same, and at its close there is no time to lose.
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the text before and after the frames."""
+        return self._prompt_ids(question)
+
+    def opening(self) -> Chunk:
+        """What stands before the frames."""
+        return self.words(self.prompt_ids("")[0])
+
+    def encode(self, frames: np.ndarray) -> list[Features]:
+        """What the tower makes of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
+        read twice."""
+        import torch
+
+        patches, grid = self._patches(frames)
+        units, rows, columns = grid
+        seen = self.module.model.visual(
+            patches, torch.tensor([[1, rows, columns]] * units, device=self.device)
+        )
+        merged, per_unit = self._merged, self.spec.frames_per_unit
+        a_unit = rows * columns // merged**2
+        layers: Sequence[Tensor | None] = [None] * units
+        if seen.deepstack_features:
+            layers = torch.stack(list(seen.deepstack_features)).split(a_unit, 1)
+        return [
+            Features(own, added, rows // merged, columns // merged, min(per_unit, len(frames) - i * per_unit))
+            for i, (own, added) in enumerate(zip(seen.pooler_output.split(a_unit), layers, strict=True))
+        ]
+
+    def unit(self, features: Features, i: int) -> Chunk:
+        """The `i`-th unit behind its time; all its tokens share a place in time, and each has its own in the
+        grid of the picture."""
+        import torch
+
+        time = torch.zeros(features.rows * features.columns, dtype=torch.long)
+        row, column = torch.meshgrid(
+            torch.arange(features.rows), torch.arange(features.columns), indexing="ij"
+        )
+        where = torch.stack([time, row.flatten(), column.flatten()])
+        first = i * self.spec.frames_per_unit
+        return Chunk.joined(
+            [
+                self._text(time_stamp(first, first + features.frames - 1) + _BEGIN),
+                Chunk(features.embeds, where, features.layers),
+                self._text(_END),
+            ]
+        )
+
+    def closing(self, question: str) -> Chunk:
+        """What stands after the frames, up to where the response begins."""
+        return self.words(self.prompt_ids(question)[1])
+
+    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
+        """Ids and patches of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
+        import torch
+
+        patches, grid = self._patches(frames)
+        units, rows, columns = grid
+        video, per_unit = self.module.config.video_token_id, self.spec.frames_per_unit
+        before, after = self.prompt_ids(question)
+        ids = list(before)
+        for i in range(units):
+            last = min((i + 1) * per_unit, len(frames)) - 1
+            ids += self.tokenizer.encode(time_stamp(i * per_unit, last) + _BEGIN).ids
+            ids += [video] * (rows * columns // self._merged**2)
+            ids += self.tokenizer.encode(_END).ids
+        whole = torch.tensor([[*ids, *after]], device=self.device)
+        return {
+            "input_ids": whole,
+            "attention_mask": torch.ones_like(whole),
+            "mm_token_type_ids": 2 * (whole == video).int(),
+            "pixel_values_videos": patches,
+            "video_grid_thw": torch.tensor([grid], device=self.device),
+        }
+
+    def _patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
+        """Of all units, one after the other; how many units there are, and the patches of one in rows and
+        columns."""
+        import torch
+
+        patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
+        _, height, width, _ = frames.shape
+        size = read_size(height, width, patch * self._merged, self._most_pixels)
+        starts = range(0, len(frames), per_unit)
+        units = [unit_patches(frames[i : i + per_unit], size, per_unit, patch, self._merged) for i in starts]
+        return self.own(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
+
+    def _text(self, text: str) -> Chunk:
+        return self.words(tuple(self.tokenizer.encode(text).ids))
+
+
+class Qwen3VLArchitecture(TransformersTarget):
+    """A Qwen3-VL known by its config."""
+
+    config: Qwen3VLConfig
+
+    unquantized = ("lm_head", "model.visual")
+    needs = (VIDEO, _BEGIN, _END, _TURN, _TURN_END)
+
+    @property
+    def sizes(self) -> Sizes:
+        vision: Any = self.config.vision_config
+        patches = self.most_pixels // vision.patch_size**2
+        return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision))
+
+    @property
+    def most_pixels(self) -> int:
+        """Of a frame in the size in which it is read."""
+        vision: Any = self.config.vision_config
+        return _most_pixels(self.folder, vision.patch_size * vision.spatial_merge_size)
+
+    def module_class(self) -> type[Qwen3VLForConditionalGeneration]:
+        from transformers import Qwen3VLForConditionalGeneration
+
+        return Qwen3VLForConditionalGeneration
+
+    def model(self, module: Qwen3VLForConditionalGeneration, tokenizer: Tokenizer) -> Qwen3VL:
+        return Qwen3VL(module, tokenizer, self.spec, self.most_pixels)
+
+
+def architecture(folder: Path) -> Qwen3VLArchitecture:
+    """Of the checkpoint in `folder`; raises InputError."""
+    from transformers import Qwen3VLConfig
+
+    found, values = spec(folder), _values(folder)
+    try:
+        config = Qwen3VLConfig.from_dict(values)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise _no_config(folder, error) from error
+    return Qwen3VLArchitecture(config, found, folder)
+
+
+def spec(folder: Path) -> InputSpec:
+    """What the model in `folder` takes; raises InputError."""
+    values = _values(folder)
+    try:
+        vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+        factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
+        tokens = _most_pixels(folder, factor) // factor**2
+        per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
+        if min(factor, per_unit) < 1:
+            raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
+        units = -(-_FRAMES // per_unit)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise _no_config(folder, error) from error
+    return InputSpec(
+        frames=_FRAMES,
+        frames_per_unit=per_unit,
+        # A frame of 16:9 that travels in this size is read as it is.
+        image_size=max(1, math.isqrt(tokens * 9 // 16)) * factor,
+        # No tokenizer makes more tokens of a text than it has characters.
+        frame_tokens=units * (len(time_stamp(0, 0)) + tokens + 2),
+        most_tokens=room,
+        eos_ids=eos_ids(folder, text["eos_token_id"]),
+        axes=Qwen3VL.axes,
+    )
+
+
+def read_size(height: int, width: int, factor: int, most_pixels: int) -> tuple[int, int]:
+    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have at most
+    so many pixels.
+
+    As its processor has it for a video of 8 frames; for fewer it would take larger ones.
+    """
+    if min(height, width) < factor:
+        scale = factor / min(height, width)
+        height, width = int(height * scale), int(width * scale)
+    rows, columns = round(height / factor), round(width / factor)
+    if rows * columns * factor**2 > most_pixels:
+        shrunk = math.sqrt(height * width / most_pixels)
+        rows, columns = (max(1, math.floor(side / shrunk / factor)) for side in (height, width))
+    return rows * factor, columns * factor
+
+
+def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:
+    """(patches, 3 * per_unit * patch * patch) float32 of up to `per_unit` (n, H, W, 3) uint8 RGB frames.
+
+    They are read in `size`, a height and a width; the last is repeated where frames lack. Those
+    `merged` * `merged` patches that become one token follow one another.
+    """
+    import torch
+
+    pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
+    resized = torch.nn.functional.interpolate(pixels, size, mode="bicubic", antialias=True)
+    whole = torch.cat([resized, resized[-1:].expand(per_unit - len(frames), -1, -1, -1)])
+    normal = (whole.to(torch.float32) - 127.5) / 127.5
+    rows, columns = (side // patch // merged for side in size)
+    blocks = normal.reshape(per_unit, 3, rows, merged, patch, columns, merged, patch)
+    return blocks.permute(2, 5, 3, 6, 1, 0, 4, 7).reshape(-1, 3 * per_unit * patch * patch)
+
+
+def time_stamp(first: int, last: int) -> str:
+    """What stands before a unit with these frames: the mean of their nominal times."""
+    return f"<{(first + last) / 2 / _FRAMES_PER_S:.1f} seconds>"
+
+
+def prompt(question: str) -> tuple[str, str]:
+    """Text before and after the frames.
+
+    A unit's own marks stand within those that the chat template puts around the video, for transformers'
+    processor puts its units in the place of `VIDEO` alone.
+    """
+    return f"{_TURN}user\n{_BEGIN}", f"{_END}{question}{_TURN_END}\n{_TURN}assistant\n"
+
+
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    before, after = (tokenizer.encode(text).ids for text in prompt(question))
+    return tuple(before), tuple(after)
+
+
+def _values(folder: Path) -> dict[str, Any]:
+    """Those of config.json; raises InputError."""
+    return read_config(folder / "config.json", ["text_config", "vision_config"])
+
+
+def _most_pixels(folder: Path | None, factor: int) -> int:
+    """Of a frame whose tokens have an edge of `factor` pixels; fewer where the checkpoint's own processor
+    takes fewer."""
+    file, most = (folder or Path()) / "video_preprocessor_config.json", _MOST_TOKENS * factor**2
+    size = read_json(file).get("size") if folder and file.is_file() else None
+    own = size.get("longest_edge") if isinstance(size, dict) else None
+    return min(most, own // _FRAMES) if isinstance(own, int) else most
+
+
+def _no_config(folder: Path, error: Exception) -> InputError:
+    """What to raise for values that make no model."""
+    return InputError(
+        f"'{folder / 'config.json'}' is no config of Qwen3-VL ({' '.join(str(error).split())[:160]}): take "
+        f"the one that came with the weights"
+    )
