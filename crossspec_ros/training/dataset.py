@@ -36,8 +36,8 @@ def scenes_of(seed: int) -> list[Scene]:
 
 
 def frame_window(seed: int) -> NDArray[np.uint8]:
-    """(8, 64, 64, 3) uint8 RGB: the frames that the synchronizer would choose, at a random phase of the
-    camera."""
+    """(8, 64, 85, 3) uint8 RGB: the frames that the synchronizer would choose, at a random phase of the
+    camera, as it would send them."""
     scenes = scenes_of(seed)
     start = len(scenes) - 2
     phase = np.random.default_rng([seed, 0xF0]).uniform(0, FRAME_PERIOD_S)
@@ -45,22 +45,16 @@ def frame_window(seed: int) -> NDArray[np.uint8]:
     stamps: dict[int, float] = {}
     for t in np.arange(start + phase, start + 1, FRAME_PERIOD_S).tolist():
         stamps.setdefault(grid.slot(int(t * 1e9)), t)
-    return np.stack([_square(frame(scenes, seed, t)) for t in stamps.values()])
+    return np.stack([resize_shortest(frame(scenes, seed, t), SIDE) for t in stamps.values()])
 
 
 def event_window(seed: int) -> NDArray[np.uint8]:
-    """(5, 64, 64, 3) uint8 RGB event images; the sensor sees 33 pictures a second, enough for pictures
+    """(5, 64, 85, 3) uint8 RGB event images; the sensor sees 33 pictures a second, enough for pictures
     this small."""
     scenes = scenes_of(seed)
     start = len(scenes) - 2
     batch = EventBatch.concat(list(events(scenes, seed, start, start + 1, rate_hz=33)))
-    return np.stack([_square(image) for image, _ in event_images(batch, EVENT_IMAGES)])
-
-
-def _square(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    small = resize_shortest(image, SIDE)
-    left = (small.shape[1] - SIDE) // 2
-    return small[:, left : left + SIDE]
+    return np.stack([resize_shortest(image, SIDE) for image, _ in event_images(batch, EVENT_IMAGES)])
 
 
 def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None]) -> NDArray[np.uint8]:

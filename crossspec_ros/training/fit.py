@@ -45,9 +45,12 @@ class Recipe:
 class Labels:
     """Captions as padded token ids (n, length) and attributes as class numbers (n, attributes)."""
 
-    def __init__(self, seeds: range, tokenizer: Tokenizer, eos_id: int, with_color: bool) -> None:
+    def __init__(self, seeds: range, tokenizer: Tokenizer, student: Student, with_color: bool) -> None:
         scenes = [scenes_of(seed)[-2] for seed in seeds]
-        ids = [[*tokenizer.encode(" " + caption(s), add_special_tokens=False).ids, eos_id] for s in scenes]
+        ids = [
+            [*tokenizer.encode(student.begin + caption(s), add_special_tokens=False).ids, student.eos_id]
+            for s in scenes
+        ]
         longest = max(map(len, ids))
         self.captions = torch.tensor([row + [_IGNORED] * (longest - len(row)) for row in ids])
         told = [attributes(s) for s in scenes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -13,7 +15,6 @@ from transformers import (
     CLIPVisionConfig,
     GenerationConfig,
     LlamaConfig,
-    PretrainedConfig,
     Qwen3VLConfig,
     VideoLlavaConfig,
 )
@@ -35,12 +36,14 @@ class Student(Protocol):
     """A model in training: pictures to features, features and captions to logits."""
 
     eos_id: int
+    begin: str
+    """What a caption begins with."""
 
     @property
     def model(self) -> nn.Module: ...
 
     def features(self, images: Tensor) -> Any:
-        """What the vision tower makes of (batch, k, 64, 64, 3) uint8 images."""
+        """What the vision tower makes of (batch, k, 64, W, 3) uint8 images."""
         ...
 
     def logits(self, features: Any, captions: Tensor) -> Tensor:
@@ -56,11 +59,12 @@ class TargetStudent:
     """A target of any family, from nothing; its prompts, positions and layers are those of its contract."""
 
     def __init__(self, family: str, tokenizer: Tokenizer, folder: Path) -> None:
-        CONFIGS[family](tokenizer).save_pretrained(folder)
-        GenerationConfig(eos_token_id=_eos(family, tokenizer)).save_pretrained(folder)
+        WRITERS[family](tokenizer, folder)
         known = cast(TransformersTarget, target_architecture(folder))
         self.target: VideoTarget = known.model(known.module_class()(known.config), tokenizer)
         self.eos_id = known.spec.eos_ids[0]
+        asked = tokenizer.decode(self.target.prompt_ids(QUESTION)[1], skip_special_tokens=False)
+        self.begin = "" if asked[-1].isspace() else " "
 
     @property
     def model(self) -> Any:
@@ -105,7 +109,7 @@ class TargetStudent:
 class DraftStudent:
     """EventGPT with 1.4 M parameters."""
 
-    eos_id = EOS
+    eos_id, begin = EOS, " "
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.model = EventGPTModule(_llama(128, 2, 384, tokenizer.get_vocab_size()), _clip(128, 3))
@@ -129,10 +133,10 @@ class DraftStudent:
         return features.flatten(1)
 
 
-def _video_llava(tokenizer: Tokenizer) -> VideoLlavaConfig:
+def _video_llava(tokenizer: Tokenizer, folder: Path) -> None:
     """4.4 M parameters."""
     positions = (SIDE // _PATCH) ** 2 + 1
-    return VideoLlavaConfig(
+    config = VideoLlavaConfig(
         vision_config=_clip(192, 4),
         text_config=_llama(_WIDTH, _LAYERS, _INNER, tokenizer.get_vocab_size()),
         image_token_index=tokenizer.get_vocab()["<image>"],
@@ -140,16 +144,18 @@ def _video_llava(tokenizer: Tokenizer) -> VideoLlavaConfig:
         image_seq_length=positions - 1,
         video_seq_length=FRAMES * positions,
     )
+    config.save_pretrained(folder)
+    GenerationConfig(eos_token_id=EOS).save_pretrained(folder)
 
 
-def _qwen3_vl(tokenizer: Tokenizer) -> Qwen3VLConfig:
-    """As many tokens a picture as the tiny Video-LLaVA has, so half as many a window."""
+def _qwen3_vl(tokenizer: Tokenizer, folder: Path) -> None:
+    """3.8 M parameters; a pair of frames takes 4 * 5 tokens."""
     ids = tokenizer.get_vocab()
     head = _WIDTH // _HEADS
-    return Qwen3VLConfig(
+    config = Qwen3VLConfig(
         text_config={
             "hidden_size": _WIDTH,
-            "intermediate_size": _INNER,
+            "intermediate_size": 448,
             "num_hidden_layers": _LAYERS,
             "num_attention_heads": _HEADS,
             "num_key_value_heads": _HEADS,
@@ -166,33 +172,35 @@ def _qwen3_vl(tokenizer: Tokenizer) -> Qwen3VLConfig:
             "pad_token_id": 0,
         },
         vision_config={
-            "depth": 4,
-            "hidden_size": 192,
-            "intermediate_size": 768,
+            "depth": 3,
+            "hidden_size": 128,
+            "intermediate_size": 384,
             "num_heads": 4,
             "patch_size": _PATCH // 2,
             "spatial_merge_size": 2,
             "out_hidden_size": _WIDTH,
             "num_position_embeddings": (2 * SIDE // _PATCH) ** 2,
-            "deepstack_visual_indexes": [1, 2],
+            "deepstack_visual_indexes": [0, 1],
         },
         video_token_id=ids["<|video_pad|>"],
         image_token_id=ids["<|image_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
     )
+    config.save_pretrained(folder)
+    GenerationConfig(eos_token_id=ids["<|im_end|>"]).save_pretrained(folder)
+    # The least under which frames of 16:9 keep a shortest edge of SIDE.
+    tokens = (SIDE // _PATCH) ** 2 * 16 / 9
+    size = {"longest_edge": FRAMES * math.ceil(tokens) * _PATCH**2}
+    (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": size}))
 
 
-CONFIGS: dict[str, Callable[[Tokenizer], PretrainedConfig]] = {
+WRITERS: dict[str, Callable[[Tokenizer, Path], None]] = {
     "video_llava": _video_llava,
     "qwen3_vl": _qwen3_vl,
 }
-"""The tiny target of each family that can be trained."""
-
-
-def _eos(family: str, tokenizer: Tokenizer) -> int:
-    return EOS if family == "video_llava" else tokenizer.get_vocab()["<|im_end|>"]
+"""Who writes the config files of each family's tiny target."""
 
 
 def _clip(width: int, layers: int) -> CLIPVisionConfig:

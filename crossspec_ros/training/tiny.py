@@ -14,17 +14,18 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 
-_WINDOWS = {"target": 16_000, "draft": 9_000}
-_EYES_STEPS = {"target": 1_500, "draft": 0}
-_STEPS = {"target": 3_900, "draft": 3_600}
-_BATCH = {"target": 16, "draft": 32}
-_RATE = {"target": 8e-4, "draft": 1e-3}
+# By the target's family, or for the draft.
+_WINDOWS = {"video_llava": 16_000, "qwen3_vl": 16_000, "draft": 9_000}
+_EYES_STEPS = {"video_llava": 1_500, "qwen3_vl": 1_000, "draft": 0}
+_STEPS = {"video_llava": 3_900, "qwen3_vl": 3_300, "draft": 3_600}
+_BATCH = {"video_llava": 16, "qwen3_vl": 16, "draft": 32}
+_RATE = {"video_llava": 8e-4, "qwen3_vl": 8e-4, "draft": 1e-3}
 _HELD_OUT = 192
 
 PAIR = "video_llava"
 """The target's family in the tiny pair."""
 FAMILIES = (PAIR, "qwen3_vl")
-"""Those of which there is a tiny target (`models.CONFIGS`)."""
+"""Those of which there is a tiny target (`models.WRITERS`)."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +97,8 @@ def _work(
 
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    windows, steps, held = _WINDOWS[name] // shrink, _STEPS[name] // shrink, max(_HELD_OUT // shrink, 8)
+    kind = family if name == "target" else "draft"
+    windows, steps, held = _WINDOWS[kind] // shrink, _STEPS[kind] // shrink, max(_HELD_OUT // shrink, 8)
     draw = dataset.frame_window if name == "target" else dataset.event_window
     train, test = range(windows), range(dataset.HELD_OUT, dataset.HELD_OUT + held)
     folder = work / name
@@ -109,8 +111,8 @@ def _work(
     student: Student = (
         TargetStudent(family, tokenizer, folder) if name == "target" else DraftStudent(tokenizer)
     )
-    labels, held_labels = (Labels(seeds, tokenizer, student.eos_id, with_color) for seeds in (train, test))
-    recipe = Recipe(_EYES_STEPS[name] // shrink, steps, _BATCH[name], _RATE[name])
+    labels, held_labels = (Labels(seeds, tokenizer, student, with_color) for seeds in (train, test))
+    recipe = Recipe(_EYES_STEPS[kind] // shrink, steps, _BATCH[kind], _RATE[kind])
 
     def report(step: int, loss: float) -> None:
         news.put((name, "training", step, steps, f"loss {loss:.3f}"))
@@ -141,7 +143,9 @@ def _save(model: Any, folder: Path, out: Path) -> None:
         (out / "clip" / "config.json").write_text(json.dumps(model.vision_config.to_diff_dict(), indent=1))
     else:
         model.save_pretrained(out)
-        shutil.copy(folder / "generation_config.json", out)
+        for file in ("generation_config.json", "video_preprocessor_config.json"):
+            if (folder / file).is_file():
+                shutil.copy(folder / file, out)
     shutil.copy(folder / "tokenizer.json", out)
 
 

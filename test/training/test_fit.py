@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -11,11 +12,16 @@ import torch
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.training import fit as fit_module
+from crossspec_ros.training import tiny
 from crossspec_ros.training.dataset import EVENT_IMAGES, FRAMES, SIDE, build, event_window, frame_window
 from crossspec_ros.training.fit import Labels, Recipe, fit
 from crossspec_ros.training.models import DraftStudent, Student, TargetStudent
 from crossspec_ros.training.tokenizer import train_tokenizers
+from crossspec_ros.training.world.grammar import QUESTION
 
 SEEDS = range(6)
 
@@ -45,7 +51,7 @@ def train(name: str, tokenizer: Tokenizer, folder: Path, recipe: Recipe) -> dict
     torch.manual_seed(1)
     folder.mkdir(exist_ok=True)
     student = make(name, tokenizer, folder)
-    labels = Labels(SEEDS, tokenizer, student.eos_id, name == "target")
+    labels = Labels(SEEDS, tokenizer, student, name == "target")
     pictures = images(name)
     fit(student, pictures, labels, (pictures, labels), recipe, folder, lambda step, loss: None)
     return student.model.state_dict()
@@ -72,6 +78,32 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     assert all(torch.equal(whole[key], resumed[key]) for key in whole)
     steps = [json.loads(line)["step"] for line in (tmp_path / "cut" / "curve.jsonl").read_text().splitlines()]
     assert steps == [2, 4]
+
+
+def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -> None:
+    """Its captions begin where its prompt ends, and what it says is loaded as any checkpoint."""
+    args = argparse.Namespace(family="qwen3_vl", shrink=800, work=tmp_path / "work", out=tmp_path / "out")
+    assert tiny.run(args) == 0
+    known = target_architecture(tmp_path / "out" / "target")
+    target = known.model(known.load(Placement()), known.tokenizer())
+    assert target.tokenizer.id_to_token(known.spec.eos_ids[0]) == "<|im_end|>"
+    student = TargetStudent("qwen3_vl", target.tokenizer, tmp_path)
+    assert student.begin == "" and known.spec == student.target.spec
+    images = torch.from_numpy(np.stack([frame_window(3)]))
+    student.model.load_state_dict(target.module.state_dict())
+    said = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        trained = student.logits(student.features(images), said)[0]
+        read = [target.opening(), *map(target.unit, target.encode(images[0].numpy()), range(4))]
+        whole = Chunk.joined([*read, target.closing(QUESTION), target.words((5, 6))])
+        layers = list(whole.layers)
+        hidden = target.body(
+            inputs_embeds=whole.embeds[None],
+            position_ids=whole.positions[:, None],
+            deepstack_visual_embeds=layers,
+            visual_pos_masks=torch.ones(1, len(whole), dtype=torch.bool),
+        ).last_hidden_state[0]
+    torch.testing.assert_close(trained, target.logits(hidden[-3:]), atol=1e-4, rtol=0)
 
 
 def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
@@ -105,8 +137,8 @@ def test_windows_are_drawn_once_and_go_on_where_they_stopped(tmp_path: Path) -> 
 
 
 def test_windows_have_the_shapes_that_the_models_take() -> None:
-    assert frame_window(3).shape == (8, SIDE, SIDE, 3)
-    assert event_window(3).shape == (5, SIDE, SIDE, 3)
+    assert frame_window(3).shape == (8, SIDE, 85, 3)
+    assert event_window(3).shape == (5, SIDE, 85, 3)
 
 
 def test_a_work_folder_of_another_training_is_refused(
