@@ -70,7 +70,7 @@ MUTANTS = {
         ("self._target.words((following,))", "self._target.words((following + 1,))"),
         ("self._place += len(path)", "pass"),
         ("self._place += len(path)", "self._place += len(tree)"),
-        ("tree_positions(tree, place - 1)", "tree_positions(tree, place)"),
+        ("tree_positions(tree, -1)", "tree_positions(tree, 0)"),
         ("self._unread, self._place = [], place", "self._place = place"),
         ("self._unread, self._place = [], place", "self._unread = []"),
         (
@@ -82,7 +82,7 @@ MUTANTS = {
         ("self._stamps != list(stamps_ns[: len(self._stamps)])", "False"),
         ("            self._runner.keep(0)\n            self._begin()", "            self._begin()"),
         ("for i in range(len(self._stamps), len(frames))", "for i in range(len(frames))"),
-        ("if stamp_ns not in self._units:", "if True:"),
+        ("if is_known:", "if False:"),
         ("not self._runner.is_sound", "False"),
         ("tokens[: eos + 1]", "tokens[:eos]"),
         ("(0, *(1 + node for node in path))", "(0, *path)"),
