@@ -20,7 +20,7 @@ from crossspec_ros.captioning.machines import ON_A_GPU, Machine, fitting
 from crossspec_ros.models.architecture import TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates
 from crossspec_ros.models.placement import Only
-from crossspec_ros.models.registry import TARGETS, released_draft, released_target, target_architecture
+from crossspec_ros.models.registry import released_draft, released_target, target_architecture
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
 DTYPES = ("bf16", "int8", "nf4")
@@ -111,16 +111,15 @@ def _footprints() -> dict[str, list[Footprint]]:
 
 @cache
 def _targets() -> dict[str, TargetArchitecture]:
-    """By name, those of families that there are."""
+    """By name."""
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, files in _releases():
-            if files["config.json"]["model_type"] in TARGETS:
-                folder = Path(scratch) / name
-                folder.mkdir()
-                for file, values in files.items():
-                    (folder / file).write_text(json.dumps(values))
-                found[name] = target_architecture(folder)
+            folder = Path(scratch) / name
+            folder.mkdir()
+            for file, values in files.items():
+                (folder / file).write_text(json.dumps(values))
+            found[name] = target_architecture(folder)
     return found | {"Video-LLaVA-7B": released_target()}
 
 

@@ -61,6 +61,14 @@ def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
     return ids
 
 
+def no_config(file: Path, family: str, error: Exception) -> InputError:
+    """What to raise for values that make no model of the family."""
+    return InputError(
+        f"'{file}' is no config of {family} ({' '.join(str(error).split())[:160]}): take the one that came "
+        f"with the weights"
+    )
+
+
 def first_line(error: Exception) -> str:
     """What an error says, in a line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, read_config
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config
 from crossspec_ros.models.transformers_family import (
-    TransformersModel,
+    Prompt,
     TransformersTarget,
+    TransformersVideoModel,
     numbers_in_layer,
+    parsed,
     sizes,
 )
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
 
+_NAME = "LLaVA-OneVision"
 VIDEO = "<video>"
 # The released names, into those that transformers 5 gives its modules.
 _RENAMED = (
@@ -33,7 +34,6 @@ _RENAMED = (
     (re.compile(r"^(vision_tower\.|multi_modal_projector\.|image_newline$)"), r"model.\1"),
     (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
 )
-_QUESTIONS = 64
 
 # No config says how many. A second has eight slots on the grid, one frame each.
 _FRAMES = 8
@@ -52,7 +52,7 @@ _ONLY = (
 )
 
 
-class LlavaOnevision(TransformersModel):
+class LlavaOnevision(TransformersVideoModel):
     """LLaVA-OneVision behind `VideoTarget`; frames are pooled one by one, and a newline follows the last."""
 
     module: LlavaOnevisionForConditionalGeneration
@@ -60,18 +60,7 @@ class LlavaOnevision(TransformersModel):
     def __init__(
         self, module: LlavaOnevisionForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
     ) -> None:
-        super().__init__(module, module.model.language_model, tokenizer)
-        self.spec = spec
-        # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
-
-    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of the text before and after the frames."""
-        return self._prompt_ids(question)
-
-    def opening(self) -> Chunk:
-        """What stands before the frames."""
-        return self.words(self.prompt_ids("")[0])
+        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
@@ -87,8 +76,8 @@ class LlavaOnevision(TransformersModel):
         """The newline after the last frame, and the text up to where the response begins."""
         import torch
 
-        words = self.words(self.prompt_ids(question)[1])
-        return Chunk.in_a_row(torch.cat([self.module.model.image_newline[None], words.embeds]))
+        newline = self.module.model.image_newline[None]
+        return Chunk.in_a_row(torch.cat([newline, super().closing(question).embeds]))
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
@@ -137,11 +126,8 @@ def architecture(folder: Path) -> LlavaOnevisionArchitecture:
     from transformers import LlavaOnevisionConfig
 
     found, values = spec(folder), _values(folder)
-    try:
-        return LlavaOnevisionArchitecture(LlavaOnevisionConfig.from_dict(values), found, folder)
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise _no_config(folder / "config.json", error) from error
+    config = parsed(LlavaOnevisionConfig, values, folder / "config.json", _NAME)
+    return LlavaOnevisionArchitecture(config, found, folder)
 
 
 def spec(folder: Path) -> InputSpec:
@@ -152,7 +138,7 @@ def spec(folder: Path) -> InputSpec:
         size, a_frame, most = _sizes(values)
         by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise _no_config(folder / "config.json", error) from error
+        raise no_config(folder / "config.json", _NAME, error) from error
     return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, most, eos_ids(folder, by_config))
 
 
@@ -173,7 +159,7 @@ def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
     return size, (-(-patches // 2)) ** 2, int(text["max_position_embeddings"])
 
 
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     """Those of the released chat template, before and after the video tokens."""
     whole = tokenizer.encode(f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n")
     at = whole.tokens.index(VIDEO)
@@ -182,11 +168,3 @@ def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], t
 
 def _values(folder: Path) -> dict[str, Any]:
     return read_config(folder / "config.json", ["text_config", "vision_config"])
-
-
-def _no_config(file: Path, error: Exception) -> InputError:
-    """What to raise for values that make no model."""
-    return InputError(
-        f"'{file}' is no config of LLaVA-OneVision ({' '.join(str(error).split())[:160]}): take "
-        f"llava-hf/llava-onevision-qwen2-0.5b-ov-hf or -7b-ov-hf, with the config that came with the weights"
-    )

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, read_config, read_json
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config, read_json
 from crossspec_ros.models.transformers_family import (
-    TransformersModel,
+    Prompt,
     TransformersTarget,
+    TransformersVideoModel,
     numbers_in_layer,
+    parsed,
     sizes,
 )
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
+_NAME = "Qwen3-VL"
 VIDEO = "<|video_pad|>"
 _BEGIN, _END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Of a unit of frames. Its own processor would take thousands for so short a video."""
-_QUESTIONS = 64
 
 # What transformers takes for a value that is left out.
 _VISION = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
@@ -54,7 +54,7 @@ class Features:
     frames: int
 
 
-class Qwen3VL(TransformersModel):
+class Qwen3VL(TransformersVideoModel):
     """Qwen3-VL behind `VideoTarget`; its frames may be read unit by unit, for its tower sees each alone."""
 
     axes = 3
@@ -67,19 +67,9 @@ class Qwen3VL(TransformersModel):
         spec: InputSpec,
         most_pixels: int,
     ) -> None:
-        super().__init__(module, module.model.language_model, tokenizer)
-        self.spec, self._most_pixels = spec, most_pixels
+        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
+        self._most_pixels = most_pixels
         self._merged = module.model.visual.spatial_merge_size
-        # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
-
-    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of the text before and after the frames."""
-        return self._prompt_ids(question)
-
-    def opening(self) -> Chunk:
-        """What stands before the frames."""
-        return self.words(self.prompt_ids("")[0])
 
     def encode(self, frames: np.ndarray) -> list[Features]:
         """What the tower makes of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
@@ -119,10 +109,6 @@ class Qwen3VL(TransformersModel):
                 self._text(_END),
             ]
         )
-
-    def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
-        return self.words(self.prompt_ids(question)[1])
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and patches of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
@@ -197,11 +183,7 @@ def architecture(folder: Path) -> Qwen3VLArchitecture:
     from transformers import Qwen3VLConfig
 
     found, values = spec(folder), _values(folder)
-    try:
-        config = Qwen3VLConfig.from_dict(values)
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise _no_config(folder, error) from error
+    config = parsed(Qwen3VLConfig, values, folder / "config.json", _NAME)
     return Qwen3VLArchitecture(config, found, folder)
 
 
@@ -217,7 +199,7 @@ def spec(folder: Path) -> InputSpec:
             raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
         units = -(-_FRAMES // per_unit)
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise _no_config(folder, error) from error
+        raise no_config(folder / "config.json", _NAME, error) from error
     return InputSpec(
         frames=_FRAMES,
         frames_per_unit=per_unit,
@@ -278,7 +260,7 @@ def prompt(question: str) -> tuple[str, str]:
     return f"{_TURN}user\n{_BEGIN}", f"{_END}{question}{_TURN_END}\n{_TURN}assistant\n"
 
 
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     before, after = (tokenizer.encode(text).ids for text in prompt(question))
     return tuple(before), tuple(after)
 
@@ -295,11 +277,3 @@ def _most_pixels(folder: Path | None, factor: int) -> int:
     size = read_json(file).get("size") if folder and file.is_file() else None
     own = size.get("longest_edge") if isinstance(size, dict) else None
     return min(most, own // _FRAMES) if isinstance(own, int) else most
-
-
-def _no_config(folder: Path, error: Exception) -> InputError:
-    """What to raise for values that make no model."""
-    return InputError(
-        f"'{folder / 'config.json'}' is no config of Qwen3-VL ({' '.join(str(error).split())[:160]}): take "
-        f"the one that came with the weights"
-    )

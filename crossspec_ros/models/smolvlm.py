@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, read_config
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config
 from crossspec_ros.models.transformers_family import (
-    TransformersModel,
+    Prompt,
     TransformersTarget,
+    TransformersVideoModel,
     numbers_in_layer,
+    parsed,
     sizes,
 )
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
     from transformers.models.smolvlm.configuration_smolvlm import SmolVLMVisionConfig
 
+_NAME = "SmolVLM2"
 FRAMES = 8
 """How many a window has."""
 START, END = "<|im_start|>", "<end_of_utterance>"
@@ -46,7 +47,6 @@ _TIME_TOKENS = 10
 _AROUND_TOKENS = 3
 _ENLARGED = 4
 """The longest edge in sides of the square that it becomes, by the released preprocessor configs."""
-_QUESTIONS = 64
 
 # What transformers takes for a value that is left out.
 _VISION = {"image_size": 224, "patch_size": 32}
@@ -54,7 +54,7 @@ _TEXT = {"model_type": "llama", "max_position_embeddings": 2048, "eos_token_id":
 _SCALE_FACTOR = 2
 
 
-class SmolVLM(TransformersModel):
+class SmolVLM(TransformersVideoModel):
     """SmolVLM2 behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
 
     module: SmolVLMForConditionalGeneration
@@ -62,19 +62,8 @@ class SmolVLM(TransformersModel):
     def __init__(
         self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
     ) -> None:
-        super().__init__(module, module.model.text_model, tokenizer)
-        self.spec = spec
-        # Every window is asked the same, and at its close there is no time to lose.
-        self._texts = lru_cache(_QUESTIONS)(partial(_texts, tokenizer))
-
-    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of the text before the first frame, its time included, and after the last."""
-        before, _, after = self._texts(question)
-        return before, after
-
-    def opening(self) -> Chunk:
-        """What stands before the frames, with the time of the first, to which its tokens are joined."""
-        return self.words(self.prompt_ids("")[0])
+        super().__init__(module, module.model.text_model, tokenizer, spec, _prompt_ids)
+        _, self._around, _ = _texts(tokenizer, "")
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
@@ -84,25 +73,21 @@ class SmolVLM(TransformersModel):
         """The tokens of a frame between those that stand around it, and its time unless it is the first."""
         import torch
 
-        _, around, _ = self._texts("")
-        embeds = self.words(around if i else around[-_AROUND_TOKENS:]).embeds
+        around = self._around if i else self._around[-_AROUND_TOKENS:]
+        embeds = self.words(around).embeds
         # One of them stands after the frame.
         return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
-
-    def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
-        return self.words(self.prompt_ids(question)[1])
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
         import torch
 
-        before, around, after = self._texts(question)
+        before, after = self.prompt_ids(question)
         a_frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
         ids = list(before)
         for i in range(len(frames)):
-            texts = around if i else around[-_AROUND_TOKENS:]
-            ids += [*texts[:-1], *a_frame, texts[-1]]
+            around = self._around if i else self._around[-_AROUND_TOKENS:]
+            ids += [*around[:-1], *a_frame, around[-1]]
         whole = torch.tensor([[*ids, *after]], device=self.device)
         pixels = self._pixels(frames)[None]
         return {"input_ids": whole, "attention_mask": torch.ones_like(whole), "pixel_values": pixels}
@@ -139,11 +124,8 @@ def architecture(folder: Path) -> SmolVLMArchitecture:
     from transformers import SmolVLMConfig
 
     found, values = spec(folder), _checked(folder)
-    try:
-        return SmolVLMArchitecture(SmolVLMConfig.from_dict(values), found, folder)
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise _no_config(folder / "config.json", error) from error
+    config = parsed(SmolVLMConfig, values, folder / "config.json", _NAME)
+    return SmolVLMArchitecture(config, found, folder)
 
 
 def spec(folder: Path) -> InputSpec:
@@ -152,7 +134,7 @@ def spec(folder: Path) -> InputSpec:
     try:
         found = _spec_of(values)
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise _no_config(folder / "config.json", error) from error
+        raise no_config(folder / "config.json", _NAME, error) from error
     by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     return replace(found, eos_ids=eos_ids(folder, by_config))
 
@@ -186,6 +168,12 @@ def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
     return (pixels.float() - 127.5) / 127.5
 
 
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
+    """Those before the first frame, its time included, to which its tokens are joined, and after the last."""
+    before, _, after = _texts(tokenizer, question)
+    return before, after
+
+
 def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Token ids before the first frame, between two and around the second, and after the last.
 
@@ -217,11 +205,3 @@ def _spec_of(values: Mapping[str, Any]) -> InputSpec:
     # The time of the first belongs to the opening.
     frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
     return InputSpec(FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())
-
-
-def _no_config(file: Path, error: Exception) -> InputError:
-    """What to raise for values that make no model."""
-    return InputError(
-        f"'{file}' is no config of SmolVLM2 ({' '.join(str(error).split())[:160]}): take the one that came "
-        f"with the weights"
-    )

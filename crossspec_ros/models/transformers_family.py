@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec, VideoTarget, to_device
+from crossspec_ros.models.config_files import no_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
+
+
+Prompt = tuple[tuple[int, ...], tuple[int, ...]]
+_QUESTIONS = 64
 
 
 class TransformersModel:
@@ -51,6 +58,35 @@ class TransformersModel:
     def own(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels on its device, in its dtype."""
         return to_device(pixels, self.device).to(self.dtype)
+
+
+class TransformersVideoModel(TransformersModel):
+    """A target whose frames stand between two texts: `prompt_ids` gives their tokens for a question."""
+
+    def __init__(
+        self,
+        module: Any,
+        body: Any,
+        tokenizer: Tokenizer,
+        spec: InputSpec,
+        prompt_ids: Callable[[Tokenizer, str], Prompt],
+    ) -> None:
+        super().__init__(module, body, tokenizer)
+        self.spec = spec
+        # Every window is asked the same, and at its close there is no time to lose.
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(prompt_ids, tokenizer))
+
+    def prompt_ids(self, question: str) -> Prompt:
+        """Token ids of the text before and after the frames."""
+        return self._prompt_ids(question)
+
+    def opening(self) -> Chunk:
+        """What stands before the frames."""
+        return self.words(self.prompt_ids("")[0])
+
+    def closing(self, question: str) -> Chunk:
+        """What stands after the frames, up to where the response begins."""
+        return self.words(self.prompt_ids(question)[1])
 
 
 @dataclass(frozen=True)
@@ -121,6 +157,15 @@ class TransformersTarget(ABC):
         for pattern, replacement in self.renamed:
             stored = pattern.sub(replacement, stored)
         return stored
+
+
+def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
+    """The values of config.json as transformers' class `config`; raises InputError."""
+    try:
+        return config.from_dict(values)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise no_config(file, family, error) from error
 
 
 def sizes(text: Any, tower: int) -> Sizes:

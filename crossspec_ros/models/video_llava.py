@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes, TargetArchitecture
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, read_config
-from crossspec_ros.models.transformers_family import TransformersModel, TransformersTarget, sizes
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.transformers_family import (
+    Prompt,
+    TransformersTarget,
+    TransformersVideoModel,
+    parsed,
+    sizes,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import CLIPVisionConfig, VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
+_NAME = "Video-LLaVA"
 VIDEO = "<video>"
 # The port's own names, into those that transformers 5 gives its modules.
 _RENAMED = (
@@ -29,7 +36,6 @@ _RENAMED = (
     (re.compile(r"^((video|image)_tower|multi_modal_projector)\."), r"model.\1."),
     (re.compile(r"^(model\.\w+_tower)\.vision_model\."), r"\1."),
 )
-_QUESTIONS = 64
 
 PORT = "LanguageBind/Video-LLaVA-7B-hf"
 """The hub id of the port."""
@@ -40,7 +46,7 @@ _TEXT = {"max_position_embeddings": 2048, "eos_token_id": 2}
 _VIDEO_SEQ_LENGTH = 2056
 
 
-class VideoLlava(TransformersModel):
+class VideoLlava(TransformersVideoModel):
     """Video-LLaVA behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
 
     module: VideoLlavaForConditionalGeneration
@@ -48,18 +54,7 @@ class VideoLlava(TransformersModel):
     def __init__(
         self, module: VideoLlavaForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
     ) -> None:
-        super().__init__(module, module.model.language_model, tokenizer)
-        self.spec = spec
-        # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(_prompt_ids, tokenizer))
-
-    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of the text before and after the frames."""
-        return self._prompt_ids(question)
-
-    def opening(self) -> Chunk:
-        """What stands before the frames."""
-        return self.words(self.prompt_ids("")[0])
+        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
@@ -68,10 +63,6 @@ class VideoLlava(TransformersModel):
     def unit(self, features: Tensor, i: int) -> Chunk:
         """The tokens of a frame, whichever it is."""
         return Chunk.in_a_row(features)
-
-    def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
-        return self.words(self.prompt_ids(question)[1])
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
@@ -118,11 +109,8 @@ def architecture(folder: Path) -> VideoLlavaArchitecture:
     from transformers import VideoLlavaConfig
 
     found, values = spec(folder), _checked(folder)
-    try:
-        return VideoLlavaArchitecture(VideoLlavaConfig.from_dict(values), found, folder)
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise _no_config(folder / "config.json", error) from error
+    config = parsed(VideoLlavaConfig, values, folder / "config.json", _NAME)
+    return VideoLlavaArchitecture(config, found, folder)
 
 
 def released() -> TargetArchitecture:
@@ -140,7 +128,7 @@ def released() -> TargetArchitecture:
     return VideoLlavaArchitecture(config, _spec_of(config.to_dict(), (EOS_7B,)))
 
 
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     before, after = target_prompt_ids(tokenizer, question)
     return tuple(before), tuple(after)
 
@@ -180,7 +168,7 @@ def spec(folder: Path) -> InputSpec:
     try:
         found = _spec_of(values, ())
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise _no_config(file, error) from error
+        raise no_config(file, _NAME, error) from error
     by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     return replace(found, eos_ids=eos_ids(folder, by_config))
 
@@ -212,11 +200,3 @@ def refuse_ancestor(file: Path, values: Mapping[str, Any]) -> None:
             f"'{file}' is of the original Video-LLaVA, whose video tower attends over time, so that its "
             f"frames cannot be read one by one as they come: take its port {PORT}"
         )
-
-
-def _no_config(file: Path, error: Exception) -> InputError:
-    """What to raise for values that make no model."""
-    return InputError(
-        f"'{file}' is no config of Video-LLaVA ({' '.join(str(error).split())[:160]}): take the one that "
-        f"came with the weights"
-    )
