@@ -96,3 +96,7 @@ def add_bench(subparsers: Subparsers) -> None:
     )
     for bench in (captions, latency, lossless, soak, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+    for bench in (captions, latency, lossless, gpu):
+        bench.add_argument(
+            "--target", default="", help="folder of another target, or its hub id [the one of the models]"
+        )

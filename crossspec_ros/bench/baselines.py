@@ -73,8 +73,9 @@ class TransformersGenerate:
         """The language model with a word for each token of the frames, so that `generate` needs ids only."""
         target, (before, after) = self._pair.target, self._pair.target.prompt_ids(question)
         with trace.span("frame_encode"):
-            units = enumerate(target.encode(window.frames))
-            video = torch.cat([target.unit(features, i).embeds for i, features in units])
+            chunks = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
+            closing = target.closing(question).embeds
+            video = torch.cat([*(chunk.embeds for chunk in chunks), closing[: len(closing) - len(after)]])
         words = target.module.get_input_embeddings().weight  # type: ignore[operator]
         places = range(len(words), len(words) + len(video))
         self._target.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([words, video])))
@@ -87,6 +88,19 @@ class TransformersGenerate:
             assistant.config.vocab_size = self._target.config.vocab_size
         ids = torch.tensor([[*before, *places, *after]], device=target.device)
         return self._target, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def text_generates(pair: ModelPair) -> dict[str, TransformersGenerate]:
+    """Those by name that give the frames as words.
+
+    A family with several axes cannot take them, and an assistant must share most of the target's vocabulary.
+    """
+    if pair.target.spec.axes > 1:
+        return {}
+    found = {"prompt lookup": TransformersGenerate(pair, "lookup")}
+    if pair.draft and 2 * pair.shared_ids > pair.draft.tokenizer.get_vocab_size():
+        found["assisted"] = TransformersGenerate(pair, "assisted")
+    return found
 
 
 def _text_model(model: LanguageModel, eos_id: int) -> PreTrainedModel:

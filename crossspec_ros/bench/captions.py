@@ -44,7 +44,7 @@ class Tally:
 def run(args: argparse.Namespace) -> int:
     """Measure, print a table, and write the figures to `args.json` if asked."""
     check_windows(args.windows)
-    pair = load_pair(args.models or share_dir() / "models" / "tiny")
+    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
     assert pair.draft is not None and pair.translation is not None
     tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
     with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):

@@ -16,7 +16,12 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_ros.bench.baselines import FixedGamma, PublishedPrefillHiding, TransformersGenerate
+from crossspec_ros.bench.baselines import (
+    FixedGamma,
+    PublishedPrefillHiding,
+    TransformersGenerate,
+    text_generates,
+)
 from crossspec_ros.bench.harness import Decoder, check_windows, compared, draw_bars, table, take_turns, tell
 from crossspec_ros.bench.windows import held_out_windows, live
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
@@ -40,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    pair = load_pair(args.models or share_dir() / "models" / "tiny")
+    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     with ExitStack() as stack:
@@ -57,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
             HIDING: begun_at_last_frame(owned(PublishedPrefillHiding(pair))),
             "fixed gamma 4": begun_at_last_frame(owned(FixedGamma(pair, 4))),
             GENERATE: begun_at_last_frame(TransformersGenerate(pair, "plain")),
-            "generate, prompt lookup": begun_at_last_frame(TransformersGenerate(pair, "lookup")),
-            "generate, assisted": begun_at_last_frame(TransformersGenerate(pair, "assisted")),
+            **{f"generate, {n}": begun_at_last_frame(one) for n, one in text_generates(pair).items()},
         }
         for decoder in list(decoders.values())[4:]:
             decoder(windows[0], Trace())  # what is slow the first time; ours and the target alone are warm

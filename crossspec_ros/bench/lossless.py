@@ -17,6 +17,7 @@ from crossspec_ros.bench.baselines import (
     FixedGamma,
     PublishedPrefillHiding,
     TransformersGenerate,
+    text_generates,
 )
 from crossspec_ros.bench.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_ros.bench.sampling_check import check_sampling
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    pair = load_pair(args.models or share_dir() / "models" / "tiny")
+    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     exact = count_equal(pair, windows, "float32")
@@ -131,7 +132,7 @@ def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str,
 
 
 def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
-    adversary = Adversary(pair.shared_ids, pair.target.spec.eos_ids[0])
+    adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
 
     def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
         stack.enter_context(closing(decoder))
@@ -156,6 +157,7 @@ def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
     def other(baseline: Baseline) -> Decoder[Asked]:
         return lambda case, trace: baseline(case.window, case.question, Trace())
 
+    plain_text = {f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()}
     return {
         "target alone, streamed": streamed(unlimited()),
         "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
@@ -164,8 +166,7 @@ def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
         "adversary": streamed(unlimited(adversary)),
         "all, measured policy": streamed(speculative_decoder(pair)),
         "one-shot, further questions": asking,
-        "generate, prompt lookup": other(TransformersGenerate(pair, "lookup")),
-        "generate, assisted": other(TransformersGenerate(pair, "assisted")),
+        **plain_text,
         "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
         "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
     }
