@@ -96,7 +96,8 @@ def add_bench(subparsers: Subparsers) -> None:
     )
     for bench in (captions, latency, lossless, soak, figure):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
-    for bench in (captions, latency, lossless, gpu):
+    gpu.add_argument("--target", default="", help="folder of another target, whose weights are not read [7B]")
+    for bench in (captions, latency, lossless):
         bench.add_argument(
             "--target", default="", help="folder of another target, or its hub id [the one of the models]"
         )

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,10 @@ def run(args: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     like = load_pair(share_dir() / "models" / "tiny")
     dimensions = tiny() if args.tiny else Dimensions("7B", released_target(), released_draft())
+    if args.target:
+        known = target_architecture(Path(args.target))
+        name = Path(args.target).name
+        dimensions = dimensions._replace(name=name, target=known, tokenizer=known.tokenizer())
     heard, responses = _responses(args, dimensions)
     device = torch.device(placements[0].device)
     copies = copy_bandwidth(device, _TINY_COPY_BYTES if args.tiny else _COPY_BYTES, args.repeats)

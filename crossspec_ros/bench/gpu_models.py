@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 from torch import nn
 
 from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
@@ -25,18 +26,23 @@ class Dimensions(NamedTuple):
     name: str
     target: TargetArchitecture
     draft: DraftArchitecture
+    tokenizer: Tokenizer | None = None
+    """The target's own."""
 
 
 def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -> ModelPair:
     """Models of these dimensions where and in which numbers `placement` says.
 
-    Tokenizers are those of `like`, whose token ids must be valid in the larger vocabularies.
+    Tokenizers are those of `like`, whose token ids must be valid in the larger vocabularies, but for a target
+    that has one.
     """
     assert like.draft is not None
     target, draft = dimensions.target, dimensions.draft
     return replace(
         like,
-        target=target.model(_filled(target, placement, placement.device), like.target.tokenizer),
+        target=target.model(
+            _filled(target, placement, placement.device), dimensions.tokenizer or like.target.tokenizer
+        ),
         draft=draft.model(_filled(draft, placement, placement.draft_on), like.draft.tokenizer),
     )
 

@@ -14,6 +14,7 @@ from crossspec_ros.engine.runner import SIZES
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.transformers_family import sizes
 from crossspec_ros.telemetry.trace import Trace
 
 
@@ -39,10 +40,9 @@ def pass_bytes(pair: ModelPair, context: int) -> int:
     """Bytes that a pass of the target over one token reads at least: layers, head, and the KV of `context`
     tokens."""
     module: Any = pair.target.module
-    body, config = pair.target.body, pair.target.body.config
+    body = pair.target.body
     weights = measured_bytes(body) - measured_bytes(body.embed_tokens) + measured_bytes(module.lm_head)
-    width = config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    return weights + 2 * width * context * pair.target.dtype.itemsize
+    return weights + sizes(body.config, 0).cached * context * pair.target.dtype.itemsize
 
 
 def verify_seconds(

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 
 from crossspec_ros.bench.trace import Response
-from crossspec_ros.models.base import LanguageModel
+from crossspec_ros.models.base import LanguageModel, VideoTarget
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.translation import Translation
 
@@ -52,12 +53,23 @@ class _Told:
         return said
 
     def _place(self, module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self._positions = options["position_ids"]
+        positions = options.get("position_ids", args[-1])
+        # Tokens of text have the same on all axes.
+        self._positions = positions.flatten(0, -2)[:1]
         if not self._is_known and self._positions.shape[-1] > 1:
             self._start.copy_(self._positions[0, -1])
 
     def _say(self, module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
         return self._states[(self._positions - self._start).clamp(0, _ROOM - 1)].expand_as(output)
+
+
+@torch.inference_mode()
+def _span(target: VideoTarget, question: str) -> int:
+    """How many positions a window takes with its question, whose frames are squares."""
+    size = target.spec.image_size
+    units = target.encode(np.zeros((target.spec.frames, size, size, 3), np.uint8))
+    chunks = [target.unit(features, i) for i, features in enumerate(units)]
+    return sum(chunk.span for chunk in (target.opening(), *chunks, target.closing(question)))
 
 
 class Teller:
@@ -66,7 +78,7 @@ class Teller:
     def __init__(self, pair: ModelPair, question: str) -> None:
         assert pair.draft is not None
         spec, self._draft_eos_ids = pair.target.spec, pair.draft.eos_ids
-        end = sum(map(len, pair.target.prompt_ids(question))) + spec.frame_tokens - 1
+        end = _span(pair.target, question) - 1
         self._target = _Told(pair.target, spec.eos_ids[0], end)
         self._draft = _Told(pair.draft, pair.draft.eos_ids[0])
         # Recorded drafts are in the target's tokens, whatever tokenizers the pair has.

@@ -80,7 +80,7 @@ def replay_parameters(
     lateness = SynchronizerSettings.of(configured["synchronizer"]).max_lateness_s
     nodes: dict[str, dict[str, Value]] = {
         "synchronizer": {
-            **image_sizes({**configured["captioner"], **chosen}),
+            **window_shape({**configured["captioner"], **chosen}),
             **configured["synchronizer"],
             "event_type": recording.event_type.replace("/msg/", "/"),
             "image_transport": "raw" if raw else "compressed",
@@ -112,8 +112,9 @@ def chosen_models(
     return chosen | {"models.folder": str(folder.resolve())}
 
 
-def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
-    """The shortest edges in pixels that the models of these parameters look at, read without loading them.
+def window_shape(captioner: Mapping[str, Value]) -> dict[str, Value]:
+    """How many frames the target of these parameters takes, and the shortest edges in pixels that both
+    models look at; read without loading them.
 
     Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
     """
@@ -125,8 +126,10 @@ def image_sizes(captioner: Mapping[str, Value]) -> dict[str, Value]:
             f"--models, or train the tiny pair with crossspec train tiny"
         )
     drafting = draft_path(folder, draft, with_weights=False)
+    spec = target_spec(target_path(folder, target, with_weights=False))
     return {
-        "frame_size": target_spec(target_path(folder, target, with_weights=False)).image_size,
+        "frames": spec.frames,
+        "frame_size": spec.image_size,
         **({"event_image_size": event_image_size(drafting)} if drafting else {}),
     }
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value, nearest
-from crossspec_ros.captioning.replay_parameters import chosen_models, given, image_sizes
+from crossspec_ros.captioning.replay_parameters import chosen_models, given, window_shape
 from crossspec_ros.captioning.settings import NODES, CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
@@ -87,7 +87,7 @@ def live_graph(
     # The file's own values as well: its names are those of nodes without a namespace.
     overrides: dict[str, dict[str, Value]] = {
         "synchronizer": {
-            **image_sizes({**configured["captioner"], **chosen}),
+            **window_shape({**configured["captioner"], **chosen}),
             **configured["synchronizer"],
             **given(image_transport=image_transport),
         },

@@ -44,6 +44,14 @@ def test_the_nodes_get_what_recording_models_and_arguments_say(bag, models):
     assert player["rate"] == 2.5
 
 
+def test_a_window_has_as_many_frames_as_the_target_takes(bag, models):
+    config = models / "target" / "config.json"
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps(values | {"video_seq_length": 3 * 10}))
+    assert given(bag, models)[0]["frames"] == 3
+    assert live_graph("topics", models=models).processes[0].parameters["frames"] == 3
+
+
 def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     recording = tmp_path / "events.npz"
     np.savez(recording, t=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])

@@ -21,6 +21,7 @@ from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize
 from transformers.video_utils import VideoMetadata
 
+from crossspec_ros.cli import main
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
@@ -449,3 +450,10 @@ def test_a_pair_that_could_not_be_encoded_is_encoded_again(
         engine.close()
     # The first pair is not encoded twice.
     assert calls == 5
+
+
+def test_what_it_is_told_is_said_at_its_places_on_three_axes(folder: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(json.dumps({"target_tokens": [10, 11, 12, 13], "draft_tokens": [10, 11, 9]}) + "\n")
+    short = ["--tiny", "--dtypes", "float32", "--windows", "1", "--rounds", "1", "--repeats", "1"]
+    assert main(["bench", "gpu", "--trace", str(trace), *short, "--target", str(folder)]) == 0

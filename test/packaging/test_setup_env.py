@@ -95,7 +95,7 @@ def test_each_distribution_has_wheels_and_an_environment_of_its_own(ros, monkeyp
     shown = subprocess.run(command, cwd=setup_env.ROOT, capture_output=True, text=True, check=True).stdout
     python = {"kilted": ".venv", "jazzy": ".venv-jazzy"}[ros] + "/bin/python"
     assert f" scripts/setup_env.py {ros}\n" in shown
-    assert re.search(rf"(^| ){re.escape(python)} -m pytest$", shown, re.MULTILINE)
+    assert re.search(rf"(^| ){re.escape(python)} -m pytest -m realtime$", shown, re.MULTILINE)
 
 
 def test_a_distribution_without_wheels_is_refused():
