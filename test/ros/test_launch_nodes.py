@@ -111,7 +111,7 @@ def test_a_missing_bag_ends_with_a_sentence_before_any_node_starts(start, tmp_pa
 def test_a_node_that_fails_ends_launch_with_its_sentence_and_an_error(start, tmp_path):
     launch = start(REPLAY, f"models:={write_models(tmp_path / 'models')}")
     assert launch.wait() == 1, launch.output
-    assert "target' lacks 'tokenizer.json' and 'tokenizer.model'" in launch.output
+    assert "draft/config.json' lacks the value 'hidden_size'" in launch.output
     assert "captioner-2 ended with code 2" in launch.output
 
 
