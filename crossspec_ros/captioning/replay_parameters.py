@@ -13,7 +13,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import Recording, Topics, open_recording
+from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.source import Recording
 
 MODEL_ARGUMENTS = {
     "target": "target",

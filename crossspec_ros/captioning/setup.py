@@ -14,7 +14,7 @@ from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayParameters, replay_parameters
 from crossspec_ros.captioning.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Recording
+from crossspec_ros.recordings.source import Recording
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, typestore
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import Recording
+from crossspec_ros.recordings.source import Recording
 
 SENSOR, FRAME = (320, 240), (640, 480)
 """Of the synthetic world's cameras, of events and of images; test/captioning/test_tiny_pair.py compares."""

@@ -33,12 +33,12 @@ from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
 from crossspec_ros.recordings.recording import (
     BEST,
-    Recording,
     Topics,
     open_recording,
     tell_losses,
     tell_remarks,
 )
+from crossspec_ros.recordings.source import Recording
 
 _GROUND_TRUTH = "ground_truth.json"
 _JPEG_QUALITY = 90

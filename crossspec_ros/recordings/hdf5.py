@@ -10,8 +10,7 @@ from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_images import find_pictures
 from crossspec_ros.recordings.hdf5_layouts import LAYOUTS, Layout
 from crossspec_ros.recordings.image_folder import with_images_beside
-from crossspec_ros.recordings.recording import Recording
-from crossspec_ros.recordings.source import SourceRecording
+from crossspec_ros.recordings.source import Recording, SourceRecording
 
 EVENTS_FILE = "events.h5"
 """What a folder has in it to be taken for an HDF5 recording."""

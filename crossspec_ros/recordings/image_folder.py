@@ -16,7 +16,7 @@ from crossspec_ros.recordings.source import SourceRecording
 from crossspec_ros.recordings.text import TextEvents
 
 if TYPE_CHECKING:
-    from crossspec_ros.recordings.recording import Recording
+    from crossspec_ros.recordings.source import Recording
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 _STAMPS = (".txt", ".csv")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
-    from crossspec_ros.events.messages import RecordedMessage
+    from crossspec_ros.recordings.source import Recording
 
 
 class Topics(NamedTuple):
@@ -22,32 +21,6 @@ class Topics(NamedTuple):
 
 
 BEST = Topics()
-
-
-class Recording(Protocol):
-    """A recorded event stream, an image stream, or both."""
-
-    format: str
-    """What it is and how it is read, for people."""
-    event_topic: str | None
-    event_type: str
-    """The usual one where there are no events."""
-    image_topic: str | None
-    image_type: str | None
-    start_ns: int
-    """Earliest stamp of any message, ROS time."""
-    end_ns: int
-    """Latest stamp of any message."""
-    remarks: Sequence[str]
-    """A sentence for each thing to know before it plays, such as what else it has that could be played."""
-    losses: list[str]
-    """A sentence for each thing that could not be read; complete once `messages` has ended."""
-
-    def messages(self) -> Iterator[RecordedMessage]:
-        """Both streams from the start, merged by stamp; raises InputError where nothing more can be read."""
-
-    def close(self) -> None:
-        """Let go of the files."""
 
 
 class Format(NamedTuple):

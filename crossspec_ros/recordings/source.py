@@ -1,4 +1,5 @@
-"""What a format has to give to play like a camera: blocks of events, and pictures where it has any."""
+"""What a recording is, and what a format has to give to be one: blocks of events, and pictures where it has
+any."""
 
 from __future__ import annotations
 
@@ -11,6 +12,32 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
+
+
+class Recording(Protocol):
+    """A recorded event stream, an image stream, or both."""
+
+    format: str
+    """What it is and how it is read, for people."""
+    event_topic: str | None
+    event_type: str
+    """The usual one where there are no events."""
+    image_topic: str | None
+    image_type: str | None
+    start_ns: int
+    """Earliest stamp of any message, ROS time."""
+    end_ns: int
+    """Latest stamp of any message."""
+    remarks: Sequence[str]
+    """A sentence for each thing to know before it plays, such as what else it has that could be played."""
+    losses: list[str]
+    """A sentence for each thing that could not be read; complete once `messages` has ended."""
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        """Both streams from the start, merged by stamp; raises InputError where nothing more can be read."""
+
+    def close(self) -> None:
+        """Let go of the files."""
 
 
 class EventSource(Protocol):

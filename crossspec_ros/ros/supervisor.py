@@ -19,7 +19,7 @@ from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_p
 from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Recording
+from crossspec_ros.recordings.source import Recording
 from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
