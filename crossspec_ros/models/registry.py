@@ -21,6 +21,7 @@ TARGETS = {
     "smolvlm": "smolvlm",
     "llava_onevision": "llava_onevision",
     "qwen3_vl": "qwen3_vl",
+    "internvl": "internvl",
 }
 _DRAFTS = {"EventChat_llama": "eventgpt"}
 _ANCESTORS = {"llava": "video_llava"}

@@ -1,0 +1,222 @@
+"""InternVL3 and 3.5 in transformers' own port: an InternViT looks at each frame on its own, a Qwen speaks.
+
+Its prompt numbers the frames, so that the text before a frame depends on its place alone. The config of the
+video processor is not read: that of 3.5 contradicts the image processor's, which says what the tower learned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.models.architecture import Sizes
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.transformers_family import (
+    Prompt,
+    TransformersTarget,
+    TransformersVideoModel,
+    numbers_in_layer,
+    parsed,
+    sizes,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from transformers import InternVLConfig, InternVLForConditionalGeneration
+
+_NAME = "InternVL"
+START, END = "<|im_start|>", "<|im_end|>"
+BEGIN, CLOSE = "<img>", "</img>"
+"""What stands before and after the tokens of a frame."""
+# The released names, into those that transformers 5 gives its modules.
+_RENAMED = (
+    (re.compile(r"^language_model\.lm_head\."), "lm_head."),
+    (re.compile(r"^language_model\.model\."), "model.language_model."),
+    (re.compile(r"^(vision_tower|multi_modal_projector)\."), r"model.\1."),
+)
+
+# No config says how many. A second has eight slots on the grid, one frame each.
+_FRAMES = 8
+_AROUND_TOKENS = 2
+_FRAME_NAME_TOKENS = 5
+"""Of the name before a frame, with the end of the line before it, in the released tokenizers."""
+# Mean and deviation of ImageNet, as the released image processors have them.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+# What transformers takes for a value that is left out.
+_VISION = {"image_size": 448, "patch_size": 14}
+_TEXT = {"max_position_embeddings": 32768, "eos_token_id": None}
+_RATIO, _SEQ_LENGTH = 0.5, 256
+
+# Part of the config, value, and all that it may be, first what transformers takes: other towers and languages
+# were not compared with transformers, a tree's mask knows no sliding window, and a class token among the
+# patches leaves no square to shuffle.
+_ONLY: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("text_config", "model_type", ("qwen2", "qwen3")),
+    ("text_config", "use_sliding_window", (False,)),
+    ("vision_config", "model_type", ("internvl_vision",)),
+    ("", "vision_feature_select_strategy", ("default",)),
+)
+
+
+class InternVL(TransformersVideoModel):
+    """InternVL behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
+
+    module: InternVLForConditionalGeneration
+
+    def __init__(
+        self, module: InternVLForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
+    ) -> None:
+        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
+        self._around = [_around(tokenizer, i) for i in range(spec.frames)]
+
+    def encode(self, frames: np.ndarray) -> list[Tensor]:
+        """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
+        return list(self.module.model.get_image_features(self._pixels(frames)).pooler_output)
+
+    def unit(self, features: Tensor, i: int) -> Chunk:
+        """The tokens of a frame between those around it, and its name unless it is the first."""
+        import torch
+
+        embeds = self.words(self._around[i]).embeds
+        # One of them stands after the frame.
+        return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
+
+    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
+        """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
+        import torch
+
+        before, after = self.prompt_ids(question)
+        a_frame = [self.module.config.image_token_id] * self.module.config.image_seq_length
+        ids = list(before)
+        for around in self._around[: len(frames)]:
+            ids += [*around[:-1], *a_frame, around[-1]]
+        whole = torch.tensor([[*ids, *after]], device=self.device)
+        pixels = self._pixels(frames)
+        return {"input_ids": whole, "attention_mask": torch.ones_like(whole), "pixel_values": pixels}
+
+    def _pixels(self, frames: np.ndarray) -> Tensor:
+        return self.own(frame_pixels(frames, self.spec.image_size))
+
+
+class InternVLArchitecture(TransformersTarget):
+    """An InternVL known by its config."""
+
+    config: InternVLConfig
+
+    unquantized = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
+    needs = (START, END, BEGIN, CLOSE)
+    renamed = _RENAMED
+
+    @property
+    def sizes(self) -> Sizes:
+        vision: Any = self.config.vision_config
+        # And the class token.
+        patches = (vision.image_size[0] // vision.patch_size[0]) ** 2 + 1
+        return sizes(self.config.text_config, patches * numbers_in_layer(vision))
+
+    def module_class(self) -> type[InternVLForConditionalGeneration]:
+        from transformers import InternVLForConditionalGeneration
+
+        return InternVLForConditionalGeneration
+
+    def model(self, module: InternVLForConditionalGeneration, tokenizer: Tokenizer) -> InternVL:
+        return InternVL(module, tokenizer, self.spec)
+
+
+def architecture(folder: Path) -> InternVLArchitecture:
+    """Of the checkpoint in `folder`; raises InputError as `spec`."""
+    from transformers import InternVLConfig
+
+    found, values = spec(folder), _values(folder)
+    config = parsed(InternVLConfig, values, folder / "config.json", _NAME)
+    rope = config.text_config.rope_parameters
+    if rope["rope_type"] == "dynamic":
+        # It scales nothing before the most positions, which the spec does not exceed; but it would look at
+        # them on the host, as no captured graph can.
+        config.text_config.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
+    return InternVLArchitecture(config, found, folder)
+
+
+def spec(folder: Path) -> InputSpec:
+    """What the model in `folder` takes; raises InputError where its config is of no InternVL, or of one whose
+    parts are not those that were released."""
+    values = _values(folder)
+    try:
+        size, a_frame, most = _sizes(values)
+        by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise no_config(folder / "config.json", _NAME, error) from error
+    # The name of the first belongs to the opening.
+    frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
+    return InputSpec(_FRAMES, 1, size, frame_tokens, most, eos_ids(folder, by_config))
+
+
+def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
+    """Frames stretched to squares of `size` pixels a side, as `InternVLVideoProcessor` does it.
+
+    Args:
+        frames: (n, H, W, 3) uint8 RGB.
+
+    Returns:
+        (n, 3, size, size) float32, normalised by ImageNet's mean and deviation.
+    """
+    import torch
+    from torch.nn.functional import interpolate
+
+    pixels = torch.tensor(frames).permute(0, 3, 1, 2)
+    square = interpolate(pixels, (size, size), mode="bicubic", antialias=True)
+    mean, deviation = (torch.tensor(values)[:, None, None] * 255 for values in (_MEAN, _STD))
+    return (square.float() - mean) / deviation
+
+
+def _frame_name(i: int) -> str:
+    return f"Frame{i + 1}: "
+
+
+def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
+    """Those of the released chat template, before the first frame, its name included, and after the last."""
+    before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
+    whole = tokenizer.encode(f"{before}{BEGIN}{CLOSE}{after}")
+    at = whole.tokens.index(BEGIN)
+    return tuple(whole.ids[:at]), tuple(whole.ids[at + _AROUND_TOKENS :])
+
+
+def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
+    """Ids between the frame before and the `i`-th, and after it; the name of the first is the opening's."""
+    # Of the text between two special tokens: apart from them, it might be cut otherwise.
+    between = tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
+    return tuple(between[1:] if i else between[-_AROUND_TOKENS:])
+
+
+def _values(folder: Path) -> dict[str, Any]:
+    return read_config(folder / "config.json", ["text_config", "vision_config"])
+
+
+def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Edge of a frame in pixels, tokens of a frame, most tokens; raises TypeError or ValueError."""
+    vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    for part, name, known in _ONLY:
+        found = (values[part] if part else values).get(name, known[0])
+        if found not in known:
+            raise ValueError(f"{name} is {found}, not {' or '.join(map(str, known))}")
+    # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
+    size, patch = _edge(vision["image_size"]), _edge(vision["patch_size"])
+    a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
+    ratio = float(values.get("downsample_ratio", _RATIO))
+    if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
+        raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
+    return size, a_frame, int(text["max_position_embeddings"])
+
+
+def _edge(size: int | list[int]) -> int:
+    """Of a square, which a config gives as one number or two."""
+    edges = size if isinstance(size, list) else [size]
+    if len(set(edges)) != 1:
+        raise ValueError(f"{edges} is no square")
+    return int(edges[0])
