@@ -31,7 +31,8 @@ def warning(recording: Recording, folder: str, target: str) -> str:
     Where there are no events the images tell. A camera of the synthetic world's size may still have seen
     another one.
     """
-    if target or Path(folder or _tiny()).resolve() != _tiny().resolve():
+    shipped = share_dir() / "models"
+    if not Path(target or folder or shipped).expanduser().resolve().is_relative_to(shipped.resolve()):
         return ""
     # What is damaged is told when it is played.
     with suppress(InputError):
@@ -51,7 +52,3 @@ def _size(message: RecordedMessage) -> tuple[int, int] | None:
         return (read.width, read.height) if read.width else None
     height, width, _ = (camera_array if message.type == IMAGE else compressed_array)(read).shape
     return width, height
-
-
-def _tiny() -> Path:
-    return share_dir() / "models" / "tiny"

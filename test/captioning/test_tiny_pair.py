@@ -29,6 +29,7 @@ def test_another_camera_than_the_synthetic_one_is_told(tmp_path: Path) -> None:
     drive = write_drive(tmp_path / "drive")
     assert told(drive) == told(drive, "") == WARNING.format("event camera has", WIDTH, HEIGHT)
     assert told(drive, str(tmp_path)) == told(drive, target="somebody/else") == ""
+    assert told(drive, target=str(share_dir() / "models" / "tiny_qwen3_vl")) == told(drive)
 
 
 def test_the_synthetic_world_has_the_size_that_is_taken_for_it() -> None:
