@@ -22,7 +22,7 @@ from crossspec_ros.windows.window import Window
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever starts nodes runs alone."""
     for item in items:
-        if "ros" in item.path.parent.parts[-1:]:
+        if item.path.parent.name == "ros":
             item.add_marker("realtime")
 
 

@@ -185,7 +185,10 @@ def _margin(pair: ModelPair, case: Asked, at: int) -> float:
     """
     inputs = pair.target.inputs(case.window.frames, case.question)
     said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
-    inputs["input_ids"] = torch.cat([inputs["input_ids"], said], 1)
+    for name, prompt in inputs.items():
+        if prompt.shape == inputs["attention_mask"].shape and name != "attention_mask":
+            more = said if name == "input_ids" else torch.zeros_like(said)
+            inputs[name] = torch.cat([prompt, more.to(prompt.dtype)], 1)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
     return float(best[0] - best[1])

@@ -162,10 +162,10 @@ def verdict(footprint: Footprint) -> str:
         return "fits"
     if fits(footprint.by_device("target"), 0) and fits(footprint.by_device("draft"), 0):
         return ONE_AT_A_TIME
-    if fits(footprint.by_device(), 1):
-        return "fits only without other programs"
     if fits(footprint.by_device("target"), 0):
         return TARGET_ALONE
+    if fits(footprint.by_device(), 1):
+        return "fits only without other programs"
     return "does not fit"
 
 

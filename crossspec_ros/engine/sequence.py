@@ -97,6 +97,8 @@ class TargetSequence:
     def ask(self, question: str, trace: Trace) -> None:
         """Let the question follow the frames; the next step reads it together with its tree."""
         self._trace, self._passes = trace, 0
+        # Before anything changes, for it may fail.
+        closing = self._target.closing(question)
         if self._waiting:
             self._encode()
         if self._prefix is None:
@@ -107,7 +109,7 @@ class TargetSequence:
             length, self._place = self._prefix
             self._runner.keep(length)
             self._unread.clear()
-        self._unread.append(self._target.closing(question))
+        self._unread.append(closing)
 
     def step(self, tree: DraftTree, sampling: Sampling | None) -> Step:
         """Put the tree to the target as its continuation, and keep what it accepts."""

@@ -18,12 +18,14 @@ Model_co = TypeVar("Model_co", covariant=True)
 class Sizes:
     """How many numbers a model keeps and works with, beside its weights.
 
-    An embedding has `width`, a row of logits `vocabulary`. In a KV cache a token takes `cached`; inside a
-    layer `layer` a token live at once, in the largest pass through the vision tower `tower` in all. A
-    quantised weight is unpacked for a pass, at most `unpacked` numbers at a time.
+    An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`. In a KV
+    cache a token takes `cached`; inside a layer `layer` a token live at once, in the largest pass through the
+    vision tower `tower` in all. A quantised weight is unpacked for a pass, at most `unpacked` numbers at a
+    time.
     """
 
     width: int
+    features: int
     vocabulary: int
     cached: int
     layer: int

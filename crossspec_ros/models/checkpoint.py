@@ -128,7 +128,7 @@ def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> M
     try:
         with torch.device("meta"):
             return model(*configs).eval()
-    except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError) as error:
+    except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, AssertionError) as error:
         raise InputError(
             f"the config{where} describes no {model.__name__} ({first_line(error)}): take the one that came "
             f"with the weights"

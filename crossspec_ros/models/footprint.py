@@ -72,8 +72,9 @@ def estimates(
 ) -> list[Footprint]:
     """The same in each of several placements."""
     window = target.spec.frame_tokens + TEXT_ROOM
-    kept = SESSIONS * (target.sizes.cached * window + target.sizes.width * target.spec.frame_tokens)
+    # It refuses what sizes would be nonsense of.
     skeleton = target.skeleton()
+    kept = SESSIONS * (target.sizes.cached * window + target.sizes.features * target.spec.frame_tokens)
     of_target = [_bytes(target, skeleton, placement, kept, window) for placement in placements]
     of_draft = [Bytes(0, 0, 0)] * len(of_target)
     if draft:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.registry import event_image_size, target_spec
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_ANSWER_S = 10.0
 _CONFIGS = ["*config.json"]
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
 
@@ -48,7 +50,7 @@ def offer(name: str) -> Offer | None:
     from huggingface_hub.utils import filter_repo_objects
 
     try:
-        info = HfApi().model_info(name, files_metadata=True)
+        info = HfApi().model_info(name, files_metadata=True, timeout=_ANSWER_S)
     # Errors of the network and of the hub have no common kind.
     except Exception:
         return None
@@ -80,11 +82,15 @@ def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> P
 
 
 def _fetched(name: str, files: list[str]) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
     try:
+        # The download itself would wait for ever where the hub is reached but says nothing.
+        HfApi().model_info(name, timeout=_ANSWER_S)
         return Path(snapshot_download(name, allow_patterns=files))
     except Exception as error:
+        with suppress(Exception):
+            return Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
         raise InputError(
             f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
             f"the folder of a copy, or check the name and the network"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import eos_ids, no_config, read_config, read_json
@@ -161,7 +162,8 @@ class Qwen3VLArchitecture(TransformersTarget):
     def sizes(self) -> Sizes:
         vision: Any = self.config.vision_config
         patches = self.most_pixels // vision.patch_size**2
-        return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision))
+        added = len(vision.deepstack_visual_indexes)
+        return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision), added)
 
     @property
     def most_pixels(self) -> int:
@@ -193,10 +195,10 @@ def spec(folder: Path) -> InputSpec:
     try:
         vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
-        tokens = _most_pixels(folder, factor) // factor**2
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
         if min(factor, per_unit) < 1:
             raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
+        tokens = _most_pixels(folder, factor) // factor**2
         units = -(-_FRAMES // per_unit)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(folder / "config.json", _NAME, error) from error
@@ -276,4 +278,11 @@ def _most_pixels(folder: Path | None, factor: int) -> int:
     file, most = (folder or Path()) / "video_preprocessor_config.json", _MOST_TOKENS * factor**2
     size = read_json(file).get("size") if folder and file.is_file() else None
     own = size.get("longest_edge") if isinstance(size, dict) else None
-    return min(most, own // _FRAMES) if isinstance(own, int) else most
+    if own is None:
+        return most
+    if type(own) is not int or own < _FRAMES * factor**2:
+        raise InputError(
+            f"'{file}' gives a video {own} pixels (longest_edge), less than a token a frame: take the one "
+            f"that came with the weights"
+        )
+    return min(most, own // _FRAMES)

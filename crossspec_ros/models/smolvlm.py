@@ -12,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import eos_ids, no_config, read_config
@@ -25,7 +28,6 @@ from crossspec_ros.models.transformers_family import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from tokenizers import Tokenizer
     from torch import Tensor
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
@@ -120,7 +122,8 @@ class SmolVLMArchitecture(TransformersTarget):
 
 
 def architecture(folder: Path) -> SmolVLMArchitecture:
-    """Of the checkpoint in `folder`; raises InputError."""
+    """Of the checkpoint in `folder`; raises InputError, also where torch is too old for its preprocessing."""
+    _check_torch()
     from transformers import SmolVLMConfig
 
     found, values = spec(folder), _checked(folder)
@@ -185,6 +188,18 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
     first, end, second, last = [i for i, token in enumerate(whole.tokens) if token == AROUND][:4]
     ids = tuple(whole.ids)
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
+
+
+def _check_torch() -> None:
+    import torch
+
+    try:
+        frame_pixels(np.zeros((1, 2, 2, 3), np.uint8), 1)
+    except (NotImplementedError, ValueError) as error:
+        raise InputError(
+            f"torch {torch.__version__} cannot resize by Lanczos, as SmolVLM2's processor does: install "
+            f"torch 2.13 or later, or take another target"
+        ) from error
 
 
 def _checked(folder: Path) -> dict[str, Any]:

@@ -124,7 +124,9 @@ class TransformersTarget(ABC):
         assert self.folder
         tokenizer = load_tokenizer(self.folder, self.config.get_text_config().vocab_size)
         for token in self.needs:
-            if tokenizer.token_to_id(token) is None:
+            # Not only an entry of the vocabulary, which a text would never become.
+            known = tokenizer.token_to_id(token)
+            if known is None or tokenizer.encode(token, add_special_tokens=False).ids != [known]:
                 raise InputError(
                     f"the tokenizer in '{self.folder}' lacks '{token}': take the one that came with the "
                     f"weights"
@@ -168,12 +170,14 @@ def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
         raise no_config(file, family, error) from error
 
 
-def sizes(text: Any, tower: int) -> Sizes:
-    """Of a model with this text config, whose vision tower works with so many numbers in its largest pass."""
+def sizes(text: Any, tower: int, added_layers: int = 0) -> Sizes:
+    """Of a model with this text config, whose vision tower works with so many numbers in its largest pass,
+    and adds to so many layers."""
     heads = text.num_key_value_heads or text.num_attention_heads
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return Sizes(
         width=text.hidden_size,
+        features=(1 + added_layers) * text.hidden_size,
         vocabulary=text.vocab_size,
         cached=2 * text.num_hidden_layers * heads * head,
         layer=numbers_in_layer(text),

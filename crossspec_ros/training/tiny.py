@@ -49,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
     # One draft serves the targets of all families.
     names = ("target", "draft") if args.family == PAIR else ("target",)
     tokenizers = train_tokenizers(family=args.family)
-    for name, tokenizer in zip(names, tokenizers, strict=False):
-        (work / name).mkdir(parents=True, exist_ok=True)
-        tokenizer.save(str(work / name / "tokenizer.json"))
+    kinds = [_kind(name, args.family) for name in names]
+    for kind, tokenizer in zip(kinds, tokenizers, strict=False):
+        (work / kind).mkdir(parents=True, exist_ok=True)
+        tokenizer.save(str(work / kind / "tokenizer.json"))
     context = multiprocessing.get_context("spawn")
     news: Queue[tuple[str, str, int, int, str]] = context.Queue()
     workers = [
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             f"training stopped: mend what the error above says and repeat the command; '{work}' is kept"
         )
     minutes = (time.monotonic() - started) / 60
-    _plot(names, work, out)
+    _plot(kinds, work, out)
     print(f"trained in {minutes:.0f} minutes: {out}")
     return 0
 
@@ -97,11 +98,11 @@ def _work(
 
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    kind = family if name == "target" else "draft"
+    kind = _kind(name, family)
     windows, steps, held = _WINDOWS[kind] // shrink, _STEPS[kind] // shrink, max(_HELD_OUT // shrink, 8)
     draw = dataset.frame_window if name == "target" else dataset.event_window
     train, test = range(windows), range(dataset.HELD_OUT, dataset.HELD_OUT + held)
-    folder = work / name
+    folder = work / kind
     held_images = dataset.build(folder / "held_out.npy", draw, test, lambda _: None)
     images = dataset.build(
         folder / "windows.npy", draw, train, lambda n: news.put((name, "drawing windows", n, windows, ""))
@@ -118,7 +119,13 @@ def _work(
         news.put((name, "training", step, steps, f"loss {loss:.3f}"))
 
     fit(student, images, labels, (held_images, held_labels), recipe, folder, report)
-    _save(student.model, folder, out / name)
+    # The pair's own stand side by side.
+    _save(student.model, folder, out / (name if family == PAIR else family))
+
+
+def _kind(name: str, family: str) -> str:
+    """What the recipes and the work folder call the `target` of a family, or the `draft`."""
+    return family if name == "target" else name
 
 
 def _save(model: Any, folder: Path, out: Path) -> None:

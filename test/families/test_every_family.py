@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +20,8 @@ import torch
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import TARGETS, target_architecture
@@ -84,6 +89,50 @@ def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
         assert said[:LIMIT] == wanted
     session.close()
     engine.close()
+
+
+def test_a_question_that_failed_costs_no_frame(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, seen = target_architecture(family.folder), frames(7, 80, 48)
+    target = known.model(known.load(Placement()), known.tokenizer())
+    engine, closing, failures = LocalEngine(target), target.closing, [MemoryError("no memory")]
+
+    def failing(question: str) -> Chunk:
+        if failures:
+            raise failures.pop()
+        return closing(question)
+
+    monkeypatch.setattr(target, "closing", failing)
+    session = engine.open(0, Trace())
+    for i, frame in enumerate(seen[:3]):
+        session.append(frame, i).result(20)
+    for _ in range(2):
+        session.fit(list(seen), list(range(7)))
+        session.ask(QUESTIONS[0], Trace())
+        said = session.step(DraftTree())
+        if said.exception(20) is None:
+            break
+    wanted = family.generated(seen, QUESTIONS[0])
+    tokens = list(said.result(20).tokens)
+    while len(tokens) < 6 and len(tokens) < len(wanted):
+        tokens += session.step(DraftTree()).result(20).tokens
+    assert not failures and tuple(tokens) == wanted[: len(tokens)]
+    session.close()
+    engine.close()
+
+
+def test_a_token_that_text_would_never_become_is_missed(family: Family, tmp_path: Path) -> None:
+    """An entry of the vocabulary is not enough."""
+    folder = shutil.copytree(family.folder, tmp_path / "target")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    known = target_architecture(folder)
+    lost = known.needs[0]
+    added = tokenizer["added_tokens"]
+    (index,) = (token["id"] for token in added if token["content"] == lost)
+    tokenizer["added_tokens"] = [token for token in added if token["content"] != lost]
+    tokenizer["model"]["vocab"][lost] = index
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(InputError, match=rf"the tokenizer in '{folder}' lacks '{re.escape(lost)}'"):
+        target_architecture(folder).tokenizer()
 
 
 def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) -> None:

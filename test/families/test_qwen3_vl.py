@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -457,3 +458,11 @@ def test_what_it_is_told_is_said_at_its_places_on_three_axes(folder: Path, tmp_p
     trace.write_text(json.dumps({"target_tokens": [10, 11, 12, 13], "draft_tokens": [10, 11, 9]}) + "\n")
     short = ["--tiny", "--dtypes", "float32", "--windows", "1", "--rounds", "1", "--repeats", "1"]
     assert main(["bench", "gpu", "--trace", str(trace), *short, "--target", str(folder)]) == 0
+
+
+@pytest.mark.parametrize("most", [-5, 0, 7, True, 1e6, "large", 8 * FACTOR**2 - 1])
+def test_a_budget_that_is_none_is_refused(folder: Path, tmp_path: Path, most: object) -> None:
+    copy = shutil.copytree(folder, tmp_path / "target")
+    (copy / "video_preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": most}}))
+    with pytest.raises(InputError, match=r"video_preprocessor_config.json' gives a video .* pixels"):
+        target_spec(copy)

@@ -84,7 +84,7 @@ def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -
     """Its captions begin where its prompt ends, and what it says is loaded as any checkpoint."""
     args = argparse.Namespace(family="qwen3_vl", shrink=800, work=tmp_path / "work", out=tmp_path / "out")
     assert tiny.run(args) == 0
-    known = target_architecture(tmp_path / "out" / "target")
+    known = target_architecture(tmp_path / "out" / "qwen3_vl")
     target = known.model(known.load(Placement()), known.tokenizer())
     assert target.tokenizer.id_to_token(known.spec.eos_ids[0]) == "<|im_end|>"
     student = TargetStudent("qwen3_vl", target.tokenizer, tmp_path)
