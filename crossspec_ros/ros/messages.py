@@ -1,9 +1,12 @@
-"""ROS messages to arrays and back, without the slow paths of rclpy."""
+"""ROS messages: their delivery, a queue of them, and how they become arrays and back, without the slow paths
+of rclpy."""
 
 from __future__ import annotations
 
 import array
+import queue
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
@@ -91,3 +94,40 @@ def message_class(event_type: str) -> type:
             f"the message type {event_type} is not installed: run make setup, or build the package "
             f"{event_type.split('/')[0]} in your workspace and source it"
         ) from None
+
+
+class MessageQueue(queue.Queue[tuple[str, Any] | None]):
+    """Of streams and their messages, serialized or not; None ends it.
+
+    It is bounded in bytes, too: of full-HD frames 2,000 would be 12 GB.
+
+    Raises queue.Full also for a message with which more than `most_bytes` would wait; one that
+    waits alone may be larger.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        super().__init__(most)
+        self._most_bytes = most_bytes
+        self.bytes = 0
+
+    # Called by `queue.Queue` with its lock held, as its documentation offers.
+    def _put(self, item: tuple[str, Any] | None) -> None:
+        size = _size(item)
+        if self.bytes and self.bytes + size > self._most_bytes:
+            raise queue.Full
+        super()._put(item)
+        self.bytes += size
+
+    def _get(self) -> tuple[str, Any] | None:
+        item = super()._get()
+        self.bytes -= _size(item)
+        return item
+
+
+def _size(item: tuple[str, Any] | None) -> int:
+    """Of the payload; all else is small beside it."""
+    if item is None:
+        return 0
+    message = item[1]
+    # An event packet has `events`, an image has `data`.
+    return len(getattr(message, "events", getattr(message, "data", message)))

@@ -20,9 +20,9 @@ from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
-from crossspec_ros.ros.message_queue import MessageQueue
 from crossspec_ros.ros.messages import (
     RELIABLE,
+    MessageQueue,
     best_effort,
     closed_message,
     image_message,

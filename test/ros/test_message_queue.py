@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from crossspec_ros.ros.message_queue import MessageQueue
+from crossspec_ros.ros.messages import MessageQueue
 
 
 def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():
