@@ -269,3 +269,12 @@ def test_the_sample_bag_is_captioned_as_its_goldens_say(
     *lines, totals = capsys.readouterr().out.splitlines()
     assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == len(golden)
     assert totals.startswith(f"windows {len(golden)}, tokens ")
+
+
+def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path: Path) -> None:
+    truth = json.loads((BAG / "ground_truth.json").read_text())["windows"]
+    target = str(share_dir() / "models" / "tiny_qwen3_vl")
+    windows = captions(BAG, tmp_path / "out.json", "--target", target)
+    right = [a["caption"] == b["caption"] for a, b in zip(windows, truth, strict=True)]
+    assert sum(right) >= 6
+    assert {window["source"] for window in windows} == {"target"}
