@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.config_files import eos_ids, no_config
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_values,
     numbers_in_layer,
     parsed,
     sizes,
@@ -73,7 +75,7 @@ class InternVL(TransformersVideoModel):
         self, module: InternVLForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
     ) -> None:
         super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
-        self._around = [_around(tokenizer, i) for i in range(spec.frames)]
+        self._around = cache(partial(_around, tokenizer))
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
@@ -83,22 +85,18 @@ class InternVL(TransformersVideoModel):
         """The tokens of a frame between those around it, and its name unless it is the first."""
         import torch
 
-        embeds = self.words(self._around[i]).embeds
+        embeds = self.words(self._around(i)).embeds
         # One of them stands after the frame.
         return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        import torch
-
-        before, after = self.prompt_ids(question)
         a_frame = [self.module.config.image_token_id] * self.module.config.image_seq_length
-        ids = list(before)
-        for around in self._around[: len(frames)]:
+        ids: list[int] = []
+        for i in range(len(frames)):
+            around = self._around(i)
             ids += [*around[:-1], *a_frame, around[-1]]
-        whole = torch.tensor([[*ids, *after]], device=self.device)
-        pixels = self._pixels(frames)
-        return {"input_ids": whole, "attention_mask": torch.ones_like(whole), "pixel_values": pixels}
+        return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)}
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
         return self.own(frame_pixels(frames, self.spec.image_size))
@@ -133,7 +131,7 @@ def architecture(folder: Path) -> InternVLArchitecture:
     """Of the checkpoint in `folder`; raises InputError as `spec`."""
     from transformers import InternVLConfig
 
-    found, values = spec(folder), _values(folder)
+    found, values = spec(folder), config_values(folder)
     config = parsed(InternVLConfig, values, folder / "config.json", _NAME)
     rope = config.text_config.rope_parameters
     if rope["rope_type"] == "dynamic":
@@ -146,7 +144,7 @@ def architecture(folder: Path) -> InternVLArchitecture:
 def spec(folder: Path) -> InputSpec:
     """What the model in `folder` takes; raises InputError where its config is of no InternVL, or of one whose
     parts are not those that were released."""
-    values = _values(folder)
+    values = config_values(folder)
     try:
         size, a_frame, most = _sizes(values)
         by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
@@ -192,10 +190,6 @@ def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
     # Of the text between two special tokens: apart from them, it might be cut otherwise.
     between = tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
     return tuple(between[1:] if i else between[-_AROUND_TOKENS:])
-
-
-def _values(folder: Path) -> dict[str, Any]:
-    return read_config(folder / "config.json", ["text_config", "vision_config"])
 
 
 def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.config_files import eos_ids, no_config
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_values,
     numbers_in_layer,
     parsed,
     sizes,
@@ -81,15 +82,11 @@ class LlavaOnevision(TransformersVideoModel):
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        import torch
-
-        before, after = self.prompt_ids(question)
         a_frame = self.spec.frame_tokens // self.spec.frames
         # And the newline.
         video = [self.module.config.video_token_index] * (a_frame * len(frames) + 1)
-        ids = torch.tensor([[*before, *video, *after]], device=self.device)
         pixels = self._pixels(frames)[None]
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values_videos": pixels}
+        return self.whole_prompt(video, question) | {"pixel_values_videos": pixels}
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
@@ -125,7 +122,7 @@ def architecture(folder: Path) -> LlavaOnevisionArchitecture:
     """Of the checkpoint in `folder`; raises InputError as `spec`."""
     from transformers import LlavaOnevisionConfig
 
-    found, values = spec(folder), _values(folder)
+    found, values = spec(folder), config_values(folder)
     config = parsed(LlavaOnevisionConfig, values, folder / "config.json", _NAME)
     return LlavaOnevisionArchitecture(config, found, folder)
 
@@ -133,7 +130,7 @@ def architecture(folder: Path) -> LlavaOnevisionArchitecture:
 def spec(folder: Path) -> InputSpec:
     """What the model in `folder` takes; raises InputError where its config is of no LLaVA-OneVision, or of
     one whose parts are not those that were released."""
-    values = _values(folder)
+    values = config_values(folder)
     try:
         size, a_frame, most = _sizes(values)
         by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
@@ -164,7 +161,3 @@ def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     whole = tokenizer.encode(f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n")
     at = whole.tokens.index(VIDEO)
     return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
-
-
-def _values(folder: Path) -> dict[str, Any]:
-    return read_config(folder / "config.json", ["text_config", "vision_config"])

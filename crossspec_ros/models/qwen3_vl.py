@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config, read_config, read_json
+from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_values,
     numbers_in_layer,
     parsed,
     sizes,
@@ -118,18 +119,15 @@ class Qwen3VL(TransformersVideoModel):
         patches, grid = self._patches(frames)
         units, rows, columns = grid
         video, per_unit = self.module.config.video_token_id, self.spec.frames_per_unit
-        before, after = self.prompt_ids(question)
-        ids = list(before)
+        ids: list[int] = []
         for i in range(units):
             last = min((i + 1) * per_unit, len(frames)) - 1
             ids += self.tokenizer.encode(time_stamp(i * per_unit, last) + _BEGIN).ids
             ids += [video] * (rows * columns // self._merged**2)
             ids += self.tokenizer.encode(_END).ids
-        whole = torch.tensor([[*ids, *after]], device=self.device)
-        return {
-            "input_ids": whole,
-            "attention_mask": torch.ones_like(whole),
-            "mm_token_type_ids": 2 * (whole == video).int(),
+        whole = self.whole_prompt(ids, question)
+        return whole | {
+            "mm_token_type_ids": 2 * (whole["input_ids"] == video).int(),
             "pixel_values_videos": patches,
             "video_grid_thw": torch.tensor([grid], device=self.device),
         }
@@ -184,14 +182,14 @@ def architecture(folder: Path) -> Qwen3VLArchitecture:
     """Of the checkpoint in `folder`; raises InputError."""
     from transformers import Qwen3VLConfig
 
-    found, values = spec(folder), _values(folder)
+    found, values = spec(folder), config_values(folder)
     config = parsed(Qwen3VLConfig, values, folder / "config.json", _NAME)
     return Qwen3VLArchitecture(config, found, folder)
 
 
 def spec(folder: Path) -> InputSpec:
     """What the model in `folder` takes; raises InputError."""
-    values = _values(folder)
+    values = config_values(folder)
     try:
         vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
@@ -265,11 +263,6 @@ def prompt(question: str) -> tuple[str, str]:
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     before, after = (tokenizer.encode(text).ids for text in prompt(question))
     return tuple(before), tuple(after)
-
-
-def _values(folder: Path) -> dict[str, Any]:
-    """Those of config.json; raises InputError."""
-    return read_config(folder / "config.json", ["text_config", "vision_config"])
 
 
 def _most_pixels(folder: Path | None, factor: int) -> int:

@@ -17,11 +17,12 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.config_files import eos_ids, no_config
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_values,
     numbers_in_layer,
     parsed,
     sizes,
@@ -65,7 +66,7 @@ class SmolVLM(TransformersVideoModel):
         self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
     ) -> None:
         super().__init__(module, module.model.text_model, tokenizer, spec, _prompt_ids)
-        _, self._around, _ = _texts(tokenizer, "")
+        _, self._around_next, _ = _texts(tokenizer, "")
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
@@ -75,24 +76,21 @@ class SmolVLM(TransformersVideoModel):
         """The tokens of a frame between those that stand around it, and its time unless it is the first."""
         import torch
 
-        around = self._around if i else self._around[-_AROUND_TOKENS:]
-        embeds = self.words(around).embeds
+        embeds = self.words(self._around(i)).embeds
         # One of them stands after the frame.
         return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        import torch
-
-        before, after = self.prompt_ids(question)
         a_frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
-        ids = list(before)
+        ids: list[int] = []
         for i in range(len(frames)):
-            around = self._around if i else self._around[-_AROUND_TOKENS:]
+            around = self._around(i)
             ids += [*around[:-1], *a_frame, around[-1]]
-        whole = torch.tensor([[*ids, *after]], device=self.device)
-        pixels = self._pixels(frames)[None]
-        return {"input_ids": whole, "attention_mask": torch.ones_like(whole), "pixel_values": pixels}
+        return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)[None]}
+
+    def _around(self, i: int) -> tuple[int, ...]:
+        return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
         return self.own(frame_pixels(frames, self.spec.image_size))
@@ -126,14 +124,14 @@ def architecture(folder: Path) -> SmolVLMArchitecture:
     _check_torch()
     from transformers import SmolVLMConfig
 
-    found, values = spec(folder), _checked(folder)
+    found, values = spec(folder), config_values(folder)
     config = parsed(SmolVLMConfig, values, folder / "config.json", _NAME)
     return SmolVLMArchitecture(config, found, folder)
 
 
 def spec(folder: Path) -> InputSpec:
     """What the model in `folder` takes; raises InputError."""
-    values = _checked(folder)
+    values = config_values(folder)
     try:
         found = _spec_of(values)
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -200,11 +198,6 @@ def _check_torch() -> None:
             f"torch {torch.__version__} cannot resize by Lanczos, as SmolVLM2's processor does: install "
             f"torch 2.13 or later, or take another target"
         ) from error
-
-
-def _checked(folder: Path) -> dict[str, Any]:
-    """The values of config.json; raises InputError as `spec`."""
-    return read_config(folder / "config.json", ["text_config", "vision_config"])
 
 
 def _spec_of(values: Mapping[str, Any]) -> InputSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec, VideoTarget, to_device
-from crossspec_ros.models.config_files import no_config
+from crossspec_ros.models.config_files import no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
@@ -88,6 +88,15 @@ class TransformersVideoModel(TransformersModel):
         """What stands after the frames, up to where the response begins."""
         return self.words(self.prompt_ids(question)[1])
 
+    def whole_prompt(self, frame_ids: Iterable[int], question: str) -> dict[str, torch.Tensor]:
+        """Ids of the whole prompt with these in the place of the frames, and the mask, as transformers' own
+        `generate` takes them."""
+        import torch
+
+        before, after = self.prompt_ids(question)
+        ids = torch.tensor([[*before, *frame_ids, *after]], device=self.device)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
 
 @dataclass(frozen=True)
 class TransformersTarget(ABC):
@@ -159,6 +168,11 @@ class TransformersTarget(ABC):
         for pattern, replacement in self.renamed:
             stored = pattern.sub(replacement, stored)
         return stored
+
+
+def config_values(folder: Path) -> dict[str, Any]:
+    """Those of config.json, whose parts are a text and a vision config; raises InputError."""
+    return read_config(folder / "config.json", ["text_config", "vision_config"])
 
 
 def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:

@@ -17,6 +17,7 @@ from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_values,
     parsed,
     sizes,
 )
@@ -66,14 +67,10 @@ class VideoLlava(TransformersVideoModel):
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        import torch
-
-        before, after = self.prompt_ids(question)
         a_frame = self.spec.frame_tokens // self.spec.frames
         video = [self.module.config.video_token_index] * (a_frame * len(frames))
-        ids = torch.tensor([[*before, *video, *after]], device=self.device)
         pixels = self._pixels(frames)[None]
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values_videos": pixels}
+        return self.whole_prompt(video, question) | {"pixel_values_videos": pixels}
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import clip_pixels
@@ -178,7 +175,7 @@ def _checked(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     values = read_config(file, ["model_type"])
     refuse_ancestor(file, values)
-    return read_config(file, ["text_config", "vision_config"])
+    return config_values(folder)
 
 
 def _spec_of(values: Mapping[str, Any], eos_ids: tuple[int, ...]) -> InputSpec:
