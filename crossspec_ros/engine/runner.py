@@ -13,6 +13,7 @@ from transformers import LlamaModel
 
 from crossspec_ros.engine.kv import KVBuffer
 from crossspec_ros.models.base import to_device
+from crossspec_ros.models.transformers_family import added_to_layers
 
 _LOG = logging.getLogger(__name__)
 
@@ -182,18 +183,13 @@ def _forward(
     mask: torch.Tensor,
     layers: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    # As transformers calls what Qwen3-VL's tower adds to each of the first layers, here to every token.
-    added: dict[str, Any] = {}
-    if layers is not None:
-        added["visual_pos_masks"] = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
-        added["deepstack_visual_embeds"] = list(layers)
     output = model(
         inputs_embeds=inputs,
         past_key_values=cache,
         position_ids=positions if len(positions) == 1 else positions[:, None],
         attention_mask=mask,
         use_cache=True,
-        **added,
+        **added_to_layers(None if layers is None else layers[:, None]),
     )
     return output.last_hidden_state[0]
 

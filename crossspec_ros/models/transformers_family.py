@@ -170,6 +170,21 @@ class TransformersTarget(ABC):
         return stored
 
 
+def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
+    """What a body takes to add `layers` (k, batch, n, width) behind its first k layers, to every token.
+
+    The names are transformers', of what Qwen3-VL's tower adds to the tokens of frames.
+    """
+    import torch
+
+    if layers is None:
+        return {}
+    return {
+        "visual_pos_masks": torch.ones(layers.shape[1:3], dtype=torch.bool, device=layers.device),
+        "deepstack_visual_embeds": list(layers.flatten(1, 2)),
+    }
+
+
 def config_values(folder: Path) -> dict[str, Any]:
     """Those of config.json, whose parts are a text and a vision config; raises InputError."""
     return read_config(folder / "config.json", ["text_config", "vision_config"])

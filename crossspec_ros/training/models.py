@@ -23,7 +23,7 @@ from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.eventgpt import EventGPTModule, draft_prompt
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.registry import target_architecture
-from crossspec_ros.models.transformers_family import TransformersTarget
+from crossspec_ros.models.transformers_family import TransformersTarget, added_to_layers
 from crossspec_ros.training.dataset import FRAMES, SIDE
 from crossspec_ros.training.world.grammar import QUESTION
 
@@ -83,18 +83,13 @@ class TargetStudent:
             Chunk.joined([opening, *self._units(window), closing, self.target.words(tuple(tokens))])
             for window, tokens in zip(features, said, strict=True)
         ]
-        options: dict[str, Any] = {}
-        if rows[0].layers is not None:
-            # As transformers takes what a tower adds to the first layers: of all tokens of all rows.
-            added = torch.stack([cast(Tensor, row.layers) for row in rows], 1)
-            options["deepstack_visual_embeds"] = list(added.flatten(1, 2))
-            options["visual_pos_masks"] = torch.ones(added.shape[1:3], dtype=torch.bool)
+        layers = [row.layers for row in rows if row.layers is not None]
         positions = rows[0].positions
         hidden = self.target.body(
             inputs_embeds=torch.stack([row.embeds for row in rows]),
             position_ids=positions if len(positions) == 1 else positions[:, None].expand(-1, len(rows), -1),
             use_cache=False,
-            **options,
+            **added_to_layers(torch.stack(layers, 1) if layers else None),
         ).last_hidden_state
         return self.target.logits(hidden[:, -captions.shape[1] :])
 
