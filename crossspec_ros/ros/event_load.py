@@ -40,7 +40,7 @@ _SEQ = 0x0123456789ABCDEF
 """Stands where a packet's number will be."""
 
 _LEAST_S = 2.0
-_STARTUP_S, _SETTLE_S, _PATIENCE_S = 20.0, 0.5, 30.0
+_STARTUP_S, _PATIENCE_S = 20.0, 30.0
 
 
 class Packets:
@@ -95,8 +95,7 @@ class LoadNode(Node):
         The windows are all that the load lies in, which it closes at its end. Raises TimeoutError when there
         is no synchronizer or it does not close them.
         """
-        self._wait(self._is_audience_there, _STARTUP_S, "no synchronizer was found: start one without remaps")
-        time.sleep(_SETTLE_S)
+        self._wait(self._is_heard, _STARTUP_S, "no synchronizer was found: start one without remaps")
         print(f"{self._rate:g} Mev/s for {self._seconds:g} s", flush=True)
         start_ns = time.time_ns()
         late_s, took_s = self._publish()
@@ -144,9 +143,13 @@ class LoadNode(Node):
         self._events.publish(event_packet(end_ns + SECOND, b"", "evt3", (0, 0)))
         return end_ns in self._closed
 
-    def _is_audience_there(self) -> bool:
-        outputs = [subscription.topic_name for subscription in self.subscriptions]
-        return self._events.get_subscription_count() > 0 and all(map(self.count_publishers, outputs))
+    def _is_heard(self) -> bool:
+        """Whether a window has closed by empty packets, of which this sends one more.
+
+        That a subscription is seen from here does not say that it listens already.
+        """
+        self._events.publish(event_packet(time.time_ns(), b"", "evt3", (WIDTH, HEIGHT)))
+        return bool(self._closed)
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, complaint: str) -> None:
         deadline_s = time.monotonic() + timeout_s
