@@ -54,7 +54,7 @@ class FakeDecoder:
     def begin(self, index, question):
         self.begun.append(index)
 
-    def advance(self, index):
+    def advance(self, index, more):
         return False
 
     def give_up(self):

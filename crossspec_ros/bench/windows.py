@@ -86,8 +86,7 @@ def live(
             decoder.prepare(window.index)
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
-            while decoder.advance(window.index) and time.perf_counter_ns() < opened + length:
-                pass
+            decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)
     _sleep_until(opened + length)
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("last_frame", last_ns)

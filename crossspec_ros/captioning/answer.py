@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.session import Session
+from crossspec_ros.engine.session import Session, Step
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
 
 
 class Answer:
     """A response in work, for one thread. It may rest between two passes as long as it likes.
 
-    `tokens` are those so far, `drafted` and `accepted` count the proposers' nodes by name.
+    While it advances, the engine's thread works on it and the one that called waits: a pass that follows
+    another needs no thread to wake. `tokens` are those so far, `drafted` and `accepted` count the proposers'
+    nodes by name.
     """
 
     def __init__(
@@ -45,22 +50,47 @@ class Answer:
         self.drafted: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self._lesson: PassResult | None = None
+        # Of the pass in flight.
+        self._asked, self._tree = context, DraftTree()
         self._unread = session.ask(context.question, trace)
 
     @property
     def question(self) -> str:
         return self._context.question
 
-    def advance(self) -> None:
-        """One pass of the target."""
+    def advance(self, more: Callable[[], bool] = lambda: False) -> None:
+        """One pass of the target, and then another as long as it has not ended and `more()` says so.
+
+        `more` is asked after each pass, in the engine's thread, and must not wait for it.
+        """
+        over: Future[None] = Future()
+
+        def take(step: Future[Step]) -> None:
+            try:
+                self._take(step.result())
+                if not more() or self.ended:
+                    over.set_result(None)
+                else:
+                    self._step().add_done_callback(take)
+            except BaseException as error:  # for who waits
+                over.set_exception(error)
+
+        self._step().add_done_callback(take)
+        over.result()
+
+    def _step(self) -> Future[Step]:
         if self._lesson is not None:
             with self._trace.span("learn"):
                 self._policy.observe(self._lesson)
             self._lesson = None
-        context = drafted_context(self._context, self._draft, self.tokens)
+        self._asked = drafted_context(self._context, self._draft, self.tokens)
         with self._trace.span("propose"):
-            tree = self._policy.propose(context, self._unread, self.max_new_tokens - len(self.tokens))
-        step = self._session.step(tree, self.sampling).result()
+            left = self.max_new_tokens - len(self.tokens)
+            self._tree = self._policy.propose(self._asked, self._unread, left)
+        return self._session.step(self._tree, self.sampling)
+
+    def _take(self, step: Step) -> None:
+        tree = self._tree
         self.ended_ns = time.perf_counter_ns()
         self.first_ns = self.first_ns or self.ended_ns
         self._policy.observe_pass(step.tokens_read, step.seconds)
@@ -70,7 +100,7 @@ class Answer:
         taken = step.path[: len(step.tokens)]
         self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
-        self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
+        self._lesson = PassResult(self._asked, tree, step.path, step.tokens, self.ended, step)
 
     def cut(self) -> None:
         """End it here: as far as it goes it is right, and proposers learn it as if it were whole."""

@@ -139,15 +139,19 @@ class PrefillHiddenDecoder:
             self._learn()
             opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
 
-    def advance(self, index: int) -> bool:
-        """One more pass of the answer that was begun; False where there is nothing to do."""
+    def advance(self, index: int, more: Callable[[], bool] = lambda: False) -> bool:
+        """One more pass of the answer that was begun, and others as long as `more()` says so; False where
+        there is nothing to do.
+
+        `more` is asked in the engine's thread.
+        """
         with self._turn:
             opened = self._open.find(index)
             answer = opened.answer if opened else None
             if opened is None or answer is None or answer.ended:
                 return False
             try:
-                answer.advance()
+                answer.advance(more)
             except BaseException:
                 # Whatever it was, the answer is made anew at the close.
                 opened.answer = None
@@ -181,7 +185,7 @@ class PrefillHiddenDecoder:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
         Args:
-            on_words: gets the verified text so far after each pass.
+            on_words: gets the verified text so far after each pass, in the engine's thread.
             cancel: once set, the caption is cut short after the pass in flight.
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """
@@ -330,16 +334,18 @@ class PrefillHiddenDecoder:
                 with trace.span("tell"):
                     on_words(self._text(answer.tokens))
 
-        if answer.tokens:
-            tell()
-        while not answer.ended:
-            answer.advance()
+        def more() -> bool:
+            nonlocal late
             tell()
             late = not answer.ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
-            if late:
-                answer.cut()
-            if late or (cancel is not None and cancel.is_set()):
-                break
+            return not late and not (cancel is not None and cancel.is_set())
+
+        if answer.tokens:
+            tell()
+        if not answer.ended:
+            answer.advance(more)
+        if late:
+            answer.cut()
         self._rest(opened)
         # Told later, to save time; what an answer between taught must not get lost.
         self._learn()

@@ -64,7 +64,7 @@ class Decoder(Protocol):
 
     def begin(self, index: int, question: str) -> None: ...
 
-    def advance(self, index: int) -> bool: ...
+    def advance(self, index: int, more: Callable[[], bool]) -> bool: ...
 
     def give_up(self) -> None: ...
 
@@ -262,7 +262,8 @@ class CaptionWorker:
         return bool(self._waiting or asked or self._cancel.is_set() or any(i is not None for i in known))
 
     def _advance(self) -> bool:
-        """One pass of an answer whose window is still open; False where there is none."""
+        """Passes of an answer whose window is still open, until there is other work; False where there is
+        none."""
         with self._changed:
             complete, self._complete = self._complete, None
         if complete is None and self._early is None:
@@ -272,7 +273,7 @@ class CaptionWorker:
                 self._early = complete
                 self._decoder.begin(complete, self.question)
             assert self._early is not None
-            if not self._decoder.advance(self._early):
+            if not self._decoder.advance(self._early, self._has_time):
                 self._early = None
         except _ENDS:
             raise
@@ -280,6 +281,10 @@ class CaptionWorker:
             self._early = None
             _LOG.warning("an answer could not be begun early, it is made when its window closes: %r", error)
         return True
+
+    def _has_time(self) -> bool:
+        self.pulse.beat()
+        return not self._waiting and self._complete is None and not self._cancel.is_set()
 
     def _prepare(self) -> None:
         with self._changed:

@@ -123,7 +123,7 @@ def test_an_answer_begins_with_as_many_frames_as_the_window_before_had():
         passes = 3
         is_over = threading.Event()
 
-        def advance(self, index):
+        def advance(self, index, more):
             assert index == self.begun[-1]
             self.passes -= 1
             if not self.passes:
@@ -153,7 +153,7 @@ def test_an_answer_begins_with_as_many_frames_as_the_window_before_had():
 
 def test_a_closed_window_goes_before_the_passes_of_one_that_is_open():
     class Decoder(FakeDecoder):
-        def advance(self, index):
+        def advance(self, index, more):
             if not worker._waiting:
                 time.sleep(0.001)
             return True  # it never ends by itself
