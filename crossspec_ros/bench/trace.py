@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_ros.bench.harness import table, tell
-from crossspec_ros.drafting import suffix_counts
+from crossspec_ros.drafting.context_mixing import FURTHER, ORDERS
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -39,22 +39,24 @@ WHOLE = "caption memory and event draft"
 
 @dataclass(frozen=True)
 class Variant:
-    """Which proposers take part, and what of their constants is taken out, by module."""
+    """Which proposers take part, and what of the memory's constants is taken out."""
 
     proposers: Sequence[str]
-    memory: Mapping[str, float] = field(default_factory=dict)
-    counts: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
     drafts: bool = True
 
 
 _UNLEARNED = {"LEARNING_RATE": 0.0, "BIAS_RATE": 0.0}
+_ALL_COUNT = {"RECENT": 10**9, "DECAY": 1.0}
+_RUNS_ALONE = {"CONTEXTS": ORDERS, "FIRST_WEIGHTS": (1.0, *FURTHER * (0.0,))}
 VARIANTS = {
     WHOLE: Variant(("memory", "event_draft")),
     "caption memory": Variant(("memory",)),
     "that does not see the event draft": Variant(("memory",), drafts=False),
     "nor the caption before": Variant(("memory",), {"BIAS_RATE": 0.0}),
     "nor learns to weigh": Variant(("memory",), _UNLEARNED),
-    "nor prefers the latest": Variant(("memory",), _UNLEARNED, {"RECENT": 10**9}),
+    "nor prefers the latest": Variant(("memory",), _UNLEARNED | _ALL_COUNT),
+    "nor looks beside the last tokens": Variant(("memory",), _UNLEARNED | _ALL_COUNT | _RUNS_ALONE),
     "event draft": Variant(("event_draft",)),
     "prompt lookup": Variant(("lookup",)),
 }
@@ -97,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     for name, variant in VARIANTS.items():
         seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
         policy = Policy(make_proposers(variant.proposers), None, Limits(max_nodes=args.nodes))
-        with _changed(caption_memory, variant.memory), _changed(suffix_counts, variant.counts):
+        with _changed(caption_memory, variant.memory):
             replays[name] = replay(seen, policy, name)
         if name == WHOLE:
             reliability = policy.calibrations()
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _changed(module: ModuleType, values: Mapping[str, float]) -> Iterator[None]:
+def _changed(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
     """Let a module's constants have other values for a while: what is taken out of it for comparison."""
     before = {name: getattr(module, name) for name in values}
     vars(module).update(values)

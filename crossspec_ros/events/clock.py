@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.compiled import compiled
+from crossspec_ros.compiled import compiled
 
 ALPHA = 0.01
 JUMP_NS = 500_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_ros.compiled import WORDS, compiled
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
-from crossspec_ros.events.compiled import WORDS, compiled
 from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
 from crossspec_ros.events.splice import Payload, Splice
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_ros.compiled import FIELDS, compiled
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.compiled import FIELDS, compiled
 from crossspec_ros.events.evt3 import (
     ADDR_X,
     ADDR_Y,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from crossspec_ros.compiled import FIELDS, compiled
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.compiled import FIELDS, compiled
 
 # Indexed by polarity; 2 stands for a pixel that no event reached.
 _PALETTE = np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_ros.compiled import FIELDS, compiled
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.compiled import FIELDS, compiled
 from crossspec_ros.events.libcaer_cmp import ADDR_X, ADDR_Y, TIME_HIGH, TIME_LOW, VECT_8, VECT_BASE_Y
 
 _MAX_COORDINATE = (1 << 11) - 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from crossspec_ros.compiled import compiled
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.compiled import compiled
 
 TIME_SHIFT, ROW_SHIFT, POLARITY_BIT, X_MASK = 24, 12, 1 << 11, (1 << 11) - 1
 

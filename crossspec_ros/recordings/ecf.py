@@ -22,7 +22,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from crossspec_ros.events.compiled import compiled
+from crossspec_ros.compiled import compiled
 
 FILTER = 0x8ECF
 

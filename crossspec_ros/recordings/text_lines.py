@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.events.compiled import compiled
+from crossspec_ros.compiled import compiled
 
 _TEXT = "Array(uint8, 1, 'C', readonly=True)"
 _MOST = (2**63 - 1) // 10 - 1

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from crossspec_ros.compiled import compiled
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.compiled import compiled
 from crossspec_ros.events.images import Canvas, cells, slice_stops
 
 REORDER_NS = 5_000_000

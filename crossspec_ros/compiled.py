@@ -1,4 +1,4 @@
-"""Loops that follow an event stream, compiled by numba."""
+"""Loops that numpy has no words for, compiled by numba."""
 
 from __future__ import annotations
 
