@@ -77,10 +77,12 @@ def run(args: argparse.Namespace) -> int:
     pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
-    exact = count_equal(pair, windows, "float32")
+    # Others' ways of decoding are the same for all targets.
+    others = args.target is None
+    exact = count_equal(pair, windows, "float32", others)
     pair.target.module.to(torch.bfloat16)
     # For a rate a quarter of them will do.
-    reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16")
+    reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", others)
     sampling = {
         name: {"passed": check.passed, **dataclasses.asdict(check)}
         for name, check in check_sampling(args.samples).items()
@@ -105,8 +107,8 @@ def _median(value: Any) -> Any:
     return (spread(value) if value else None) if isinstance(value, list) else value
 
 
-def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str, Any]:
-    """Each decoder's answers to `QUESTIONS` compared with transformers' greedy `generate`.
+def count_equal(pair: ModelPair, windows: list[Window], label: str, others: bool) -> dict[str, Any]:
+    """Answers to `QUESTIONS` compared with transformers' greedy `generate`: ours, and those of `others`.
 
     Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
     """
@@ -117,7 +119,8 @@ def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str,
         for question in QUESTIONS
     ]
     with ExitStack() as stack:
-        runs = take_turns(_decoders(pair, stack), track(cases, f"comparing in {label}"))
+        decoders = _ours(pair, stack) | (_others(pair, stack) if others else {})
+        runs = take_turns(decoders, track(cases, f"comparing in {label}"))
     figures = {}
     for name, mine in runs.items():
         wrong = [(case, got) for case, got in zip(cases, mine.tokens, strict=True) if got != case.wanted]
@@ -131,7 +134,7 @@ def count_equal(pair: ModelPair, windows: list[Window], label: str) -> dict[str,
     return figures
 
 
-def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
+def _ours(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
     adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
 
     def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
@@ -154,10 +157,6 @@ def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
             return one_shot.caption(case.window, case.question, Trace()).token_ids
         return one_shot.ask(case.question, Trace()).token_ids
 
-    def other(baseline: Baseline) -> Decoder[Asked]:
-        return lambda case, trace: baseline(case.window, case.question, Trace())
-
-    plain_text = {f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()}
     return {
         "target alone, streamed": streamed(unlimited()),
         "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
@@ -166,6 +165,15 @@ def _decoders(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
         "adversary": streamed(unlimited(adversary)),
         "all, measured policy": streamed(speculative_decoder(pair)),
         "one-shot, further questions": asking,
+    }
+
+
+def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
+    def other(baseline: Baseline) -> Decoder[Asked]:
+        return lambda case, trace: baseline(case.window, case.question, Trace())
+
+    plain_text = {f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()}
+    return {
         **plain_text,
         "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
         "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
