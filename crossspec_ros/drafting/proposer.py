@@ -48,7 +48,7 @@ class PassResult:
 class Proposer(ABC):
     """Guesses how a response goes on; it may be as wrong as it likes, for the target has the last word.
 
-    All methods are called from one thread: `load` once, then for each window `start`, any number of times
+    Nothing of it is called twice at a time: `load` once, then for each window `start`, any number of times
     `prepare` while it is open, in turns `propose` and `observe`, and `finish`.
     """
 
