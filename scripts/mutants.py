@@ -87,6 +87,11 @@ MUTANTS = {
         ("not self._runner.is_sound", "False"),
         ("tokens[: eos + 1]", "tokens[:eos]"),
         ("(0, *(1 + node for node in path))", "(0, *path)"),
+        ("        if self._waiting:\n            self._encode()", "        pass"),
+        ("still waits.\n        self._waiting.clear()", "still waits."),
+        ("self._stamps.clear()\n        self._waiting.clear()", "self._stamps.clear()"),
+        ("or len(self._waiting) == self._target.spec.frames_per_unit", "or False"),
+        ("last // per_unit", "last"),
     ],
     "engine/local.py": [
         ("            self._error = None\n            self._do", "            self._do"),
@@ -127,7 +132,10 @@ MUTANTS = {
     "captioning/answer.py": [
         ("self.tokens += step.tokens", "self.tokens += step.tokens[:1]"),
         ("step.ended or len(self.tokens)", "len(self.tokens)"),
-        ("self.max_new_tokens - len(self.tokens))", "self.max_new_tokens)"),
+        ("left = self.max_new_tokens - len(self.tokens)", "left = self.max_new_tokens"),
+        ("if not more() or self.ended:", "if self.ended:"),
+        ("if not more() or self.ended:", "if not more():"),
+        ("over.set_exception(error)", "over.set_result(None)"),
         ("taken = step.path[: len(step.tokens)]", "taken = step.path"),
         ("replace(self._lesson, ended=True)", "self._lesson"),
     ],

@@ -133,6 +133,9 @@ def _releases() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     yield "LLaVA-OneVision-0.5B", _llava_onevision(_text(896, 4864, 24, 14, 2, 152000), True)
     yield "LLaVA-OneVision-7B", _llava_onevision(_text(3584, 18944, 28, 28, 4, 152064), False)
     small, tower = (1024, 4096, 24, [5, 11, 17]), (1152, 4304, 27, [8, 16, 24])
+    yield "InternVL3-1B", _internvl(_text(896, 4864, 24, 14, 2, 151674))
+    yield "InternVL3-2B", _internvl(_text(1536, 8960, 28, 12, 2, 151674))
+    yield "InternVL3-8B", _internvl(_text(3584, 18944, 28, 28, 4, 151674))
     yield "Qwen3-VL-2B", _qwen3_vl(_text(2048, 6144, 28, 16, 8, 151936), small, True)
     yield "Qwen3-VL-4B", _qwen3_vl(_text(2560, 9728, 36, 32, 8, 151936), small, True)
     yield "Qwen3-VL-8B", _qwen3_vl(_text(4096, 12288, 36, 32, 8, 151936), tower, False)
@@ -181,6 +184,27 @@ def _llava_onevision(text: dict[str, Any], tied: bool) -> dict[str, dict[str, An
         "tie_word_embeddings": tied,
         "text_config": text | qwen2 | {"tie_word_embeddings": tied},
         "vision_config": vision | {"model_type": "siglip_vision_model", "vision_use_head": False},
+    }
+    return {"config.json": config}
+
+
+def _internvl(text: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    qwen2 = {"model_type": "qwen2", "max_position_embeddings": 32768, "eos_token_id": 151645}
+    config = {
+        "model_type": "internvl",
+        "tie_word_embeddings": False,
+        "text_config": text | qwen2 | {"tie_word_embeddings": False},
+        "vision_config": {
+            "model_type": "internvl_vision",
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "image_size": [448, 448],
+            "patch_size": [14, 14],
+            "attention_bias": True,
+            "use_absolute_position_embeddings": True,
+        },
     }
     return {"config.json": config}
 
