@@ -97,7 +97,8 @@ class Policy:
 
     def _asked(self, context: Context) -> list[_Source]:
         names = self.limits.proposers
-        lacks = frozenset[str]() if context.draft_tokens else frozenset({"events"})
+        there = {"events": context.draft_tokens, "hidden": context.tokens}
+        lacks = {need for need, known in there.items() if not known}
         return [
             source
             for source in self._sources

@@ -48,13 +48,14 @@ class PassResult:
 class Proposer(ABC):
     """Guesses how a response goes on; it may be as wrong as it likes, for the target has the last word.
 
-    Nothing of it is called twice at a time: `load` once, then for each window `start`, any number of times
-    `prepare` while it is open, in turns `propose` and `observe`, and `finish`.
+    `load` is called once, then for each window `start`, any number of times `prepare` while it is open, in
+    turns `propose` and `observe`, and `finish`. No two calls overlap, but the engine's thread makes some of
+    them: none may wait for the engine.
     """
 
     name: str
     needs: frozenset[str] = frozenset()
-    """Of "hidden" and "events": without these it is not asked."""
+    """Of "hidden", which is there from the second pass on, and "events": without these it is not asked."""
 
     def load(self, target: VideoTarget) -> None:  # noqa: B027
         """Take what it needs of the target."""

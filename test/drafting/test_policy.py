@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,10 +196,14 @@ def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> N
     assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]
 
 
-def test_who_needs_events_is_not_asked_without_them() -> None:
+@pytest.mark.parametrize(
+    ("need", "there"),
+    [("events", {"draft_tokens": (4,), "draft_probs": (0.5,)}), ("hidden", {"tokens": (4,)})],
+)
+def test_who_needs_something_is_not_asked_without_it(need: str, there: dict[str, Any]) -> None:
     asked: list[Context] = []
     needy = Guess(lambda context: (asked.append(context), chain([0.5]))[1])
-    needy.needs = frozenset({"events"})
+    needy.needs = frozenset({need})
     policy = Policy((needy,), None)
     assert len(policy.propose(CONTEXT, 1, 100)) == 0 and not asked
-    assert len(policy.propose(replace(CONTEXT, draft_tokens=(4,), draft_probs=(0.5,)), 1, 100)) == 1
+    assert len(policy.propose(replace(CONTEXT, **there), 1, 100)) == 1
