@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     # Others' ways of decoding, and rounding, are the usual pair's business.
-    is_usual = args.target is None
+    is_usual = not args.target
     exact = count_equal(pair, windows, "float32", is_usual)
     reduced = {}
     if is_usual:
