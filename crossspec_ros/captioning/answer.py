@@ -6,11 +6,13 @@ an `Answer` and advances it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
@@ -19,6 +21,10 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
+
+
+def _enough() -> bool:
+    return False
 
 
 class Answer:
@@ -52,31 +58,46 @@ class Answer:
         self._lesson: PassResult | None = None
         # Of the pass in flight.
         self._asked, self._tree = context, DraftTree()
+        # Of the call that waits. A pass that was cancelled is over at once, inside another's end.
+        self._over: Future[None] | None = None
+        self._more = _enough
+        self._taking = threading.RLock()
         self._unread = session.ask(context.question, trace)
 
     @property
     def question(self) -> str:
         return self._context.question
 
-    def advance(self, more: Callable[[], bool] = lambda: False) -> None:
+    def advance(self, more: Callable[[], bool] = _enough) -> None:
         """One pass of the target, and then another as long as it has not ended and `more()` says so.
 
-        `more` is asked after each pass, in the engine's thread, and must not wait for it.
+        `more` is asked after each pass, mostly in the engine's thread, and must not wait for it.
         """
         over: Future[None] = Future()
+        self._over, self._more = over, more
+        try:
+            self._begin_pass(over)
+            over.result()
+        finally:
+            # Who was interrupted need not see the pass in flight taken.
+            with self._taking:
+                self._over, self._more = None, _enough
 
-        def take(step: Future[Step]) -> None:
+    def _begin_pass(self, over: Future[None]) -> None:
+        self._step().add_done_callback(partial(self._go_on, over))
+
+    def _go_on(self, over: Future[None], step: Future[Step]) -> None:
+        with self._taking:
+            if self._over is not over:
+                return
             try:
                 self._take(step.result())
-                if not more() or self.ended:
-                    over.set_result(None)
+                if self._more() and not self.ended:
+                    self._begin_pass(over)
                 else:
-                    self._step().add_done_callback(take)
+                    over.set_result(None)
             except BaseException as error:  # for who waits
                 over.set_exception(error)
-
-        self._step().add_done_callback(take)
-        over.result()
 
     def _step(self) -> Future[Step]:
         if self._lesson is not None:

@@ -143,7 +143,7 @@ class PrefillHiddenDecoder:
         """One more pass of the answer that was begun, and others as long as `more()` says so; False where
         there is nothing to do.
 
-        `more` is asked in the engine's thread.
+        `more` is asked mostly in the engine's thread.
         """
         with self._turn:
             opened = self._open.find(index)
@@ -151,7 +151,7 @@ class PrefillHiddenDecoder:
             if opened is None or answer is None or answer.ended:
                 return False
             try:
-                answer.advance(more)
+                answer.advance(lambda: more() and self._open.find(index) is opened)
             except BaseException:
                 # Whatever it was, the answer is made anew at the close.
                 opened.answer = None
@@ -185,7 +185,7 @@ class PrefillHiddenDecoder:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
         Args:
-            on_words: gets the verified text so far after each pass, in the engine's thread.
+            on_words: gets the verified text so far after each pass, mostly in the engine's thread.
             cancel: once set, the caption is cut short after the pass in flight.
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
         """

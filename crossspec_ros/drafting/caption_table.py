@@ -11,7 +11,8 @@ from crossspec_ros.drafting.context_mixing import KINDS, START, add
 _FEWEST = 1024
 """Places of the smallest table; a power of two, as the number of slots must be."""
 _SLOTS = 16
-"""For each place; few contexts are seen but once, so most stay free."""
+"""For each place; a power of two. Each takes up to KINDS, and there must be a free one."""
+assert _SLOTS > KINDS
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -50,7 +50,7 @@ class Proposer(ABC):
 
     `load` is called once, then for each window `start`, any number of times `prepare` while it is open, in
     turns `propose` and `observe`, and `finish`. No two calls overlap, but the engine's thread makes some of
-    them: none may wait for the engine.
+    them, in torch's inference mode: none may wait for the engine.
     """
 
     name: str

@@ -109,7 +109,8 @@ class Scheduler:
 
     def _submit(self, work: _Work, queue: deque[_Work]) -> Future[Any]:
         with self._changed:
-            if self._is_over:
+            # Else an answer, whose passes follow one another, would hold the end up.
+            if self._is_over or (self._closing and work.is_pass):
                 work.future.cancel()
                 return work.future
             queue.append(work)

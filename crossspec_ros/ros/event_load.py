@@ -63,10 +63,10 @@ class Packets:
         self._seq_at = message.index(struct.pack("<Q", _SEQ))
 
     def message(self, index: int, stamp_ns: int) -> bytes:
-        """The packet from `index * PACKET_US` of the sensor's time on; its number is `index`."""
+        """The packet from `index * PACKET_US` of the sensor's time on; its number is one more."""
         message, payload_at = self._messages[index % _PACKETS]
         struct.pack_into("<iI", message, 4, *divmod(stamp_ns, SECOND))
-        struct.pack_into("<Q", message, self._seq_at, index)
+        struct.pack_into("<Q", message, self._seq_at, index + 1)
         struct.pack_into("<H", message, payload_at, TIME_HIGH << 12 | index // _QUARTERS & 0xFFF)
         return bytes(message)
 

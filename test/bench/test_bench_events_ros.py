@@ -1,4 +1,4 @@
-"""Every event of a light load is counted or told as lost, and what was measured can have been so."""
+"""A light load is counted or told as lost, and what was measured can have been so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crossspec_ros.bench.events_ros import highest, measure
 pytestmark = pytest.mark.realtime
 
 
-def test_every_event_of_a_light_load_is_counted_or_told_as_lost():
+def test_a_light_load_is_counted_or_told_as_lost():
     (row,) = rows = measure([0.5], seconds=3.0)
     packets = round(3e6 / 1024)
     assert row["events_sent"] == packets * 512

@@ -204,7 +204,11 @@ def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
         json.dumps({**whole, "caption_memory": 3}),
         json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1, "two"]]}}}),
         json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1, 9]]}}}),
+        json.dumps({**whole, "questions": {"?": {**stream, "captions": [[1] * 3000]}}}),
+        json.dumps({**whole, "questions": dict.fromkeys("?!.:,", stream)}),
         json.dumps({**whole, "questions": {"?": {**stream, "weights": [1.0]}}}),
+        json.dumps({**whole, "questions": {"?": {**stream, "last_biases": [1e308] * BIASES}}}),
+        json.dumps({**whole, "questions": {"?": {**stream, "last_biases": ["1"] * BIASES}}}),
         json.dumps({**whole, "questions": {"?": {**stream, "last_biases": []}}}),
     ]
     for text in damaged:

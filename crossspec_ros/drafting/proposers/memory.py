@@ -31,11 +31,15 @@ FIRST_WEIGHTS = (0.7, *FURTHER * (0.2,))
 """Of what runs say and of each further context, before anything was learned."""
 MOST_BYTES = 64 << 20
 """Of a file; 512 captions of 64 tokens have 200 kB."""
+MOST_TOKENS = 2048
+"""Of a caption in a file, as of `max_new_tokens`."""
+MOST_WEIGHT = 1e3
+"""In a file; none is learned that is anywhere near."""
 QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
 _VERSIONS = (1, 2)
-"""Of the file. In the first, weights were those of runs alone: its captions are taken, and weighed anew."""
+"""Of the file. In the first, weights were those of runs alone: its captions are taken without them."""
 _Run = tuple[int, ...]
 
 
@@ -125,6 +129,8 @@ class CaptionMemory(Proposer):
                     f"the caption memory '{path}' is of a target with another tokenizer: delete the file or "
                     f"name another, and the memory starts afresh"
                 )
+            if len(document["questions"]) > QUESTIONS:
+                raise ValueError(f"it has {len(document['questions'])} questions")
             questions = OrderedDict(
                 (str(question), _Question.restored(self._capacity, state, ids, version == _VERSIONS[-1]))
                 for question, state in document["questions"].items()
@@ -212,6 +218,8 @@ class _Question:
         """What gave `state`; ValueError, KeyError or TypeError if it is none."""
         known = cls(capacity)
         for caption in state["captions"]:
+            if len(caption) > MOST_TOKENS:
+                raise ValueError(f"a caption has {len(caption)} tokens")
             if not all(type(token) is int and 0 <= token < ids for token in caption):
                 raise ValueError("a caption holds something other than the target's token ids")
             known.add(tuple(caption))
@@ -223,7 +231,8 @@ class _Question:
 
 
 def _floats(values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    floats = np.array(values, float)
-    if floats.shape != shape or not np.isfinite(floats).all():
-        raise ValueError("its weights are not as many finite numbers as expected")
-    return floats
+    floats = np.array(values)
+    # What is not a number is not below either.
+    if floats.shape != shape or floats.dtype.kind not in "fi" or not (abs(floats) < MOST_WEIGHT).all():
+        raise ValueError("its weights are not as many small numbers as expected")
+    return floats.astype(float)
