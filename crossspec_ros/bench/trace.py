@@ -136,8 +136,8 @@ def read_trace(path: Path) -> list[Response]:
         try:
             row = json.loads(line)
             target, draft = (tuple(map(int, row.get(k, ()))) for k in ("target_tokens", "draft_tokens"))
-            if min((*target, *draft), default=0) < 0:
-                raise ValueError("a token is below 0")
+            if not all(0 <= token < 1 << 31 for token in (*target, *draft)):
+                raise ValueError("a token is below 0 or has more than 31 bits")
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(
                 f"line {number} of the trace '{path}' is no response ({error}): "

@@ -102,6 +102,7 @@ def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
         ('{"target_tokens": [1]}\n[3]\n', "line 2 .* is no response"),
         ('{"target_tokens": ["a"]}\n', "line 1 .* is no response"),
         ('{"target_tokens": [5, -1]}\n', "line 1 .* is no response"),
+        ('{"target_tokens": [5, 2147483648]}\n', "line 1 .* is no response"),
         ("nonsense\n", "line 1 .* is no response"),
     ],
 )
