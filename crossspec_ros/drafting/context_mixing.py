@@ -1,7 +1,7 @@
 """Context mixing over earlier captions: what followed in several contexts, weighed by what was right.
 
 Compiled, because a tree of 128 nodes asks for a hundred distributions, and all in one file, because numba
-does not see that a function changed which another file calls. `proposers/memory.py` keeps the state.
+does not see that a function changed which another file calls. `proposers/memory.py` keeps the weights.
 
 A caption is an array of tokens behind START. What is known is a table: a hash of each context leads to the
 latest place where it occurred, and from each place to the one before. Places only grow, so that captions are
@@ -11,6 +11,7 @@ forgotten by a limit, `oldest`: nothing before it is seen.
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import numpy as np
 
@@ -37,6 +38,11 @@ PRIOR = 0.3
 LIMIT = 9.0
 """Scores beyond it count as that, lest the exponential overflow."""
 _MOST_CANDIDATES = 512
+_FEWEST = 1024
+"""Places of the smallest table; a power of two, as the number of slots must be."""
+_SLOTS = 16
+"""For each place; a power of two. Each takes up to KINDS, and there must be a free one."""
+assert _SLOTS > KINDS
 
 _TABLE = "Tuple((uint64[::1], int32[::1], int32[:, ::1], int32[::1]))"
 _MIXER = "Tuple((float64[:, ::1], float64[::1], float64[::1]))"
@@ -307,3 +313,60 @@ def grow(table, seen, kinds, mixer, hints, said, budget, worth):  # type: ignore
         depths[nodes] = depths[parents[nodes]] + 1
         path, parent, nodes = paths[best], nodes, nodes + 1
     return tokens[:nodes].copy(), parents[:nodes].copy(), found[:nodes].copy()
+
+
+class CaptionTable:
+    """The last `capacity` captions; what it forgets leaves no trace in what it finds.
+
+    `arrays` are the table, in which nothing before the place `oldest` counts. Where the places are used
+    up, the captions that are left are entered anew: once in as many tokens as they have.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.captions: deque[tuple[int, ...]] = deque(maxlen=capacity)
+        # Where each caption begins.
+        self._begins: deque[int] = deque(maxlen=capacity)
+        self._end = 0
+        self.arrays = _empty(_FEWEST)
+
+    @property
+    def oldest(self) -> int:
+        """The first place that counts."""
+        return self._begins[0] if self._begins else 0
+
+    def add(self, caption: tuple[int, ...]) -> None:
+        """Enter a finished caption, and forget the oldest if they become too many."""
+        self.captions.append(caption)
+        if self._end + len(caption) <= self._places:
+            self._enter(caption)
+            return
+        needed = 2 * sum(map(len, self.captions))
+        self.arrays = _empty(max(_FEWEST, 1 << (needed - 1).bit_length()))
+        self._begins.clear()
+        self._end = 0
+        for left in self.captions:
+            self._enter(left)
+
+    @property
+    def _places(self) -> int:
+        return len(self.arrays[-1])
+
+    def _enter(self, caption: tuple[int, ...]) -> None:
+        add(self.arrays, behind_start(caption), self._end)
+        self._begins.append(self._end)
+        self._end += len(caption)
+
+
+def behind_start(tokens: tuple[int, ...]) -> np.ndarray:
+    """(1 + n,) int64: START and the tokens."""
+    return np.array((START, *tokens), np.int64)
+
+
+def _empty(places: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    slots = _SLOTS * places
+    return (
+        np.zeros(slots, np.uint64),
+        np.zeros(slots, np.int32),
+        np.zeros((places, KINDS), np.int32),
+        np.zeros(places, np.int32),
+    )

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting import caption_table
-from crossspec_ros.drafting.caption_table import CaptionTable, behind_start
-from crossspec_ros.drafting.context_mixing import BIASES, FURTHER, KINDS, ORDERS, grow
+from crossspec_ros.drafting import context_mixing
+from crossspec_ros.drafting.context_mixing import (
+    BIASES,
+    FURTHER,
+    KINDS,
+    ORDERS,
+    CaptionTable,
+    behind_start,
+    grow,
+)
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
@@ -85,7 +92,7 @@ def test_what_is_forgotten_leaves_no_trace(
     captions: list[tuple[int, ...]], said: tuple[int, ...], capacity: int
 ) -> None:
     with pytest.MonkeyPatch.context() as small:
-        small.setattr(caption_table, "_FEWEST", 8)
+        small.setattr(context_mixing, "_FEWEST", 8)
         table, fresh = CaptionTable(capacity), CaptionTable(capacity)
         for caption in captions:
             table.add(caption)

@@ -10,8 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.drafting.caption_table import CaptionTable, behind_start
-from crossspec_ros.drafting.context_mixing import BIASES, FURTHER, KINDS, ORDERS, grow, train
+from crossspec_ros.drafting.context_mixing import (
+    BIASES,
+    FURTHER,
+    KINDS,
+    ORDERS,
+    CaptionTable,
+    behind_start,
+    grow,
+    train,
+)
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.drafting.similar_windows import SimilarWindows
 from crossspec_ros.engine.tree import DraftTree
