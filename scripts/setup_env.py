@@ -110,6 +110,8 @@ def steps(ros: str) -> list[Step]:
 def make_venv(ros: str) -> None:
     """A new .venv, on top of the machine's packages where ROS is to be used from there."""
     check_machine(ros)
+    if VENV.is_symlink():
+        raise SetupError(f"{VENV} is a link, and what it leads to would be emptied: remove the link")
     system = ["--system-site-packages"] if ros else []
     command = [sys.executable, "-m", "venv", "--clear", *system, str(VENV)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
