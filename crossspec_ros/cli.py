@@ -97,7 +97,12 @@ def _replay(subparsers: Subparsers) -> None:
         help="where the models do not fit, take smaller numbers, then the CPU",
     )
     parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
-    parser.add_argument("--stages", action="store_true", help="tell where the time of each caption went")
+    parser.add_argument(
+        "--stages",
+        action="store_true",
+        help="tell where the time of each caption went, and what each proposer had accepted; a token that two "
+        "proposed counts for both",
+    )
     parser.add_argument(
         "--compare",
         action="store_true",
