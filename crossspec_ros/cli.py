@@ -100,8 +100,8 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--stages",
         action="store_true",
-        help="tell where the time of each caption went, and what each proposer had accepted; a token that two "
-        "proposed counts for both",
+        help="tell where the time of each caption went, and what each proposer had accepted; a token that "
+        "two proposed counts for both",
     )
     parser.add_argument(
         "--compare",
