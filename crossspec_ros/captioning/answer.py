@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
@@ -21,10 +20,6 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
-
-
-def _enough() -> bool:
-    return False
 
 
 class Answer:
@@ -56,11 +51,8 @@ class Answer:
         self.drafted: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self._lesson: PassResult | None = None
-        # Of the pass in flight.
-        self._asked, self._tree = context, DraftTree()
         # Of the call that waits. A pass that was cancelled is over at once, inside another's end.
         self._over: Future[None] | None = None
-        self._more = _enough
         self._taking = threading.RLock()
         self._unread = session.ask(context.question, trace)
 
@@ -68,50 +60,47 @@ class Answer:
     def question(self) -> str:
         return self._context.question
 
-    def advance(self, more: Callable[[], bool] = _enough) -> None:
+    def advance(self, more: Callable[[], bool] = lambda: False) -> None:
         """One pass of the target, and then another as long as it has not ended and `more()` says so.
 
         `more` is asked after each pass, mostly in the engine's thread, and must not wait for it.
         """
         over: Future[None] = Future()
-        self._over, self._more = over, more
+        self._over = over
         try:
-            self._begin_pass(over)
+            self._begin_pass(over, more)
             over.result()
         finally:
             # Who was interrupted need not see the pass in flight taken.
             with self._taking:
-                self._over, self._more = None, _enough
+                self._over = None
 
-    def _begin_pass(self, over: Future[None]) -> None:
-        self._step().add_done_callback(partial(self._go_on, over))
-
-    def _go_on(self, over: Future[None], step: Future[Step]) -> None:
-        with self._taking:
-            if self._over is not over:
-                return
-            try:
-                self._take(step.result())
-                if self._more() and not self.ended:
-                    self._begin_pass(over)
-                else:
-                    over.set_result(None)
-            except BaseException as error:  # for who waits
-                over.set_exception(error)
-
-    def _step(self) -> Future[Step]:
+    def _begin_pass(self, over: Future[None], more: Callable[[], bool]) -> None:
         if self._lesson is not None:
             with self._trace.span("learn"):
                 self._policy.observe(self._lesson)
             self._lesson = None
-        self._asked = drafted_context(self._context, self._draft, self.tokens)
+        context = drafted_context(self._context, self._draft, self.tokens)
         with self._trace.span("propose"):
             left = self.max_new_tokens - len(self.tokens)
-            self._tree = self._policy.propose(self._asked, self._unread, left)
-        return self._session.step(self._tree, self.sampling)
+            tree = self._policy.propose(context, self._unread, left)
 
-    def _take(self, step: Step) -> None:
-        tree = self._tree
+        def go_on(step: Future[Step]) -> None:
+            with self._taking:
+                if self._over is not over:
+                    return
+                try:
+                    self._take(context, tree, step.result())
+                    if more() and not self.ended:
+                        self._begin_pass(over, more)
+                    else:
+                        over.set_result(None)
+                except BaseException as error:  # for who waits
+                    over.set_exception(error)
+
+        self._session.step(tree, self.sampling).add_done_callback(go_on)
+
+    def _take(self, context: Context, tree: DraftTree, step: Step) -> None:
         self.ended_ns = time.perf_counter_ns()
         self.first_ns = self.first_ns or self.ended_ns
         self._policy.observe_pass(step.tokens_read, step.seconds)
@@ -121,7 +110,7 @@ class Answer:
         taken = step.path[: len(step.tokens)]
         self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
-        self._lesson = PassResult(self._asked, tree, step.path, step.tokens, self.ended, step)
+        self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
 
     def cut(self) -> None:
         """End it here: as far as it goes it is right, and proposers learn it as if it were whole."""
