@@ -48,7 +48,7 @@ class FakeDecoder:
         done.set_result(None)
         return None if is_last else done
 
-    def prepare(self, index):
+    def prepare(self, index, question):
         pass
 
     def begin(self, index, question):

@@ -83,7 +83,7 @@ def live(
         _sleep_until(opened + offset)
         take_image()
         if opened + offset < last_ns:
-            decoder.prepare(window.index)
+            decoder.prepare(window.index, question)
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
             decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
+import torch
+
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -80,7 +82,7 @@ class Answer:
             with self._trace.span("learn"):
                 self._policy.observe(self._lesson)
             self._lesson = None
-        context = drafted_context(self._context, self._draft, self.tokens)
+        context = drafted_context(self._context, self._draft, self._session.frames, self.tokens)
         with self._trace.span("propose"):
             left = self.max_new_tokens - len(self.tokens)
             tree = self._policy.propose(context, self._unread, left)
@@ -123,9 +125,21 @@ class Answer:
         return lesson
 
 
-def drafted_context(context: Context, draft: EventDraft | None, tokens: tuple[int, ...] = ()) -> Context:
+def drafted_context(
+    context: Context,
+    draft: EventDraft | None,
+    frames: tuple[torch.Tensor, ...],
+    tokens: tuple[int, ...] = (),
+) -> Context:
     """The context once these tokens are verified, with what the event draft has said by now."""
+    context = replace(context, tokens=tokens, frames=frames)
     if draft is None:
-        return replace(context, tokens=tokens)
+        return context
     said, probs = draft.proposal()
-    return replace(context, tokens=tokens, draft_tokens=said, draft_probs=probs, feature=draft.feature)
+    return replace(
+        context,
+        draft_tokens=said,
+        draft_probs=probs,
+        feature=draft.feature,
+        draft_states=draft.states,
+    )

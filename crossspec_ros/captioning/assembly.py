@@ -37,11 +37,13 @@ def speculative_decoder(
         drafts = DraftModel(pair.draft, pair.translation, said=said)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
     with _closed_if_it_fails(decoder):
-        decoder.warm_up()
         if proposers is None:
             proposers = make_proposers(USUAL)
         for proposer in proposers:
             proposer.load(pair.target)
+        if taps := sorted({layer for proposer in proposers for layer in proposer.taps}):
+            decoder.tap(taps)
+        decoder.warm_up()
         decoder.policy = Policy(proposers, decoder.measure())
         captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if memory is not None and captions is not None:

@@ -113,15 +113,16 @@ class PrefillHiddenDecoder:
             opened.running = self._drafts.start(opened.draft, opened.trace, opened.stop.is_set, on_draft)
         return opened.running
 
-    def prepare(self, index: int) -> None:
+    def prepare(self, index: int, question: str) -> None:
         """Let the proposers look up what they will be asked when the open window `index` closes."""
         with self._turn:
             self._learn()
             opened = self._open.find(index)
-            if opened is None or opened.draft is None or opened.running is None or not opened.running.done():
+            if opened is None or opened.answer is not None:
                 return
             self._start(index)
-            self.policy.prepare(drafted_context(self._context(opened.draft.question), opened.draft))
+            frames = opened.session.frames if opened.session is not None else ()
+            self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
 
     def begin(self, index: int, question: str) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.
@@ -258,6 +259,10 @@ class PrefillHiddenDecoder:
                 f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "
                 f"frames and an answer: shorten it"
             )
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """Let proposers see what goes into these decoder layers of the target; before `warm_up`."""
+        self._engine.tap(layers)
 
     def warm_up(self, with_target: bool = True, with_draft: bool = True) -> None:
         """Take all buffers, capture all graphs, and do what is slow the first time."""

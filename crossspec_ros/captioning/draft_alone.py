@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -85,6 +86,9 @@ class _NoEngine:
     pulses: tuple[Pulse, ...] = ()
     pads = False
 
+    def tap(self, layers: Sequence[int]) -> None:
+        raise NotImplementedError
+
     def warm_up(self, sessions: int) -> None:
         raise NotImplementedError
 
@@ -99,6 +103,8 @@ class _NoEngine:
 
 
 class _NoSession:
+    frames: tuple[torch.Tensor, ...] = ()
+
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         done = Future[None]()
         done.set_result(None)

@@ -60,7 +60,7 @@ class Decoder(Protocol):
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None]
     ) -> object: ...
 
-    def prepare(self, index: int) -> None: ...
+    def prepare(self, index: int, question: str) -> None: ...
 
     def begin(self, index: int, question: str) -> None: ...
 
@@ -292,7 +292,7 @@ class CaptionWorker:
         if index is None:
             return
         try:
-            self._decoder.prepare(index)
+            self._decoder.prepare(index, self.question)
         except _ENDS:
             raise
         except BaseException as error:

@@ -30,6 +30,7 @@ class EventDraft:
         self._images, self.question, self._limit = event_images, question, max_new_tokens
         self._tokens: list[int] = []
         self._probs: list[float] = []
+        self._states: list[torch.Tensor] = []
         self.feature: np.ndarray | None = None
         """What the events look like, (width,): the mean of the event tokens, once they are encoded."""
 
@@ -51,6 +52,11 @@ class EventDraft:
     def ended(self) -> bool:
         """Whether it has come to an end of sequence or the length limit."""
         return self._tokens[-1:] in ([i] for i in self._model.eos_ids) or len(self._tokens) >= self._limit
+
+    @property
+    def states(self) -> tuple[torch.Tensor, ...]:
+        """The last hidden states (width,) from which it chose each of its tokens, on its device."""
+        return tuple(self._states)
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """What it has said so far in the target's tokens, and their probabilities."""
@@ -77,14 +83,19 @@ class EventDraft:
                     self._append(runner, self._model.words((self._tokens[-1],)))
         return self.ended
 
-    @torch.inference_mode()
     def guesses(self, tokens: Sequence[int]) -> list[int]:
         """What the draft would have said at each position, had it said `tokens` before: its acceptance,
         token by token."""
+        return self._model.logits(self.forced(tokens)).argmax(-1).tolist()
+
+    @torch.inference_mode()
+    def forced(self, tokens: Sequence[int]) -> torch.Tensor:
+        """The (n, width) last hidden states from which it would choose each token, had it said `tokens`
+        before."""
         prompt = self._model.prompt(self.question, self._model.encode(self._images))
         inputs = torch.cat([prompt.embeds, self._model.words(tuple(tokens)).embeds])
         hidden = self._model.body(inputs_embeds=inputs[None]).last_hidden_state[0]
-        return self._model.logits(hidden[-len(tokens) - 1 : -1]).argmax(-1).tolist()
+        return hidden[-len(tokens) - 1 : -1]
 
     def _append(self, runner: ModelRunner, chunk: Chunk) -> None:
         mask = attention_mask(runner.length, len(chunk), DraftTree(), chunk.embeds.dtype)
@@ -92,6 +103,7 @@ class EventDraft:
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
         # One wait for both; float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
-        # In this order, because `proposal` may be asked for at any time.
+        # In this order, because `proposal` may be asked for at any time. The next pass takes the buffer.
+        self._states.append(hidden[-1].clone())
         self._probs.append(prob)
         self._tokens.append(int(token))

@@ -97,7 +97,7 @@ class Policy:
 
     def _asked(self, context: Context) -> list[_Source]:
         names = self.limits.proposers
-        there = {"events": context.draft_tokens, "hidden": context.tokens}
+        there = {"events": context.draft_tokens, "hidden": context.tokens, "frames": context.frames}
         lacks = {need for need, known in there.items() if not known}
         return [
             source

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
@@ -18,7 +19,10 @@ class Context:
 
     `tokens` are the verified tokens of the response so far (none before the first pass), `prompt_ids` the
     question's, `draft_tokens` what the event draft has written so far with its own probabilities
-    `draft_probs`, `feature` the (d,) pooled event feature of the window.
+    `draft_probs`, `feature` the (d,) pooled event feature of the window. `draft_states` are the event draft's
+    (width,) hidden states behind each of its own tokens, which are as many as `draft_tokens` where both
+    models speak the same tokens. `frames` are the target's embeddings (n, width) of each unit of frames that
+    was encoded so far. Both stay on their device, where they may still be in work.
     """
 
     question: str
@@ -27,6 +31,8 @@ class Context:
     draft_tokens: tuple[int, ...] = ()
     draft_probs: tuple[float, ...] = ()
     feature: np.ndarray | None = None
+    draft_states: tuple[torch.Tensor, ...] = ()
+    frames: tuple[torch.Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,10 @@ class Proposer(ABC):
 
     name: str
     needs: frozenset[str] = frozenset()
-    """Of "hidden", which is there from the second pass on, and "events": without these it is not asked."""
+    """Of "hidden", which is there from the second pass on, "events" and "frames": without these it is not
+    asked."""
+    taps: tuple[int, ...] = ()
+    """Decoder layers of the target whose inputs it reads beside the last hidden states."""
 
     def load(self, target: VideoTarget) -> None:  # noqa: B027
         """Take what it needs of the target."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import numpy as np
+import torch
 
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.cuda_stream import CudaStream
@@ -53,6 +54,9 @@ class LocalEngine:
     def open(self, window: int, trace: Trace) -> LocalSession:
         return LocalSession(self, window, trace)
 
+    def tap(self, layers: Sequence[int]) -> None:
+        self.scheduler.submit(lambda: self.pool.tap(layers)).result()
+
     def warm_up(self, sessions: int) -> None:
         self.scheduler.submit(lambda: self.pool.warm_up(sessions)).result()
         self.scheduler.submit(lambda: self._noise().close()).result()
@@ -96,7 +100,8 @@ class LocalEngine:
 class LocalSession:
     """See `session.Session`.
 
-    `_sequence`, `_error`, `_is_over` belong to the engine's thread, the other fields to the one that calls.
+    `_sequence`, `_error`, `_is_over` belong to the engine's thread, the other fields to the one that calls;
+    `frames` alone is for any.
     """
 
     def __init__(self, engine: LocalEngine, window: int, trace: Trace) -> None:
@@ -143,6 +148,12 @@ class LocalSession:
         return self._scheduler.submit(
             lambda: self._do(lambda sequence: sequence.step(tree, sampling)), is_pass=True
         )
+
+    @property
+    def frames(self) -> tuple[torch.Tensor, ...]:
+        # It may end meanwhile.
+        sequence = self._sequence
+        return () if sequence is None else tuple(sequence.frames)
 
     def rest(self) -> None:
         self._scheduler.end_answer(self)

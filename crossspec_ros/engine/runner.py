@@ -39,6 +39,10 @@ class ModelRunner:
         self._model, self._is_static, self._pool, self._axes = model, is_static, pool, axes
         self._cache = KVBuffer(model.config.num_hidden_layers, capacity)
         self._steps: dict[int, _Step] = {}
+        self.taps: tuple[int, ...] = ()
+        """Decoder layers whose inputs are kept; to be set before `warm_up`."""
+        self.tapped: torch.Tensor | None = None
+        """(n, taps * width): these of the last pass, good until the next."""
         self.is_sound = True
         """False after a pass that failed half way: nobody knows what is in its buffers."""
 
@@ -74,11 +78,13 @@ class ModelRunner:
         step = self._steps.get(next((size for size in fitting if size >= len(inputs)), 0))
         self.is_sound = False
         if step:
-            hidden = step.read(inputs, positions, mask, self.length)
+            hidden, self.tapped = step.read(inputs, positions, mask, self.length)
             self._cache.length += len(inputs)
         else:
             where, seen = to_device(positions, inputs.device), to_device(mask, inputs.device)
-            hidden = _forward(self._model, self._cache, inputs[None], where, seen, layers)
+            hidden, self.tapped = _forward(
+                self._model, self._cache, inputs[None], where, seen, layers, self.taps
+            )
         self.is_sound = True
         return hidden
 
@@ -103,7 +109,7 @@ class ModelRunner:
         if self._is_static:
             with _capturing:
                 self._steps = {
-                    size: _Step(self._model, self._cache, size, self._axes, weight, self._pool)
+                    size: _Step(self._model, self._cache, size, self._axes, weight, self._pool, self.taps)
                     for size in SIZES
                 }
         self.keep(0)
@@ -120,20 +126,21 @@ class _Step:
         axes: int,
         like: torch.Tensor,
         pool: Any,
+        taps: tuple[int, ...],
     ) -> None:
-        self._model, self._cache, self._size = model, cache, size
+        self._model, self._cache, self._size, self._taps = model, cache, size, taps
         self._inputs = like.new_zeros(1, size, like.shape[1])
         self._positions = torch.zeros(axes, size, dtype=torch.long, device=like.device)
         self._mask = like.new_zeros(1, 1, size, cache.capacity)
         self._at = torch.full((size,), cache.capacity - 1, device=like.device)
-        self._hidden = self._inputs[0]
+        self._hidden, self._tapped = self._inputs[0], self._inputs[0] if taps else None
         self._graph: torch.cuda.CUDAGraph | None = None
         if like.is_cuda:
             self._capture(pool)
 
     def read(
         self, inputs: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, length: int
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         n, all_seen = len(inputs), mask.shape[-1]
         # Where nothing is seen, the result may not be a number and spoil what follows: padding sees all.
         padded = torch.full(self._mask.shape, torch.finfo(mask.dtype).min, dtype=mask.dtype)
@@ -152,12 +159,14 @@ class _Step:
             self._pass()
         else:
             self._graph.replay()
-        return self._hidden[:n]
+        return self._hidden[:n], None if self._tapped is None else self._tapped[:n]
 
     def _pass(self) -> None:
         self._cache.at = self._at
         try:
-            self._hidden = _forward(self._model, self._cache, self._inputs, self._positions, self._mask)
+            self._hidden, self._tapped = _forward(
+                self._model, self._cache, self._inputs, self._positions, self._mask, None, self._taps
+            )
         finally:
             self._cache.at = None
 
@@ -181,17 +190,21 @@ def _forward(
     inputs: torch.Tensor,
     positions: torch.Tensor,
     mask: torch.Tensor,
-    layers: torch.Tensor | None = None,
-) -> torch.Tensor:
+    layers: torch.Tensor | None,
+    taps: tuple[int, ...],
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The (n, width) last hidden states, and the (n, taps * width) inputs of the tapped layers."""
     output = model(
         inputs_embeds=inputs,
         past_key_values=cache,
         position_ids=positions if len(positions) == 1 else positions[:, None],
         attention_mask=mask,
         use_cache=True,
+        **({"output_hidden_states": list(taps)} if taps else {}),
         **added_to_layers(None if layers is None else layers[:, None]),
     )
-    return output.last_hidden_state[0]
+    tapped = torch.cat([output.hidden_states[i][0] for i in taps], -1) if taps else None
+    return output.last_hidden_state[0], tapped
 
 
 class RunnerPool:
@@ -210,6 +223,12 @@ class RunnerPool:
         self.is_static = by_device if is_static is None else is_static
         self._graphs = torch.cuda.graph_pool_handle() if by_device else None
         self._free: list[ModelRunner] = []
+        self._taps: tuple[int, ...] = ()
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """Let readers keep the inputs of these decoder layers; before any is warmed up."""
+        self._taps = tuple(layers)
+        self.release()
 
     def take(self) -> ModelRunner:
         """An empty one, to be given back."""
@@ -250,4 +269,6 @@ class RunnerPool:
             self._free.pop().release()
 
     def _new(self) -> ModelRunner:
-        return ModelRunner(self._model, self._capacity, self.is_static, self._graphs, self._axes)
+        runner = ModelRunner(self._model, self._capacity, self.is_static, self._graphs, self._axes)
+        runner.taps = self._taps
+        return runner

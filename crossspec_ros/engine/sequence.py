@@ -38,6 +38,8 @@ class TargetSequence:
         # What the vision tower made of units, by the stamps of their frames.
         self._features: dict[tuple[int, ...], Any] = {}
         self._stamps: list[int] = []
+        self.frames: list[torch.Tensor] = []
+        """The embeddings (n, width) of each unit that was encoded."""
         # Frames of a unit that is not yet whole.
         self._waiting: list[np.ndarray] = []
         self._is_whole = False
@@ -47,6 +49,7 @@ class TargetSequence:
     def _begin(self) -> None:
         self._stamps.clear()
         self._waiting.clear()
+        self.frames.clear()
         # What follows the cache and the target has not read yet; `_place` is the position where it begins.
         self._unread = [self._target.opening()]
         self._place = 0
@@ -114,9 +117,12 @@ class TargetSequence:
     def step(self, tree: DraftTree, sampling: Sampling | None) -> Step:
         """Put the tree to the target as its continuation, and keep what it accepts."""
         unread, begun = self.unread, self._stream.mark()
+        # The question, or the last token.
+        before = len(self._unread[-1])
         with self._trace.span(self._pass_name(tree)):
-            hidden = self._read(tree)[-len(tree) - 1 :]
-            path, following = self._verifier.accept(tree, self._target.logits(hidden), sampling)
+            hidden = self._read(tree)
+            logits = self._target.logits(hidden[-len(tree) - 1 :])
+            path, following = self._verifier.accept(tree, logits, sampling)
         ended = self._stream.mark()
         self._passes += 1
         verified = self._runner.length - len(tree)
@@ -131,7 +137,11 @@ class TargetSequence:
             eos is not None,
             unread + len(tree),
             self._stream.seconds(begun, ended),
-            HiddenStates(hidden, (0, *(1 + node for node in path))),
+            HiddenStates(
+                hidden[-len(tree) - before :],
+                (*range(before), *(before + node for node in path)),
+                None if self._runner.tapped is None else self._runner.tapped[-len(tree) - before :],
+            ),
         )
 
     def close(self) -> None:
@@ -152,7 +162,9 @@ class TargetSequence:
             with self._trace.span(f"frame_encode[{last}]"):
                 (features,) = self._target.encode(np.stack(self._waiting))
             self._features.setdefault(known, features)
-        self._unread.append(self._target.unit(features, last // per_unit))
+        unit = self._target.unit(features, last // per_unit)
+        self._unread.append(unit)
+        self.frames.append(unit.embeds)
         # Not before: what failed half way still waits.
         self._waiting.clear()
 

@@ -24,15 +24,21 @@ from crossspec_ros.telemetry.trace import Trace
 class HiddenStates:
     """A handle on the target's last hidden states of a step; they stay on its device.
 
-    Good until the session's next step.
+    `taps` are the inputs of the tapped layers, side by side. Good until the session's next step.
     """
 
     states: torch.Tensor
     rows: tuple[int, ...]
+    taps: torch.Tensor | None = None
 
     def accepted(self) -> torch.Tensor:
-        """(1 + accepted nodes, width): of the last token before the tree, and of each node on the path."""
+        """(read + accepted nodes, width): of each token that the step read before the tree, which is the
+        question in a first step and else the last token, and of each node on the path."""
         return self.states[list(self.rows)]
+
+    def tapped(self) -> torch.Tensor | None:
+        """(read + accepted nodes, taps * width): of the same tokens; None where nothing is tapped."""
+        return None if self.taps is None else self.taps[list(self.rows)]
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,12 @@ class Session(Protocol):
         """Put the tree to the target as the answer's continuation, and keep what it accepts."""
         ...
 
+    @property
+    def frames(self) -> tuple[torch.Tensor, ...]:
+        """A handle on the embeddings (n, width) of each unit of frames that was encoded so far; for any
+        thread. They stay on the target's device, where they may still be in work."""
+        ...
+
     def rest(self) -> None:
         """The answer is over; frames of other windows need not wait for it any more."""
         ...
@@ -98,6 +110,10 @@ class Engine(Protocol):
     @property
     def pads(self) -> bool:
         """Whether a pass costs as much as the next larger size that was measured."""
+        ...
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """From now on let hidden states have the inputs of these decoder layers; before `warm_up`."""
         ...
 
     def warm_up(self, sessions: int) -> None:

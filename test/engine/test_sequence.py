@@ -48,9 +48,18 @@ class Told(Verifier):
 class Opened:
     """A sequence with the window's frames, of which the first `prefilled` were read one by one."""
 
-    def __init__(self, pair: ModelPair, window: Window, prefilled: int = 0) -> None:
+    def __init__(
+        self,
+        pair: ModelPair,
+        window: Window,
+        prefilled: int = 0,
+        is_static: bool = False,
+        taps: tuple[int, ...] = (),
+    ) -> None:
         self.verifier, target = Told(), pair.target
-        pool = RunnerPool(target.body, target.spec.frame_tokens + 512)
+        pool = RunnerPool(target.body, target.spec.frame_tokens + 512, is_static)
+        pool.tap(taps)
+        pool.warm_up(1)
         stream = CudaStream(target.device)
         self.sequence = TargetSequence(target, pool, stream, self.verifier, Trace())
         for i, frame in enumerate(window.frames):
@@ -151,8 +160,41 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     step = opened.sequence.step(tree, None)
     assert (step.path, step.tokens, step.ended) == ((0, 1, 2), (11, eos), True)
     assert step.tokens_read == unread + 3 and step.seconds > 0
+    assert step.hidden is not None and step.hidden.tapped() is None
+    question = len(pair.target.prompt_ids(QUESTION)[1])
+    accepted = step.hidden.accepted()
+    assert len(accepted) == question + 3
+    assert torch.equal(pair.target.logits(accepted[question - 1 :]), opened.verifier.logits)
+    opened.verifier.accepts = (1,), 13
+    step = opened.sequence.step(DraftTree((11, 12), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2), None)
     assert step.hidden is not None
-    assert torch.equal(pair.target.logits(step.hidden.accepted()), opened.verifier.logits)
+    assert torch.equal(pair.target.logits(step.hidden.accepted()), opened.verifier.logits[[0, 2]])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("is_static", [False, True])
+def test_hidden_states_have_what_goes_into_tapped_layers(
+    pair: ModelPair, windows: list[Window], is_static: bool
+) -> None:
+    opened = Opened(pair, windows[0], 8, is_static, (3, 1))
+    opened.sequence.ask(QUESTION, Trace())
+    ids = pair.target.prompt_ids(QUESTION)
+    frames = torch.cat(opened.sequence.frames)
+    inputs = torch.cat(
+        [pair.target.words(ids[0]).embeds, frames, pair.target.words((*ids[1], 11, 12)).embeds]
+    )
+    opened.verifier.accepts = (1,), 12
+    tree = DraftTree((12, 11), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2)
+    first = opened.sequence.step(tree, None)
+    assert first.hidden is not None and first.hidden.tapped() is not None
+    got = [first.hidden.tapped()]
+    opened.verifier.accepts = (), 9
+    second = opened.sequence.step(DraftTree(), None)
+    assert second.hidden is not None
+    got.append(second.hidden.tapped())
+    states = pair.target.body(inputs_embeds=inputs[None], output_hidden_states=True).hidden_states
+    wanted = torch.cat([states[3][0], states[1][0]], -1)[len(ids[0]) + len(frames) :]
+    assert close(torch.cat([one for one in got if one is not None]), wanted)
 
 
 def test_positions_and_sight_follow_the_tree() -> None:
