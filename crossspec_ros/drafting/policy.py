@@ -102,7 +102,8 @@ class Policy:
         return [
             source
             for source in self._sources
-            if (names is None or source.proposer.name in names) and not source.proposer.needs & lacks
+            if (names is None or (source.proposer.listed or source.proposer.name) in names)
+            and not source.proposer.needs & lacks
         ]
 
     def _worth(self, unread: int, limits: Limits) -> float:

@@ -60,6 +60,8 @@ class Proposer(ABC):
     """
 
     name: str
+    listed = ""
+    """The name by which it is switched on, where that is not its own."""
     needs: frozenset[str] = frozenset()
     """Of "hidden", which is there from the second pass on, "events" and "frames": without these it is not
     asked."""

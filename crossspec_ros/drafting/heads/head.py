@@ -1,0 +1,190 @@
+"""What all draft heads have in common: what they learn from, and what they are asked."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.models.base import EventModel, VideoTarget
+
+IGNORED = -100
+"""In the place of a token that there is none of, as cross entropy has it."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the models that a head is for; the draft's are 0 without a draft.
+
+    `target_type` and `vocabulary`, a digest of the tokenizer, tell the target from others of the same sizes.
+    """
+
+    width: int
+    layers: int
+    tokens: int
+    draft_width: int = 0
+    draft_tokens: int = 0
+    target_type: str = ""
+    vocabulary: str = ""
+
+    @classmethod
+    def of(cls, target: VideoTarget, draft: EventModel | None) -> Sizes:
+        """Those of a pair."""
+        text, event = target.body.config, draft.body.config if draft else None
+        return cls(
+            text.hidden_size,
+            text.num_hidden_layers,
+            text.vocab_size,
+            event.hidden_size if event else 0,
+            event.vocab_size if event else 0,
+            text.model_type,
+            vocabulary_digest(target.tokenizer),
+        )
+
+    def scaled(self, at_4096: int, least: int = 8) -> int:
+        """An inner width that is published for 4096 wide states, for these; a multiple of 8."""
+        return max(least, round(at_4096 * self.width / 4096 / 8) * 8)
+
+
+def vocabulary_digest(tokenizer: Tokenizer) -> str:
+    """What tells a tokenizer from others."""
+    return hashlib.blake2b(tokenizer.to_str().encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Windows side by side, what both models made of them; padded at their ends.
+
+    There are b windows, whose question has q tokens and whose responses have up to t. What is missing in all
+    of them is None: without a draft that speaks the target's tokens all that begins with `draft` and `said`.
+    """
+
+    tokens: Tensor
+    """(b, t) of the target's own response, IGNORED behind its end."""
+    question: Tensor
+    """(q,) token ids."""
+    states: Tensor
+    """(b, q - 1 + t, width) last hidden states of the target; token i was chosen from that at q - 1 + i."""
+    taps: Tensor
+    """(b, q - 1 + t, 3 * width) inputs of the tapped layers at the same places, side by side."""
+    frames: Tensor
+    """(b, f, width) embeddings of the frames."""
+    frames_seen: Tensor
+    """(b, f) bool, False where padded."""
+    units: tuple[int, ...]
+    """How many of f each unit of frames takes."""
+    draft_states: Tensor | None = None
+    """(b, t, draft width) from which the draft would choose each token, had it said the target's before."""
+    draft_tokens: Tensor | None = None
+    """(b, t) what it would choose; IGNORED behind the end."""
+    said: Tensor | None = None
+    """(b, s) what the draft said by itself, in the target's tokens; IGNORED behind its end."""
+    said_states: Tensor | None = None
+    """(b, s, draft width) from which it chose that."""
+    feature: Tensor | None = None
+    """(b, draft width) the pooled event feature."""
+
+    @property
+    def is_token(self) -> Tensor:
+        """(b, t) bool, False behind the responses' ends."""
+        return self.tokens != IGNORED
+
+    @property
+    def choosing(self) -> Tensor:
+        """(b, t, width) the target's states from which it chose each token."""
+        return self.states[:, len(self.question) - 1 :]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A tree as a head grows it, see `DraftTree`."""
+
+    ids: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    probs: tuple[float, ...] = ()
+
+
+class Head(nn.Module, ABC):
+    """Learns by `loss`, tells by `logits` what it would say, and drafts by `propose`.
+
+    The target's own embeddings and head are used as they are and are none of its parameters.
+    """
+
+    kind: ClassVar[str]
+    """The name of its file."""
+    needs: frozenset[str] = frozenset()
+    """See `Proposer`."""
+    taps: tuple[int, ...] = ()
+    """See `Proposer`."""
+
+    def __init__(self, sizes: Sizes, **options: Any) -> None:
+        super().__init__()
+        self.sizes, self.options = sizes, options
+        self._target: tuple[VideoTarget, ...] = ()
+
+    def attach(self, target: VideoTarget) -> None:
+        """The target whose embeddings and head it uses."""
+        # Modules in tuples are not registered.
+        self._target = (target,)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The target's embeddings (..., width) of token ids; those out of its vocabulary are any."""
+        table = self._target[0].body.get_input_embeddings()
+        return table(tokens.clamp(0, table.num_embeddings - 1)).to(self.dtype)
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """(..., vocabulary) logits that the target's head reads from (..., width) states."""
+        return self._target[0].logits(states.to(self._target[0].dtype)).float()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    @abstractmethod
+    def loss(self, pairs: Pairs) -> Tensor:
+        """What is to be made small."""
+
+    @abstractmethod
+    def logits(self, pairs: Pairs) -> Tensor:
+        """(b, t, vocabulary): for each token of the responses, given those before, what it would say."""
+
+    def predicted(self, pairs: Pairs) -> Tensor | None:
+        """(b, t, width): the states from which it says that, of a head that predicts the target's."""
+        return None
+
+    def prepare(self, context: Context) -> None:
+        """See `Proposer.prepare`."""
+
+    def begin(self) -> None:
+        """A response begins: what was read is over."""
+
+    def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
+        """The target has read some more tokens: its states (n, width) at each, and which token follows each.
+
+        In the first step of a response, these are those of the question.
+        """
+
+    @abstractmethod
+    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+        """See `Proposer.propose`."""
+
+
+def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean cross entropy of (..., vocabulary) logits and (...) tokens, the IGNORED left out."""
+    return F.cross_entropy(
+        logits.flatten(0, -2), tokens.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
+    )
+
+
+def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:
+    """Smooth L1 plus one minus the cosine, where there is a token; EAGLE's and the published adapters'."""
+    predicted, wanted = predicted[is_token], wanted[is_token]
+    near = F.smooth_l1_loss(predicted, wanted)
+    return near + (1 - F.cosine_similarity(predicted, wanted, -1)).mean()
