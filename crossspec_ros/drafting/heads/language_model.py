@@ -1,0 +1,206 @@
+"""A small language model that sees the target's frame features and speaks its tokens (MASSV, ViSpec)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaModel
+
+from crossspec_ros.drafting.alignment import align
+from crossspec_ros.drafting.heads.growing import grow_by_depth, log_softmax
+from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.tree import DraftTree, attention_mask
+from crossspec_ros.models.base import VideoTarget
+
+LONGEST = 64
+"""Tokens that it drafts ahead."""
+_ROOM = 512
+_WITHOUT_LAST = 0.7
+"""Share of the windows in training whose last unit of frames it does not see, as ahead of the close."""
+
+
+class LanguageModel(Head):
+    """Drafts a whole response while the last frame is awaited, and reads it anew after each pass.
+
+    The target's frame embeddings come through a trained projector, and it learns the target's own responses
+    (MASSV, Ganesan et al., 2025). With `queries`, each unit of frames is compressed into so many tokens
+    (ViSpec, Kang et al., 2025). The question stands first, then frames as they come, then the response. After
+    a pass, one reading of what is verified and of the draft behind it renews what it believes of all that
+    follows (a Jacobi step, Santilli et al., 2023).
+    """
+
+    kind = "language_model"
+    needs = frozenset({"frames"})
+
+    def __init__(
+        self, sizes: Sizes, width: int, layers: int, heads: int, inner: int, queries: int = 0
+    ) -> None:
+        super().__init__(sizes, width=width, layers=layers, heads=heads, inner=inner, queries=queries)
+        self.project = nn.Sequential(nn.Linear(sizes.width, width), nn.GELU(), nn.Linear(width, width))
+        self.queries = nn.Parameter(torch.randn(queries, width) * width**-0.5) if queries else None
+        self.compress = nn.MultiheadAttention(width, heads, batch_first=True) if queries else None
+        config = LlamaConfig(
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads,
+            vocab_size=sizes.tokens,
+            max_position_embeddings=8192,
+            pad_token_id=None,
+        )
+        self.model: Any = LlamaModel(config)
+        self._runner: tuple[ModelRunner, ...] = ()
+        self._forget()
+
+    def attach(self, target: VideoTarget) -> None:
+        super().attach(target)
+        spec = target.spec
+        self._units = -(-spec.frames // spec.frames_per_unit)
+
+    def loss(self, pairs: Pairs) -> Tensor:
+        """Cross entropy of the target's own tokens."""
+        seen = pairs.frames_seen.clone()
+        if len(pairs.units) > 1:
+            blind = torch.rand(len(seen)) < _WITHOUT_LAST
+            seen[blind.to(seen.device), -pairs.units[-1] :] = False
+        return token_loss(self._logits(pairs, seen), pairs.tokens)
+
+    def logits(self, pairs: Pairs) -> Tensor:
+        """As it drafts: without the last unit of frames."""
+        seen = pairs.frames_seen.clone()
+        if len(pairs.units) > 1:
+            seen[:, -pairs.units[-1] :] = False
+        return self._logits(pairs, seen)
+
+    def _logits(self, pairs: Pairs, seen: Tensor) -> Tensor:
+        b = len(pairs.tokens)
+        ends = torch.tensor([0, *pairs.units]).cumsum(0).tolist()
+        units = [self._unit(pairs.frames[:, i:j], seen[:, i:j]) for i, j in pairwise(ends)]
+        unit_seen = [
+            seen[:, i:j].any(1, keepdim=True).expand(-1, unit.shape[1])
+            if self.queries is not None
+            else seen[:, i:j]
+            for (i, j), unit in zip(pairwise(ends), units, strict=True)
+        ]
+        question = self._words(pairs.question).expand(b, -1, -1)
+        response = self._words(pairs.tokens[:, :-1].clamp(min=0))
+        inputs = torch.cat([question, *units, response], 1)
+        ones = seen.new_ones(b, 1)
+        mask = torch.cat(
+            [ones.expand(-1, question.shape[1]), *unit_seen, ones.expand(-1, response.shape[1])], 1
+        )
+        places = (mask.long().cumsum(1) - 1).clamp(min=0)
+        hidden = self.model(
+            inputs_embeds=inputs, attention_mask=mask.long(), position_ids=places, use_cache=False
+        ).last_hidden_state
+        # The first token is chosen from the last frame that is seen.
+        before = question.shape[1] + sum(unit.shape[1] for unit in units)
+        last = places.new_tensor(range(before)).expand(b, -1) * mask[:, :before]
+        first = hidden.gather(1, last.max(1).values[:, None, None].expand(-1, 1, hidden.shape[2]))
+        return self._read_out(torch.cat([first, hidden[:, before:]], 1))
+
+    def prepare(self, context: Context) -> None:
+        """Read the frames that have come, and draft once the last unit alone is awaited."""
+        self._see(context)
+        if self._seen >= self._units - 1 and not self._chain:
+            self._roll_out()
+
+    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+        self._see(context)
+        if not self._chain:
+            self._roll_out()
+        elif context.tokens:
+            self._renew(context.tokens)
+        log_probs = self._log_probs
+        assert log_probs is not None
+        return grow_by_depth(log_probs[len(context.tokens) - self._base :], budget, worth)
+
+    def _forget(self) -> None:
+        self._first: Tensor | None = None
+        self._asked: tuple[int, ...] = ()
+        self._seen = self._read_to = 0
+        # What it would say, from the first token on; what it believes, from token `_base` on.
+        self._chain: tuple[int, ...] = ()
+        self._log_probs: Tensor | None = None
+        self._base = 0
+
+    def _see(self, context: Context) -> None:
+        """Read the units of frames that are new, of a new window or for a new question all."""
+        if self._first is not context.frames[0] or self._asked != context.prompt_ids:
+            self._forget()
+            self._first, self._asked = context.frames[0], context.prompt_ids
+            self._runner = self._runner or (self._new_runner(),)
+            self._runner[0].keep(0)
+            if context.prompt_ids:
+                self._read(self._words(torch.tensor(context.prompt_ids, device=self._device)))
+        if self._chain:
+            return  # it has drafted without what came later
+        for frames in context.frames[self._seen :]:
+            self._last = self._read(self._unit(frames[None].to(self.dtype), None)[0])
+            self._seen += 1
+        self._read_to = self._runner[0].length
+
+    def _roll_out(self) -> None:
+        """Draft greedily, up to an end of the response."""
+        spec, hidden = self._target[0].spec, self._last[-1:]
+        rows: list[Tensor] = []
+        chain: list[int] = []
+        while len(chain) < LONGEST:
+            rows.append(log_softmax(self._read_out(hidden)[0]))
+            chain.append(int(rows[-1].argmax()))
+            if chain[-1] in spec.eos_ids:
+                break
+            hidden = self._read(self._words(torch.tensor(chain[-1:], device=self._device)))
+        self._chain, self._log_probs, self._base = tuple(chain), torch.stack(rows), 0
+
+    def _renew(self, said: tuple[int, ...]) -> None:
+        """Read what is verified and the draft that follows it, in one pass."""
+        chain = said + self._chain[align(said, self._chain) :]
+        if chain == self._chain:
+            return
+        self._runner[0].keep(self._read_to)
+        hidden = self._read(self._words(torch.tensor(chain, device=self._device)))
+        rows = log_softmax(self._read_out(torch.cat([self._last[-1:], hidden])))[len(said) :]
+        following = tuple(rows.argmax(-1).tolist())
+        end = next((i for i, token in enumerate(following) if token in self._target[0].spec.eos_ids), LONGEST)
+        self._chain, self._log_probs = said + following[: end + 1], rows[: end + 1]
+        self._base = len(said)
+
+    def _unit(self, frames: Tensor, seen: Tensor | None) -> Tensor:
+        """(b, tokens, width) of one unit's (b, n, target width) embeddings."""
+        inputs = self.project(frames)
+        if self.queries is None or self.compress is None:
+            return inputs
+        # Attention to nothing is no number; who sees nothing is not looked at.
+        hidden = None if seen is None else ~seen & seen.any(1, keepdim=True)
+        queries = self.queries.expand(len(frames), -1, -1)
+        return queries + self.compress(queries, inputs, inputs, hidden, need_weights=False)[0]
+
+    def _words(self, ids: Tensor) -> Tensor:
+        return self.model.embed_tokens(ids)
+
+    def _read_out(self, hidden: Tensor) -> Tensor:
+        # The head is the transposed table of embeddings.
+        return hidden @ self.model.embed_tokens.weight.T
+
+    def _read(self, inputs: Tensor) -> Tensor:
+        runner = self._runner[0]
+        places = runner.length + torch.arange(len(inputs))[None]
+        return runner.read(
+            inputs, places, attention_mask(runner.length, len(inputs), DraftTree(), self.dtype)
+        )
+
+    def _new_runner(self) -> ModelRunner:
+        runner = ModelRunner(self.model, _ROOM, self._device.type == "cuda")
+        runner.warm_up()
+        return runner
+
+    @property
+    def _device(self) -> torch.device:
+        return self.model.embed_tokens.weight.device

@@ -1,0 +1,235 @@
+"""Paired states: what the models of a pair made of the same windows, on disk, for heads to learn from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.transformers_family import added_to_layers
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+A_SHARD = 64
+"""Windows in a file."""
+_INDEX = "pairs.json"
+
+
+class PairExtractor:
+    """Asks both models of a pair about windows; `close` ends its threads."""
+
+    def __init__(self, pair: ModelPair, question: str, max_new_tokens: int = 64) -> None:
+        self.pair, self.question = pair, question
+        # Lossless, and much faster than the target alone.
+        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, max_new_tokens)
+        self._drafts = None
+        if pair.draft is not None and pair.translation is not None:
+            self._drafts = DraftModel(pair.draft, pair.translation)
+        self._most = max_new_tokens
+
+    @torch.inference_mode()
+    def __call__(self, window: Window) -> dict[str, Tensor]:
+        """The tensors of one window, by the names of `Pairs`; states in bfloat16."""
+        target = self.pair.target
+        tokens = self._decoder.caption(window, self.question, Trace()).token_ids
+        units = target.encode(window.frames)
+        frames = [target.unit(features, i) for i, features in enumerate(units)]
+        read = Chunk.joined(
+            [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
+        )
+        output = target.body(
+            inputs_embeds=read.embeds[None],
+            position_ids=read.positions if len(read.positions) == 1 else read.positions[:, None],
+            use_cache=False,
+            output_hidden_states=True,
+            **added_to_layers(None if read.layers is None else read.layers[:, None]),
+        )
+        question = target.prompt_ids(self.question)[1]
+        rows = len(question) + len(tokens) - 1
+        taps = [
+            output.hidden_states[i][0, -rows:] for i in tapped_layers(target.body.config.num_hidden_layers)
+        ]
+        found = {
+            "tokens": torch.tensor(tokens),
+            "question": torch.tensor(question),
+            "states": output.last_hidden_state[0, -rows:],
+            "taps": torch.cat(taps, -1),
+            "frames": torch.cat([unit.embeds for unit in frames]),
+            "units": torch.tensor([len(unit) for unit in frames]),
+        }
+        if self._drafts is not None and len(window.event_images):
+            found |= self._drafted(self._drafts, window, tokens)
+        return {
+            name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else torch.int32).cpu().contiguous()
+            for name, tensor in found.items()
+        }
+
+    def _drafted(self, drafts: DraftModel, window: Window, tokens: tuple[int, ...]) -> dict[str, Tensor]:
+        # As live: the last slice is complete at the close only.
+        draft = drafts.draft(window.event_images[:-1], self.question, self._most)
+        drafts.submit(draft.run, Trace()).result()
+        assert draft.feature is not None
+        found = {"feature": torch.from_numpy(draft.feature)}
+        said = draft.proposal()[0]
+        if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
+            forced = draft.forced(tokens)
+            found |= {
+                "said": torch.tensor(said),
+                "said_states": torch.stack(draft.states[: len(said)]),
+                "draft_states": forced,
+                "draft_tokens": self.pair.draft.logits(forced).argmax(-1) if self.pair.draft else forced,
+            }
+        return found
+
+    def close(self) -> None:
+        self._decoder.close()
+        if self._drafts is not None:
+            self._drafts.close()
+
+
+def extract(
+    extractor: PairExtractor,
+    windows: Iterable[Window],
+    folder: Path,
+    count: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> PairShards:
+    """Ask about the first `count` of the windows; goes on where an earlier call stopped.
+
+    Raises InputError where `folder` holds those of another pair or question.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
+    identity = {"sizes": vars(sizes), "question": extractor.question}
+    index = folder / _INDEX
+    if index.exists() and json.loads(index.read_text()) != json.loads(json.dumps(identity)):
+        raise InputError(
+            f"'{folder}' holds paired states of other models or another question: name another --work folder"
+        )
+    index.write_text(json.dumps(identity))
+    done = len(list(folder.glob("shard-*.safetensors"))) * A_SHARD
+    shard: dict[str, Tensor] = {}
+    asked = done
+    for i, window in enumerate(windows):
+        if i >= count:
+            break
+        if i < done:
+            continue
+        found = extractor(window)
+        shard |= {f"{i % A_SHARD}.{name}": tensor for name, tensor in found.items()}
+        asked = i + 1
+        if asked % A_SHARD == 0 or asked == count:
+            _save(shard, folder / f"shard-{i // A_SHARD:05d}.safetensors")
+            shard = {}
+        progress(asked)
+    if shard:
+        _save(shard, folder / f"shard-{(asked - 1) // A_SHARD:05d}.safetensors")
+    return PairShards(folder)
+
+
+def _save(shard: dict[str, Tensor], file: Path) -> None:
+    # Whole or not at all.
+    save_file(shard, file.with_suffix(".new"))
+    file.with_suffix(".new").replace(file)
+
+
+@dataclass(frozen=True)
+class _Place:
+    shard: Any
+    row: int
+    names: frozenset[str]
+
+
+class PairShards:
+    """The windows in a folder of shards; tensors are read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        index = folder / _INDEX
+        if not index.is_file():
+            raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
+        identity = json.loads(index.read_text())
+        self.sizes, self.question = Sizes(**identity["sizes"]), identity["question"]
+        self._places: list[_Place] = []
+        for file in sorted(folder.glob("shard-*.safetensors")):
+            try:
+                shard = safe_open(file, framework="pt")
+                keys = list(shard.keys())
+            except (OSError, SafetensorError) as error:
+                raise InputError(
+                    f"'{file}' is cut off or damaged ({error}): remove it, it is made anew"
+                ) from error
+            rows: dict[int, set[str]] = {}
+            for key in keys:
+                row, _, name = key.partition(".")
+                rows.setdefault(int(row), set()).add(name)
+            self._places += [_Place(shard, row, frozenset(rows[row])) for row in sorted(rows)]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
+        """These windows side by side."""
+        places = [self._places[row] for row in rows]
+        names = frozenset.intersection(*(place.names for place in places))
+        found = {
+            name: [place.shard.get_tensor(f"{place.row}.{name}").to(device) for place in places]
+            for name in names
+        }
+
+        def padded(name: str, value: float = 0.0) -> Tensor | None:
+            if name not in found:
+                return None
+            return pad_sequence([_number(tensor) for tensor in found[name]], True, value)
+
+        def needed(name: str, value: float = 0.0) -> Tensor:
+            tensor = padded(name, value)
+            assert tensor is not None
+            return tensor
+
+        frames = needed("frames")
+        lengths = torch.tensor([len(tensor) for tensor in found["frames"]], device=frames.device)
+        longest = int(np.argmax([len(tensor) for tensor in found["frames"]]))
+        return Pairs(
+            tokens=needed("tokens", IGNORED),
+            question=_number(found["question"][0]),
+            states=needed("states"),
+            taps=needed("taps"),
+            frames=frames,
+            frames_seen=torch.arange(frames.shape[1], device=frames.device)[None] < lengths[:, None],
+            units=tuple(found["units"][longest].tolist()),
+            draft_states=padded("draft_states"),
+            draft_tokens=padded("draft_tokens", IGNORED),
+            said=padded("said", IGNORED),
+            said_states=padded("said_states"),
+            feature=torch.stack([_number(one) for one in found["feature"]]) if "feature" in found else None,
+        )
+
+
+def _number(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor.long()
+
+
+def extract_all(
+    pair: ModelPair, windows: Iterable[Window], question: str, folder: Path, count: int, progress: Any
+) -> PairShards:
+    """As `extract`, with an extractor of its own."""
+    with closing(PairExtractor(pair, question)) as extractor:
+        return extract(extractor, windows, folder, count, progress)
