@@ -86,7 +86,10 @@ class PairExtractor:
         draft = drafts.draft(window.event_images[:-1], self.question, self._most)
         drafts.submit(draft.run, Trace()).result()
         assert draft.feature is not None
-        found = {"feature": torch.from_numpy(draft.feature)}
+        found = {
+            "feature": torch.from_numpy(draft.feature),
+            "event_tokens": drafts.model.encode(window.event_images[:-1]),
+        }
         said = draft.proposal()[0]
         if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
             forced = draft.forced(tokens)
@@ -94,7 +97,7 @@ class PairExtractor:
                 "said": torch.tensor(said),
                 "said_states": torch.stack(draft.states[: len(said)]),
                 "draft_states": forced,
-                "draft_tokens": self.pair.draft.logits(forced).argmax(-1) if self.pair.draft else forced,
+                "draft_tokens": drafts.model.logits(forced).argmax(-1),
             }
         return found
 
@@ -219,6 +222,7 @@ class PairShards:
             draft_tokens=padded("draft_tokens", IGNORED),
             said=padded("said", IGNORED),
             said_states=padded("said_states"),
+            event_tokens=padded("event_tokens"),
             feature=torch.stack([_number(one) for one in found["feature"]]) if "feature" in found else None,
         )
 

@@ -17,7 +17,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
 
-KINDS = ("adapter",)
+KINDS = ("adapter", "event_head", "language_model", "next_state", "token_adapter")
 """Files in this folder that hold a head."""
 WEIGHTS = "model.safetensors"
 _VERSION = 1

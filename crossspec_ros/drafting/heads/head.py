@@ -88,8 +88,10 @@ class Pairs:
     """(b, s) what the draft said by itself, in the target's tokens; IGNORED behind its end."""
     said_states: Tensor | None = None
     """(b, s, draft width) from which it chose that."""
+    event_tokens: Tensor | None = None
+    """(b, e, draft width) what the draft's tower made of the event images, all but the last."""
     feature: Tensor | None = None
-    """(b, draft width) the pooled event feature."""
+    """(b, draft width) their mean."""
 
     @property
     def is_token(self) -> Tensor:
