@@ -234,6 +234,46 @@ def _train(subparsers: Subparsers) -> None:
         help=f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]",
     )
     tiny.set_defaults(handler=lazily("crossspec_ros.training.tiny:run"))
+    _train_heads(models)
+
+
+def _train_heads(models: Subparsers) -> None:
+    parser = models.add_parser(
+        "heads",
+        help="draft heads for a pair of models, from the states of both on the same windows",
+        description="Asks both models about windows, keeps their states, and trains draft heads on them. "
+        "An interrupted run goes on where it stopped.",
+    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
+    parser.add_argument(
+        "--recordings",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help=f"learn from these [synthetic drives]: {FORMATS}",
+    )
+    images(parser)
+    topics(parser)
+    parser.add_argument("--question", help="what is asked about every window")
+    parser.add_argument("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
+    parser.add_argument("--steps", type=at_least(1), help="training steps, at most [the head's own]")
+    parser.add_argument(
+        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+    )
+    named_models(parser)
+    parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
+    parser.add_argument("--device", help="where models and heads run: auto, cpu, cuda or cuda:N [auto]")
+    parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/heads"), help="folder for the heads [build/heads]"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("build/head_training"),
+        help="folder for states, logs and checkpoints [build/head_training]",
+    )
+    parser.set_defaults(handler=lazily("crossspec_ros.training.heads:run"))
 
 
 def _info(subparsers: Subparsers) -> None:

@@ -1,0 +1,81 @@
+"""L6: low-rank changes of the event draft's own attention, by peft; merged when loaded, so that they cost
+nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from torch import Tensor
+
+from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.config_files import first_line
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""peft's own names."""
+
+
+class DraftLora(Head):
+    """LoRA (Hu et al., 2021) on q, k, v and o: rank 16, alpha 32. It learns to say what the target says.
+
+    It has no say of its own: the event draft, changed, has.
+    """
+
+    kind = "draft_lora"
+
+    def __init__(
+        self, sizes: Sizes, draft: EventModel, question: str, rank: int = 16, alpha: int = 32
+    ) -> None:
+        super().__init__(sizes, rank=rank, alpha=alpha)
+        modules = ["q_proj", "k_proj", "v_proj", "o_proj"]
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=modules)
+        self._draft, self._question = (draft,), question
+        self._changed: tuple[Any, ...] = (get_peft_model(draft.body, config),)
+        for name, parameter in self._changed[0].named_parameters():
+            if parameter.requires_grad:
+                self.register_parameter(name.replace(".", "-"), parameter)
+
+    def loss(self, pairs: Pairs) -> Tensor:
+        """Cross entropy of the target's tokens."""
+        return token_loss(self.logits(pairs), pairs.tokens)
+
+    def logits(self, pairs: Pairs) -> Tensor:
+        draft = self._draft[0]
+        assert pairs.event_tokens is not None
+        prompts = [
+            draft.prompt(self._question, tokens.to(draft.dtype)).embeds for tokens in pairs.event_tokens
+        ]
+        said = draft.body.get_input_embeddings()(pairs.tokens[:, :-1].clamp(min=0))
+        inputs = torch.cat([torch.stack(prompts), said], 1)
+        hidden = self._changed[0](inputs_embeds=inputs, use_cache=False).last_hidden_state
+        return draft.logits(hidden[:, -pairs.tokens.shape[1] :])[..., : self.sizes.tokens].float()
+
+    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+        return Guess()
+
+    def save(self, folder: Path) -> None:
+        """In peft's own format."""
+        self._changed[0].save_pretrained(folder)
+
+
+def merge(draft: EventModel, folder: Path) -> None:
+    """Change the draft as the adapter in `folder` says, for good.
+
+    Raises InputError where its file is missing, damaged, or of another model.
+    """
+    if not (folder / WEIGHTS).is_file():
+        raise InputError(f"'{folder}' has no '{WEIGHTS}': name the folder of an adapter in safetensors")
+    try:
+        PeftModel.from_pretrained(draft.body, folder).merge_and_unload()
+    # Whatever peft makes of a folder that is none of its own.
+    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"'{folder}' is no adapter of this event draft ({first_line(error)}): name one that was trained "
+            f"for it"
+        ) from error
