@@ -35,6 +35,12 @@ def add_bench(subparsers: Subparsers) -> None:
     trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
     trace.add_argument("--nodes", type=int, default=64, help="largest draft tree [64]")
+    heads = add("heads", "draft heads offline and in the decoder, by how new a window is")
+    heads.add_argument("--heads", type=Path, help="folder of heads [heads in the folder of the models]")
+    heads.add_argument("--windows", type=at_least(8), default=160, help="held-out windows [160]")
+    heads.add_argument(
+        "--warm", type=at_least(0), default=40, help="windows that the memory learns first [40]"
+    )
     events = add("events", "events per second from packets to event images, against other ways")
     events.add_argument(
         "recordings", type=Path, nargs="*", help="recordings to measure beside synthetic streams"
@@ -67,9 +73,9 @@ def add_bench(subparsers: Subparsers) -> None:
     gpu.add_argument("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu.add_argument("--tiny", action="store_true", help="try the command on small models on the CPU")
     gpu.add_argument("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
-    for bench in (latency, trace, events, gpu):
+    for bench in (latency, trace, events, gpu, heads):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events, soak, gpu):
+    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
     figure.add_argument(
@@ -94,10 +100,10 @@ def add_bench(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="draw the figures of bench latency --json instead",
     )
-    for bench in (captions, latency, lossless, soak, figure):
+    for bench in (captions, latency, lossless, soak, figure, heads):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
     gpu.add_argument("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for bench in (captions, latency, lossless):
+    for bench in (captions, latency, lossless, heads):
         bench.add_argument(
             "--target", default="", help="folder of another target, or its hub id [the one of the models]"
         )

@@ -22,14 +22,14 @@ from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Sync
 from crossspec_ros.windows.window import Window
 
 _FIRST_SEED = HELD_OUT + 500_000
-_WINDOWS_PER_DRIVE = 4
+WINDOWS_PER_DRIVE = 4
 
 
 def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
     """Windows of drives that training never saw, at the sizes the synchronizer would send them."""
     for i in range(count):
-        seed, second = _FIRST_SEED + i // _WINDOWS_PER_DRIVE, i % _WINDOWS_PER_DRIVE
-        scenes = drive(seed, _WINDOWS_PER_DRIVE + 1)
+        seed, second = _FIRST_SEED + i // WINDOWS_PER_DRIVE, i % WINDOWS_PER_DRIVE
+        scenes = drive(seed, WINDOWS_PER_DRIVE + 1)
         yield window_of(pair, scenes, seed, second), scenes[second]
 
 
@@ -100,8 +100,18 @@ def _sleep_until(at_ns: int) -> None:
 
 def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
     """Give a decoder the window's images as while it is open, and let all of it be read and drafted."""
+    _stream(decoder, window, question, len(window.frames))
+
+
+def read_all_but_last(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
+    """As `stream`, up to where the last frame is awaited; the proposers are prepared."""
+    _stream(decoder, window, question, len(window.frames) - 1)
+    decoder.prepare(window.index, question)
+
+
+def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int) -> None:
     work = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
-    for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
+    for image, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:frames]:
         work.append(decoder.stream_frame(window.index, image, stamp_ns))
     for future in work:
         if future is not None:
