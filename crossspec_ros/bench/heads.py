@@ -28,8 +28,8 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.drafting.heads.draft_lora import CONFIG, merge
-from crossspec_ros.drafting.heads.files import head_folders, load_head
+from crossspec_ros.drafting.heads.draft_lora import merge
+from crossspec_ros.drafting.heads.files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.heads.head import Head, Pairs, tapped_layers
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.heads import HeadProposer
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     models = args.models or share_dir() / "models" / "tiny"
     pair = load_pair(models, target=args.target)
     folder = args.heads or Path(models) / "heads"
-    adapters = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+    adapters = sorted(path.parent for path in folder.glob(f"*/{PEFT}"))
     heads = {path.name: load_head(path, pair.target) for path in head_folders(folder)}
     if not heads and not adapters:
         raise InputError(f"'{folder}' holds no heads: make some with crossspec train heads, and name theirs")
@@ -199,6 +199,7 @@ def measure_live(
     finally:
         for decoder in decoders.values():
             decoder.close()
+        drafts.end()
         engine.close()
     return found
 
@@ -215,6 +216,12 @@ class _OnceWritten(DraftModel):
         if key not in self._made:
             self._made = {key: super().draft(images, question, max_new_tokens)}
         return self._made[key]
+
+    def close(self) -> None:
+        """Not with the first decoder that closes."""
+
+    def end(self) -> None:
+        super().close()
 
 
 def _captioned(decoder: PrefillHiddenDecoder, window: Window) -> Counts:

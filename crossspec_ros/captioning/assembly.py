@@ -26,8 +26,9 @@ def speculative_decoder(
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
+    heads: Sequence[Path] = (),
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm, knows its costs and has the usual proposers, or those given.
+    """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
     the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`.
@@ -38,7 +39,7 @@ def speculative_decoder(
     decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
     with _closed_if_it_fails(decoder):
         if proposers is None:
-            proposers = make_proposers(USUAL)
+            proposers = make_proposers(USUAL, heads)
         for proposer in proposers:
             proposer.load(pair.target)
         if taps := sorted({layer for proposer in proposers for layer in proposer.taps}):

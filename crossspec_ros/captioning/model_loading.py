@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.params import read_names
+from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.paths import share_dir
@@ -59,8 +60,30 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     target = target_path(_models(settings), settings.target)
     memory = memory_path(settings.memory, target, vocabulary(pair))
     # Which of them are asked is a parameter that may change while the node runs.
-    everyone = make_proposers(proposer_names())
+    everyone = make_proposers(proposer_names(), asked_heads(settings, pair))
     return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory)
+
+
+def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> list[Path]:
+    """The folders of the draft heads that are asked for; changes of the draft itself (L6) are made here.
+
+    Raises InputError where a head that is named is missing, damaged, or of other models.
+    """
+    from crossspec_ros.drafting.heads.files import PEFT, described, fitting_heads
+
+    if not settings.heads:
+        return fitting_heads(_models(settings) / "heads", pair.target)
+    folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
+    for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
+        from crossspec_ros.drafting.heads.draft_lora import merge
+
+        if pair.draft is None:
+            raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
+        merge(pair.draft, folder)
+        folders.remove(folder)
+    for folder in folders:
+        described(folder, pair.target)
+    return folders
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:

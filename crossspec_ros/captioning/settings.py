@@ -17,6 +17,7 @@ EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
 SLICINGS = ("time", "count")
+NO_HEADS = "none"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,10 @@ class CaptionerSettings(Settings):
         choices=proposer_names(),
         several=True,
         live=True,
+    )
+    heads: str = param(
+        "",
+        "folders of draft heads, comma between; empty for those in models.folder's folder heads, or none",
     )
     max_nodes: int = param(
         LIMITS.max_nodes,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 USUAL = ("memory", "event_draft")
 """Those that draft unless others are named."""
 
+HEADS = "heads"
+"""Stands for all learned heads; its file needs to be told which."""
 _FOLDER = "proposers"
 
 
@@ -24,9 +26,20 @@ def proposer_names() -> tuple[str, ...]:
     return (*USUAL, *sorted(found - set(USUAL)))
 
 
-def make_proposers(names: Sequence[str]) -> tuple[Proposer, ...]:
-    """One proposer of each of these names, in their order; KeyError where there is none such."""
-    return tuple(_class(name)() for name in names)
+def make_proposers(names: Sequence[str], heads: Sequence[Path] = ()) -> tuple[Proposer, ...]:
+    """One proposer of each of these names, in their order; KeyError where there is none such.
+
+    `HEADS` stands for one of each head in the folders `heads`.
+    """
+    made: list[Proposer] = []
+    for name in names:
+        if name == HEADS:
+            from crossspec_ros.drafting.proposers.heads import HeadProposer
+
+            made += [HeadProposer(folder) for folder in heads]
+        else:
+            made.append(_class(name)())
+    return tuple(made)
 
 
 def _class(name: str) -> type[Proposer]:

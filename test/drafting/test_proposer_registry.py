@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from crossspec_ros.drafting.registry import make_proposers, proposer_names
 
 
 def test_every_file_makes_the_proposer_of_its_name() -> None:
-    assert proposer_names() == ("memory", "event_draft", "lookup")
-    assert [one.name for one in make_proposers(proposer_names())] == list(proposer_names())
+    assert proposer_names() == ("memory", "event_draft", "heads", "lookup")
+    made = make_proposers(proposer_names(), [Path("a"), Path("b")])
+    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "lookup"]
+    assert [one.listed or one.name for one in made] == ["memory", "event_draft", "heads", "heads", "lookup"]
+    assert len(make_proposers(["heads"])) == 0
 
 
 def test_an_unknown_one_is_refused_with_the_list() -> None:
-    with pytest.raises(KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, lookup"):
+    with pytest.raises(
+        KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, heads, lookup"
+    ):
         make_proposers(["hedgehog"])

@@ -17,8 +17,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.config_files import first_line
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-"""peft's own names."""
+WEIGHTS = "adapter_model.safetensors"
+"""peft's own name."""
 
 
 class DraftLora(Head):

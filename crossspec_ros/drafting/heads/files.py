@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +18,13 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
 
+_LOG = logging.getLogger(__name__)
+
 KINDS = ("adapter", "event_head", "language_model", "next_state", "token_adapter")
 """Files in this folder that hold a head."""
 WEIGHTS = "model.safetensors"
+PEFT = "adapter_config.json"
+"""In the folder of a head that changes the draft itself, see `draft_lora`."""
 _VERSION = 1
 
 
@@ -65,6 +70,14 @@ def load_head(folder: Path, target: VideoTarget) -> Head:
 
     Raises InputError that names the file which is missing, damaged, or of another target.
     """
+    kind, sizes, options = described(folder, target)
+    head = make_head(kind, sizes, options)
+    fill(head, folder / WEIGHTS)
+    return head.to(target.device).eval().requires_grad_(False)
+
+
+def described(folder: Path, target: VideoTarget) -> tuple[str, Sizes, dict[str, Any]]:
+    """Kind, sizes and options of the head in `folder`; InputError as `load_head`, weights apart."""
     file = folder / "config.json"
     if not file.is_file():
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
@@ -83,9 +96,7 @@ def load_head(folder: Path, target: VideoTarget) -> Head:
                 f"{getattr(sizes, name)!r}, but this target's is {getattr(mine, name)!r}: train one for it "
                 f"with crossspec train heads"
             )
-    head = make_head(values["kind"], sizes, values["options"])
-    fill(head, folder / WEIGHTS)
-    return head.to(target.device).eval().requires_grad_(False)
+    return values["kind"], sizes, values["options"]
 
 
 def fill(head: Head, file: Path) -> None:
@@ -107,3 +118,16 @@ def fill(head: Head, file: Path) -> None:
 def head_folders(folder: Path) -> list[Path]:
     """The heads in a folder of heads, by name; none where there is no such folder."""
     return sorted(path.parent for path in folder.glob("*/config.json"))
+
+
+def fitting_heads(folder: Path, target: VideoTarget) -> list[Path]:
+    """Those in a folder of heads that are for this target; others are told in the log."""
+    fitting = []
+    for path in head_folders(folder):
+        try:
+            described(path, target)
+        except InputError as error:
+            _LOG.info("left out: %s", error)
+        else:
+            fitting.append(path)
+    return fitting

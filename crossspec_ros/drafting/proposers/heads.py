@@ -9,6 +9,7 @@ import torch
 from crossspec_ros.drafting.heads.files import load_head
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.registry import HEADS
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.base import VideoTarget
 
@@ -16,7 +17,7 @@ from crossspec_ros.models.base import VideoTarget
 class HeadProposer(Proposer):
     """Drafts with the head in `folder`, by whose name it is called."""
 
-    listed = "heads"
+    listed = HEADS
 
     def __init__(self, folder: Path, head: Head | None = None) -> None:
         self.name, self._folder = folder.name, folder
