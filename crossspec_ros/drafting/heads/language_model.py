@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -9,29 +10,31 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
-from crossspec_ros.drafting.alignment import align
 from crossspec_ros.drafting.heads.growing import grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 64
 """Tokens that it drafts ahead."""
+_MET = 3
+"""So many last tokens in a row make out the place in an old draft."""
 _ROOM = 512
 _WITHOUT_LAST = 0.7
 """Share of the windows in training whose last unit of frames it does not see, as ahead of the close."""
 
 
 class LanguageModel(Head):
-    """Drafts a whole response while the last frame is awaited, and reads it anew after each pass.
+    """Drafts a whole response while the last frame is awaited.
 
     The target's frame embeddings come through a trained projector, and it learns the target's own responses
     (MASSV, Ganesan et al., 2025). With `queries`, each unit of frames is compressed into so many tokens
-    (ViSpec, Kang et al., 2025). The question stands first, then frames as they come, then the response. After
-    a pass, one reading of what is verified and of the draft behind it renews what it believes of all that
-    follows (a Jacobi step, Santilli et al., 2023).
+    (ViSpec, Kang et al., 2025). The question stands first, then frames as they come, then the response. Where
+    the target departs from the draft, it drafts on from there until it says what it said before; the rest
+    is then read in one pass.
     """
 
     kind = "language_model"
@@ -108,69 +111,75 @@ class LanguageModel(Head):
     def prepare(self, context: Context) -> None:
         """Read the frames that have come, and draft once the last unit alone is awaited."""
         self._see(context)
-        if self._seen >= self._units - 1 and not self._chain:
-            self._roll_out()
+        if not self._chain:
+            self._read_frames(context)
+            if self._seen >= self._units - 1:
+                self._roll_out((), ())
 
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
         self._see(context)
-        if not self._chain:
-            self._roll_out()
-        elif context.tokens:
-            self._renew(context.tokens)
-        log_probs = self._log_probs
-        assert log_probs is not None
-        return grow_by_depth(log_probs[len(context.tokens) - self._base :], budget, worth)
+        said = context.tokens
+        if self._chain[: len(said)] != said or not self._chain:
+            # A frame that came after the draft was made makes it read all anew.
+            self._read_frames(context)
+            self._roll_out(said, self._chain)
+        return grow_by_depth(torch.stack(self._rows[len(said) - self._base :]), budget, worth)
 
     def _forget(self) -> None:
         self._first: Tensor | None = None
         self._asked: tuple[int, ...] = ()
-        self._seen = self._read_to = 0
-        # What it would say, from the first token on; what it believes, from token `_base` on.
+        self._seen = self._prompt = 0
+        # What it would say from the first token on; what it believes of tokens from `_base` on.
         self._chain: tuple[int, ...] = ()
-        self._log_probs: Tensor | None = None
+        self._rows: list[Tensor] = []
         self._base = 0
+        # Of the response, what is in the KV cache behind the prompt.
+        self._cached: tuple[int, ...] = ()
 
     def _see(self, context: Context) -> None:
-        """Read the units of frames that are new, of a new window or for a new question all."""
-        if self._first is not context.frames[0] or self._asked != context.prompt_ids:
-            self._forget()
-            self._first, self._asked = context.frames[0], context.prompt_ids
-            self._runner = self._runner or (self._new_runner(),)
-            self._runner[0].keep(0)
-            if context.prompt_ids:
-                self._read(self._words(torch.tensor(context.prompt_ids, device=self._device)))
-        if self._chain:
-            return  # it has drafted without what came later
-        for frames in context.frames[self._seen :]:
-            self._last = self._read(self._unit(frames[None].to(self.dtype), None)[0])
-            self._seen += 1
-        self._read_to = self._runner[0].length
+        """Begin anew for another window or another question."""
+        if self._first is context.frames[0] and self._asked == context.prompt_ids:
+            return
+        self._forget()
+        self._first, self._asked = context.frames[0], context.prompt_ids
+        self._runner = self._runner or (self._new_runner(),)
+        self._runner[0].keep(0)
+        if context.prompt_ids:
+            self._read(self._words(context.prompt_ids))
+        self._prompt = self._runner[0].length
 
-    def _roll_out(self) -> None:
-        """Draft greedily, up to an end of the response."""
-        spec, hidden = self._target[0].spec, self._last[-1:]
-        rows: list[Tensor] = []
-        chain: list[int] = []
+    def _read_frames(self, context: Context) -> None:
+        """Read the units that are new; what was read of the response behind them is to be read again."""
+        for frames in context.frames[self._seen :]:
+            self._runner[0].keep(self._prompt)
+            self._last = self._read(self._unit(frames[None].to(self.dtype), None)[0])[-1:]
+            self._seen, self._prompt, self._cached = self._seen + 1, self._runner[0].length, ()
+
+    def _roll_out(self, said: tuple[int, ...], old: tuple[int, ...]) -> None:
+        """Draft greedily what follows `said`, until an end, or until the `old` draft is met again.
+
+        Where it is met, all that the old draft says from there on is read in one pass.
+        """
+        known = agreement(said, self._cached)
+        # The last token's state is asked for, so at least that is read.
+        known = max(0, min(known, len(said) - 1))
+        self._runner[0].keep(self._prompt + known)
+        hidden = self._read(self._words(said[known:]))[-1:] if said else self._last
+        chain, rows = list(said), list[Tensor]()
+        cached = list(said)
         while len(chain) < LONGEST:
             rows.append(log_softmax(self._read_out(hidden)[0]))
             chain.append(int(rows[-1].argmax()))
-            if chain[-1] in spec.eos_ids:
+            if chain[-1] in self._target[0].spec.eos_ids:
                 break
-            hidden = self._read(self._words(torch.tensor(chain[-1:], device=self._device)))
-        self._chain, self._log_probs, self._base = tuple(chain), torch.stack(rows), 0
-
-    def _renew(self, said: tuple[int, ...]) -> None:
-        """Read what is verified and the draft that follows it, in one pass."""
-        chain = said + self._chain[align(said, self._chain) :]
-        if chain == self._chain:
-            return
-        self._runner[0].keep(self._read_to)
-        hidden = self._read(self._words(torch.tensor(chain, device=self._device)))
-        rows = log_softmax(self._read_out(torch.cat([self._last[-1:], hidden])))[len(said) :]
-        following = tuple(rows.argmax(-1).tolist())
-        end = next((i for i, token in enumerate(following) if token in self._target[0].spec.eos_ids), LONGEST)
-        self._chain, self._log_probs = said + following[: end + 1], rows[: end + 1]
-        self._base = len(said)
+            rest = _rest(chain, old)
+            cached += [chain[-1], *rest[:-1]]
+            hidden = self._read(self._words((chain[-1], *rest[:-1])))
+            if rest:
+                rows += log_softmax(self._read_out(hidden))
+                chain += rest
+                break
+        self._chain, self._rows, self._base, self._cached = tuple(chain), rows, len(said), tuple(cached)
 
     def _unit(self, frames: Tensor, seen: Tensor | None) -> Tensor:
         """(b, tokens, width) of one unit's (b, n, target width) embeddings."""
@@ -182,8 +191,8 @@ class LanguageModel(Head):
         queries = self.queries.expand(len(frames), -1, -1)
         return queries + self.compress(queries, inputs, inputs, hidden, need_weights=False)[0]
 
-    def _words(self, ids: Tensor) -> Tensor:
-        return self.model.embed_tokens(ids)
+    def _words(self, ids: Sequence[int] | Tensor) -> Tensor:
+        return self.model.embed_tokens(torch.as_tensor(ids, device=self._device))
 
     def _read_out(self, hidden: Tensor) -> Tensor:
         # The head is the transposed table of embeddings.
@@ -204,3 +213,11 @@ class LanguageModel(Head):
     @property
     def _device(self) -> torch.device:
         return self.model.embed_tokens.weight.device
+
+
+def _rest(chain: Sequence[int], old: tuple[int, ...]) -> tuple[int, ...]:
+    """What follows in the old draft where it says the last tokens of this one; of several places the one
+    nearest to the same."""
+    end = tuple(chain[-_MET:])
+    places = [i for i in range(_MET, len(old)) if old[i - _MET : i] == end]
+    return old[min(places, key=lambda i: abs(i - len(chain))) :] if places else ()
