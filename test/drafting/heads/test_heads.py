@@ -1,0 +1,241 @@
+"""Every head learns, is kept in a file, and drafts without changing a single token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.heads.files import load_head, save_head
+from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.training.pairs import PairExtractor, PairShards, extract
+from crossspec_ros.training.variants import VARIANTS, new_head
+from crossspec_ros.training.world.grammar import QUESTION
+from crossspec_ros.windows.window import Window
+
+NAMES = [name for name in VARIANTS if name != "L6"]
+OTHER = "How many cars are there, and of which colour?"
+PUBLISHED = {
+    "L1": 2.1,
+    "L2": 6.3,
+    "L3": 16.8,
+    "L4": 101,
+    "L5": 103,
+    "B1": 103,
+    "B1R": 103,
+    "L5F": 170,
+    "L5FR": 170,
+    "token_adapter": 45.5,
+}
+"""Millions of parameters of a pair whose states are 4096 wide."""
+
+
+@pytest.fixture(scope="session")
+def shards(pair: ModelPair, windows: list[Window], tmp_path_factory: pytest.TempPathFactory) -> PairShards:
+    with closing(PairExtractor(pair, QUESTION)) as extractor:
+        return extract(extractor, windows, tmp_path_factory.mktemp("pairs"), len(windows))
+
+
+@pytest.fixture(scope="session")
+def pairs(shards: PairShards) -> Pairs:
+    return shards.batch(range(len(shards)))
+
+
+def made(name: str, pair: ModelPair, seed: int = 3) -> Head:
+    torch.manual_seed(seed)
+    head = new_head(name, Sizes.of(pair.target, pair.draft))
+    head.attach(pair.target)
+    return head
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_at_the_published_width_sizes_are_the_published(name: str) -> None:
+    with torch.device("meta"):
+        head = new_head(name, Sizes(4096, 32, 32000, 4096, 32000))
+    millions = sum(parameter.numel() for parameter in head.parameters()) / 1e6
+    assert millions == pytest.approx(PUBLISHED[name], rel=0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_of_a_head_learns_and_nothing_of_the_target(name: str, pair: ModelPair, pairs: Pairs) -> None:
+    head = made(name, pair)
+    assert head.logits(pairs).shape == (*pairs.tokens.shape, head.sizes.tokens)
+    predicted = head.predicted(pairs)
+    assert predicted is None or predicted.shape == pairs.choosing.shape
+    optimizer = torch.optim.AdamW(head.parameters(), 1e-3)
+    losses = []
+    for step in range(12):
+        torch.manual_seed(step % 2)
+        loss = head.loss(pairs)
+        loss.backward()
+        if not step:
+            assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
+            assert all(p.grad is None for p in pair.target.module.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.95 * losses[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_head_is_the_same_after_it_was_saved(
+    name: str, pair: ModelPair, pairs: Pairs, tmp_path: Path
+) -> None:
+    head = made(name, pair).bfloat16().float()  # as it is stored
+    save_head(head, tmp_path, {"steps": 0})
+    loaded = load_head(tmp_path, pair.target)
+    loaded.attach(pair.target)
+    with torch.inference_mode():
+        # Attention takes another path where nothing learns.
+        assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def drafting(pair: ModelPair) -> Iterator[Callable[[Policy], PrefillHiddenDecoder]]:
+    """Decoders on one engine and one draft."""
+    assert pair.draft is not None and pair.translation is not None
+    engine, drafts = LocalEngine(pair.target), DraftModel(pair.draft, pair.translation)
+    engine.tap(tapped_layers(pair.target.body.config.num_hidden_layers))
+    yield lambda policy: PrefillHiddenDecoder(pair, policy, 64, engine=engine, drafts=drafts)
+    drafts.close()
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def wanted(
+    windows: list[Window], drafting: Callable[[Policy], PrefillHiddenDecoder]
+) -> list[tuple[int, ...]]:
+    return [tokens for window in windows[:2] for tokens in said(drafting(Policy((), None)), window)]
+
+
+def said(decoder: PrefillHiddenDecoder, window: Window) -> list[tuple[int, ...]]:
+    """Both ways: read ahead and answered before the close, and a further question after it."""
+    for image in window.event_images:
+        work = decoder.stream_event_image(window.index, image, QUESTION)
+        if work is not None:
+            work.result()
+    for i, (frame, stamp) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
+        is_last = i + 1 == len(window.frames)
+        read = decoder.stream_frame(window.index, frame, stamp, is_last)
+        if read is not None:
+            read.result()
+        if not is_last:
+            decoder.prepare(window.index, QUESTION)
+    decoder.begin(window.index, QUESTION)
+    decoder.advance(window.index, lambda: True)
+    caption = decoder.caption(window, QUESTION, Trace())
+    return [caption.token_ids, decoder.ask(OTHER, Trace()).token_ids]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_a_head_says_the_caption_is_the_targets(
+    name: str,
+    pair: ModelPair,
+    windows: list[Window],
+    drafting: Callable[[Policy], PrefillHiddenDecoder],
+    wanted: list[tuple[int, ...]],
+) -> None:
+    proposer = HeadProposer(Path(name), made(name, pair))
+    proposer.load(pair.target)
+    decoder = drafting(Policy([*make_proposers(["memory", "event_draft"]), proposer], None))
+    got = [tokens for window in windows[:2] for tokens in said(decoder, window)]
+    assert got == wanted
+    assert proposer.name == name and proposer.listed == "heads"
+
+
+def test_a_trained_head_drafts_what_it_was_taught(
+    pair: ModelPair,
+    pairs: Pairs,
+    windows: list[Window],
+    drafting: Callable[[Policy], PrefillHiddenDecoder],
+) -> None:
+    head = made("massv", pair)
+    optimizer = torch.optim.AdamW(head.parameters(), 3e-3)
+    for _ in range(80):
+        head.loss(pairs).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    proposer = HeadProposer(Path("massv"), head)
+    proposer.load(pair.target)
+    decoder = drafting(Policy([proposer], None))
+    window = windows[0]
+    for frame, stamp in zip(window.frames[:-1], window.frame_stamps_ns, strict=False):
+        read = decoder.stream_frame(window.index, frame, stamp)
+        assert read is not None
+        read.result()
+    decoder.prepare(window.index, QUESTION)
+    caption = decoder.caption(window, QUESTION, Trace())
+    assert caption.accepted["massv"] > len(caption.token_ids) / 2
+    assert caption.target_passes < len(caption.token_ids) / 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "no config.json: name one's folder"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "missing or damaged"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x80\x04N."), "missing or damaged"),
+        (lambda folder: replaced(folder, '"event_head"', '"hedgehog"'), "no head of the kind 'hedgehog'"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the head"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": "x"'), "cannot have the options"),
+        (lambda folder: replaced(folder, '"width": 192', '"width": 96'), "whose width is 96"),
+        (lambda folder: replaced(folder, '"vocabulary": "', '"vocabulary": "0'), "whose vocabulary is '0"),
+        (lambda folder: replaced(folder, '"layers"', '"lairs"'), "describes no draft head"),
+    ],
+)
+def test_what_is_no_head_of_this_target_is_refused(
+    damage: Callable[[Path], None], complaint: str, pair: ModelPair, tmp_path: Path
+) -> None:
+    save_head(made("event_head", pair), tmp_path, {})
+    damage(tmp_path)
+    with pytest.raises(InputError, match=complaint):
+        load_head(tmp_path, pair.target)
+
+
+def replaced(folder: Path, old: str, new: str) -> None:
+    text = (folder / "config.json").read_text()
+    assert old in text
+    (folder / "config.json").write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize("queries", [0, 2])
+@torch.inference_mode()
+def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
+    queries: int, pair: ModelPair, pairs: Pairs
+) -> None:
+    """Frames in pieces, a draft, a departure: the beliefs are those of one pass over all of it."""
+    head = made("vispec" if queries else "massv", pair).eval()
+    units = pairs.frames[0].split(list(pairs.units))
+    prompt = tuple(pairs.question.tolist())
+    seen = Context("", prompt_ids=prompt, frames=tuple(units[:-1]))
+    head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])))
+    head.prepare(seen)
+    drafted = head._chain  # type: ignore[attr-defined]
+    assert len(drafted) > 1
+    verified = (*drafted[:4], 77)
+    everything = Context("", verified, prompt, frames=tuple(units))
+    head.propose(everything, 16, 0.0)
+    chain, rows = head._chain, torch.stack(head._rows)  # type: ignore[attr-defined]
+    assert chain[: len(verified)] == verified and len(rows) == len(chain) - len(verified)
+    whole = replace(
+        pairs,
+        tokens=torch.tensor([chain]),
+        frames=pairs.frames[:1],
+        frames_seen=pairs.frames_seen[:1].fill_(True),
+    )
+    expected = head._logits(whole, whole.frames_seen)[0]  # type: ignore[attr-defined]
+    assert torch.allclose(rows, expected[len(verified) :].log_softmax(-1), atol=1e-4)
