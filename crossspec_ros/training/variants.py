@@ -71,9 +71,14 @@ VARIANTS: dict[str, Variant] = {
     "event_head": Variant(
         "event_head", lambda sizes: {"inner": max(256, sizes.scaled(1024))}, "MLP on the event feature"
     ),
-    "massv": Variant("language_model", _language_model(0), "small language model that sees the frames"),
+    "massv": Variant(
+        "language_model", _language_model(0), "small language model that sees the frames", Recipe(steps=2500)
+    ),
     "vispec": Variant(
-        "language_model", _language_model(2), "the same with each unit of frames in two tokens"
+        "language_model",
+        _language_model(2),
+        "the same with each unit of frames in two tokens",
+        Recipe(steps=2500),
     ),
 }
 
