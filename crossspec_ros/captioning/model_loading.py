@@ -60,7 +60,7 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     target = target_path(_models(settings), settings.target)
     memory = memory_path(settings.memory, target, vocabulary(pair))
     # Which of them are asked is a parameter that may change while the node runs.
-    everyone = make_proposers(proposer_names(), asked_heads(settings, pair))
+    everyone = make_proposers(proposer_names(), asked_heads(settings, pair), settings.learn_heads)
     return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory)
 
 

@@ -26,17 +26,19 @@ def proposer_names() -> tuple[str, ...]:
     return (*USUAL, *sorted(found - set(USUAL)))
 
 
-def make_proposers(names: Sequence[str], heads: Sequence[Path] = ()) -> tuple[Proposer, ...]:
+def make_proposers(
+    names: Sequence[str], heads: Sequence[Path] = (), learn: bool = False
+) -> tuple[Proposer, ...]:
     """One proposer of each of these names, in their order; KeyError where there is none such.
 
-    `HEADS` stands for one of each head in the folders `heads`.
+    `HEADS` stands for one of each head in the folders `heads`, which go on to `learn` or not.
     """
     made: list[Proposer] = []
     for name in names:
         if name == HEADS:
             from crossspec_ros.drafting.proposers.heads import HeadProposer
 
-            made += [HeadProposer(folder) for folder in heads]
+            made += [HeadProposer(folder, learns=learn) for folder in heads]
         else:
             made.append(_class(name)())
     return tuple(made)

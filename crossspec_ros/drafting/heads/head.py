@@ -125,6 +125,9 @@ class Head(nn.Module, ABC):
     """See `Proposer`."""
     taps: tuple[int, ...] = ()
     """See `Proposer`."""
+    learns_online = False
+    """Whether what is there after a caption is enough for `loss`: the draft's states on the target's text are
+    not."""
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         super().__init__()

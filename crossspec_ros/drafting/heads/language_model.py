@@ -39,6 +39,7 @@ class LanguageModel(Head):
 
     kind = "language_model"
     needs = frozenset({"frames"})
+    learns_online = True
 
     def __init__(
         self, sizes: Sizes, width: int, layers: int, heads: int, inner: int, queries: int = 0

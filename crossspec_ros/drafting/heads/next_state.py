@@ -42,6 +42,7 @@ class NextState(Head):
         self.needs = frozenset(
             {"hidden", "events"} if source == BOTH else {"hidden"} if source == TARGET else {"events"}
         )
+        self.learns_online = source == TARGET
         self.begin()
 
     def forward(self, drafted: Tensor | None, states: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 
 from crossspec_ros.drafting.heads.files import load_head
 from crossspec_ros.drafting.heads.head import Head
+from crossspec_ros.drafting.heads.online import OnlineDistillation
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.drafting.registry import HEADS
 from crossspec_ros.engine.tree import DraftTree
@@ -15,13 +16,14 @@ from crossspec_ros.models.base import VideoTarget
 
 
 class HeadProposer(Proposer):
-    """Drafts with the head in `folder`, by whose name it is called."""
+    """Drafts with the head in `folder`, by whose name it is called; one that `learns` goes on learning."""
 
     listed = HEADS
 
-    def __init__(self, folder: Path, head: Head | None = None) -> None:
-        self.name, self._folder = folder.name, folder
+    def __init__(self, folder: Path, head: Head | None = None, learns: bool = False) -> None:
+        self.name, self._folder, self._learns = folder.name, folder, learns
         self._head = head
+        self._online: OnlineDistillation | None = None
         # What the target has read since the head was last asked.
         self._unread: list[tuple[tuple[int, ...], torch.Tensor, torch.Tensor | None]] = []
         self._has_begun = False
@@ -33,13 +35,14 @@ class HeadProposer(Proposer):
         self._head.attach(target)
         self._head.eval()
         self.needs, self.taps = self._head.needs, self._head.taps
+        if self._learns and self._head.learns_online:
+            self._online = OnlineDistillation(self._head)
 
     @torch.inference_mode()
     def prepare(self, context: Context, budget: int, worth: float) -> None:
         """Let it draft ahead, if it knows enough."""
-        if all(getattr(context, need, ()) for need in self.needs):
-            self._awaited(context)
-            self._loaded.prepare(context)
+        self._awaited(context)
+        self._loaded.prepare(context)
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
@@ -57,6 +60,8 @@ class HeadProposer(Proposer):
     @torch.inference_mode()
     def observe(self, result: PassResult) -> None:
         """Keep what the target's states were; a head reads them once it is asked."""
+        if self._online is not None:
+            self._online.observe(result)
         if "hidden" not in self.needs or result.step is None or result.step.hidden is None:
             return
         if result.ended:
@@ -72,6 +77,11 @@ class HeadProposer(Proposer):
         beyond = len(states) - len(following)
         states, taps = states[beyond:], taps if taps is None else taps[beyond:]
         self._unread.append((following, states, taps))
+
+    def finish(self) -> None:
+        """Learn, where that is asked for."""
+        if self._online is not None:
+            self._online.step()
 
     @property
     def _loaded(self) -> Head:
