@@ -29,7 +29,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.training import dataset
 from crossspec_ros.training.head_fit import Recipe, fit_head
 from crossspec_ros.training.pairs import PairExtractor, PairShards, extract
-from crossspec_ros.training.variants import VARIANTS, new_head
+from crossspec_ros.training.variants import VARIANTS, check_name, new_head
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.window import Window
 
@@ -41,6 +41,8 @@ ALL = "all"
 def run(args: argparse.Namespace) -> int:
     """Extract, train and save the heads of `args.names`; what is there already is taken up again."""
     names = list(VARIANTS) if ALL in args.names else args.names
+    for name in names:
+        check_name(name)
     settings = CaptionerSettings.of(
         {
             name: value

@@ -83,9 +83,14 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def new_head(name: str, sizes: Sizes) -> Head:
-    """An untrained head; raises InputError for a name that there is not."""
+def check_name(name: str) -> None:
+    """Raise InputError for a name that there is not."""
     if name not in VARIANTS:
         raise InputError(f"there is no head {name!r}: it must be one of {', '.join(VARIANTS)}")
+
+
+def new_head(name: str, sizes: Sizes) -> Head:
+    """An untrained head; raises InputError for a name that there is not."""
+    check_name(name)
     variant = VARIANTS[name]
     return make_head(variant.kind, sizes, variant.options(sizes))

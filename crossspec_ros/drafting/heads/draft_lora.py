@@ -19,6 +19,8 @@ from crossspec_ros.models.config_files import first_line
 
 WEIGHTS = "adapter_model.safetensors"
 """peft's own name."""
+_ATTENTION = r"layers\.\d+\.self_attn\.[qkvo]_proj"
+"""Not that of the vision tower, which is in the same module."""
 
 
 class DraftLora(Head):
@@ -33,8 +35,7 @@ class DraftLora(Head):
         self, sizes: Sizes, draft: EventModel, question: str, rank: int = 16, alpha: int = 32
     ) -> None:
         super().__init__(sizes, rank=rank, alpha=alpha)
-        modules = ["q_proj", "k_proj", "v_proj", "o_proj"]
-        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=modules)
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=_ATTENTION)
         self._draft, self._question = (draft,), question
         self._changed: tuple[Any, ...] = (get_peft_model(draft.body, config),)
         for name, parameter in self._changed[0].named_parameters():
@@ -61,7 +62,8 @@ class DraftLora(Head):
 
     def save(self, folder: Path) -> None:
         """In peft's own format."""
-        self._changed[0].save_pretrained(folder)
+        # Or it would ask the hub about them.
+        self._changed[0].save_pretrained(folder, save_embedding_layers=False)
 
 
 def merge(draft: EventModel, folder: Path) -> None:

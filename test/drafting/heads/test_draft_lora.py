@@ -1,0 +1,139 @@
+"""Low-rank changes of the draft: they begin at nothing, are learned, kept, and merged without a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossspec_ros.captioning.model_loading import asked_heads
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.drafting.heads.draft_lora import DraftLora, merge
+from crossspec_ros.drafting.heads.files import save_head
+from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.paths import share_dir
+from crossspec_ros.training.pairs import PairExtractor, extract
+from crossspec_ros.training.variants import new_head
+from crossspec_ros.training.world.grammar import QUESTION
+from crossspec_ros.windows.window import Window
+
+
+@pytest.fixture
+def own() -> ModelPair:
+    """One that may be changed."""
+    return load_pair(share_dir() / "models" / "tiny")
+
+
+@pytest.fixture(scope="module")
+def trained(
+    windows: list[Window], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, torch.Tensor, torch.Tensor]:
+    """Where an adapter is, and what the draft says before and with it."""
+    pair, folder = load_pair(share_dir() / "models" / "tiny"), tmp_path_factory.mktemp("lora")
+    assert pair.draft is not None
+    with closing(PairExtractor(pair, QUESTION)) as extractor:
+        pairs = extract(extractor, windows, folder / "pairs", 2).batch([0, 1])
+    before = [parameter.clone() for parameter in pair.target.module.parameters()]
+    torch.manual_seed(0)
+    head = DraftLora(Sizes.of(pair.target, pair.draft), pair.draft, QUESTION)
+    # Of the draft's two layers, 128 wide: rank 16 beside q, k, v and o.
+    assert sum(p.numel() for p in head.parameters()) == 2 * 4 * 2 * 16 * 128
+    plain = head.logits(pairs).detach()
+    assert pairs.draft_states is not None
+    wanted = pair.draft.logits(pairs.draft_states)[..., : head.sizes.tokens]
+    assert torch.allclose(plain[pairs.is_token], wanted[pairs.is_token], atol=0.2)
+    optimizer = torch.optim.AdamW(head.parameters(), 5e-3)
+    losses = []
+    for _ in range(10):
+        loss = head.loss(pairs)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
+    after = pair.target.module.parameters()
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    head.save(folder / "L6")
+    return folder / "L6", plain, head.logits(pairs).detach()
+
+
+def said(pair: ModelPair, window: Window) -> torch.Tensor:
+    assert pair.draft is not None
+    draft = pair.draft
+    prompt = draft.prompt(QUESTION, draft.encode(window.event_images[:-1]))
+    with torch.inference_mode():
+        return draft.logits(draft.body(inputs_embeds=prompt.embeds[None]).last_hidden_state[0, -1:])
+
+
+def test_a_merged_adapter_says_what_it_learned(
+    own: ModelPair, windows: list[Window], trained: tuple[Path, torch.Tensor, torch.Tensor]
+) -> None:
+    folder, before, after = trained
+    width = before.shape[-1]
+    assert torch.allclose(said(own, windows[0])[0, :width], before[0, 0], atol=0.05)
+    assert own.draft is not None
+    merge(own.draft, folder)
+    assert torch.allclose(said(own, windows[0])[0, :width], after[0, 0], atol=0.05)
+    assert not torch.allclose(before[0, 0], after[0, 0], atol=0.5)
+    assert not [name for name, _ in own.draft.module.named_parameters() if "lora" in name]
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (
+            lambda folder: (folder / "adapter_model.safetensors").unlink(),
+            "has no 'adapter_model.safetensors'",
+        ),
+        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "no adapter of this event"),
+        (
+            lambda folder: (folder / "adapter_config.json").write_text(
+                json.dumps({"peft_type": "LORA", "r": 3})
+            ),
+            "no adapter of this event draft",
+        ),
+    ],
+)
+def test_what_is_no_adapter_of_this_draft_is_refused(
+    damage: Callable[[Path], None],
+    complaint: str,
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
+    damage(tmp_path)
+    assert own.draft is not None
+    with pytest.raises(InputError, match=complaint):
+        merge(own.draft, tmp_path)
+
+
+def test_the_parameter_heads_names_heads_and_adapters(
+    own: ModelPair,
+    windows: list[Window],
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    save_head(new_head("L1", Sizes.of(own.target, own.draft)), tmp_path / "mine", {})
+    before = said(own, windows[0])
+    settings = CaptionerSettings.of({"heads": f"{tmp_path / 'mine'}, {trained[0]}"})
+    assert asked_heads(settings, own) == [tmp_path / "mine"]
+    assert not torch.equal(said(own, windows[0]), before)
+    assert asked_heads(CaptionerSettings.of({"heads": "none"}), own) == []
+    with pytest.raises(InputError, match="holds no draft head"):
+        asked_heads(CaptionerSettings.of({"heads": str(tmp_path / "nowhere")}), own)
+
+
+def test_heads_of_another_target_beside_the_models_are_left_out(own: ModelPair, tmp_path: Path) -> None:
+    sizes = Sizes.of(own.target, own.draft)
+    save_head(new_head("L1", sizes), tmp_path / "heads" / "mine", {})
+    save_head(new_head("L1", Sizes(**(vars(sizes) | {"width": 96}))), tmp_path / "heads" / "others", {})
+    settings = CaptionerSettings.of({"models.folder": str(tmp_path)})
+    assert asked_heads(settings, own) == [tmp_path / "heads" / "mine"]
