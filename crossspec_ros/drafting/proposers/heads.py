@@ -61,7 +61,7 @@ class HeadProposer(Proposer):
         if result.ended:
             self._unread.clear()
             return
-        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped()
+        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
         known = result.context.prompt_ids[1:] if not result.context.tokens else ()
         if not result.context.tokens:
             self._unread.clear()
