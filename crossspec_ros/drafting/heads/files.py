@@ -11,16 +11,18 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
 
-KINDS = ("adapter",)
+KINDS = ("adapter", "eagle", "medusa")
 """Files in this folder that hold a head."""
 WEIGHTS = "model.safetensors"
 _VERSION = 1
+_LONGEST = 200
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
@@ -44,7 +46,6 @@ def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
 
 def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
     """Write it, with `notes` about its training; in bfloat16, as checkpoints are."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "crossspec_head": _VERSION,
         "kind": head.kind,
@@ -52,22 +53,30 @@ def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
         "options": head.options,
         "training": notes,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     tensors = {
-        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype).contiguous()
+        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in head.state_dict().items()
     }
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    write(folder, config, tensors)
 
 
 def load_head(folder: Path, target: VideoTarget) -> Head:
-    """The head in `folder`, on the target's device.
+    """The head in `folder`, in our format or one of others', on the target's device.
 
     Raises InputError that names the file which is missing, damaged, or of another target.
     """
+    # They read their weights with what is here.
+    from crossspec_ros.drafting.heads.medusa_format import read_medusa
+    from crossspec_ros.drafting.heads.speculators_format import read_speculators
+
     file = folder / "config.json"
     if not file.is_file():
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
+    values = read_json(file)
+    if "speculators_model_type" in values:
+        return _ready(read_speculators(folder, target).to(target.dtype), target)
+    if values.get("model_type") == "medusa":
+        return _ready(read_medusa(folder, target).to(target.dtype), target)
     values = read_json(file, ["kind", "sizes", "options"])
     try:
         sizes = Sizes(**values["sizes"])
@@ -85,23 +94,42 @@ def load_head(folder: Path, target: VideoTarget) -> Head:
             )
     head = make_head(values["kind"], sizes, values["options"])
     fill(head, folder / WEIGHTS)
-    return head.to(target.device).eval().requires_grad_(False)
+    return _ready(head, target)
 
 
-def fill(head: Head, file: Path) -> None:
-    """Take the weights from a file; raises InputError where they are missing or others."""
+def stored(file: Path) -> dict[str, Tensor]:
+    """The tensors in a file of weights; raises InputError where it is missing or damaged."""
     try:
-        head.load_state_dict(load_file(file))
+        return load_file(file)
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"the weights '{file}' of a draft head are missing or damaged ({first_line(error)}): copy them "
             f"again"
         ) from error
+
+
+def fill(head: Head, file: Path, tensors: dict[str, Tensor] | None = None) -> None:
+    """Take the weights from a file, of which `tensors` may be known; raises InputError where they are missing
+    or others."""
+    try:
+        head.load_state_dict(stored(file) if tensors is None else tensors)
     except RuntimeError as error:
         raise InputError(
             f"the weights '{file}' are not those of the head that its config.json describes "
-            f"({first_line(error)}): take both from the same training"
+            f"({' '.join(str(error).split())[:_LONGEST]}): take both from the same training"
         ) from error
+
+
+def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write both files of a head."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _ready(head: Head, target: VideoTarget) -> Head:
+    return head.to(target.device).eval().requires_grad_(False)
 
 
 def head_folders(folder: Path) -> list[Path]:
