@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from plain_target import generated, prompt
+from plain_target import prompt
 from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle
@@ -39,9 +39,8 @@ def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), asked: int = 
 
 
 @torch.no_grad()
-def real_pairs(pair: ModelPair, window: Window, layers: Sequence[int]) -> Pairs:
-    """What transformers' own model makes of a window and of its response, in one pass."""
-    said = generated(pair, window)
+def real_pairs(pair: ModelPair, window: Window, said: Sequence[int], layers: Sequence[int]) -> Pairs:
+    """What transformers' own model makes of a window and of what it `said` of it, in one pass."""
     ids = prompt(pair, len(window.frames), QUESTION)
     asked = pair.target.prompt_ids(QUESTION)[1]
     hidden = pair.target.module(

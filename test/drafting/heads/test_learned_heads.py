@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from plain_target import QUESTION, generated, stream
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.files import load_head, make_head, save_head
-from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.models.loading import ModelPair
@@ -102,46 +104,50 @@ def test_it_is_the_same_after_its_file(head: Head, pair: ModelPair, tmp_path: Pa
         assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-5)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module")
+def answer(pair: ModelPair, windows: list[Window]) -> Callable[..., tuple[int, ...]]:
+    """What transformers says of the window of an index."""
+    return cache(lambda i, limit, question=QUESTION: generated(pair, windows[i], limit, question))
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"hass"}))
 def test_untaught_it_costs_no_caption_and_taught_it_saves_passes(
-    pair: ModelPair, windows: list[Window], case: str
+    pair: ModelPair, windows: list[Window], answer: Callable[..., tuple[int, ...]], case: str
 ) -> None:
     torch.manual_seed(0)
     head = made(pair, case)
     proposer = HeadProposer(Path(case), head)
     proposer.load(pair.target)
     # Every node that may help is verified.
-    decoder = PrefillHiddenDecoder(pair, Policy((proposer,), None))
+    decoder = PrefillHiddenDecoder(pair, Policy((proposer,), None), max_new_tokens=8)
     decoder.tap(sorted({*head.taps, 0}))
     try:
-        decoder.max_new_tokens = 16
-        for window in windows:
+        for i, window in enumerate(windows[:3]):
             stream(decoder, window, 3)
             said = decoder.caption(window, QUESTION, Trace())
-            assert said.token_ids == generated(pair, window, 16)
+            assert said.token_ids == answer(i, 8)
             assert said.drafted[case] > 0
         decoder.max_new_tokens = 64
-        learn(head, pair, windows[2])
+        learn(head, real_pairs(pair, windows[2], answer(2, 64), head.taps or (1,)))
         stream(decoder, windows[2])
         said = decoder.caption(windows[2], QUESTION, Trace())
-        assert said.token_ids == generated(pair, windows[2])
+        assert said.token_ids == answer(2, 64)
         # It knows this one by heart.
         assert said.target_passes < len(said.token_ids) / 2.5
-        other = generated(pair, windows[2], question="Is it dark?")
-        assert decoder.ask("Is it dark?", Trace()).token_ids == other
+        decoder.max_new_tokens = 8
+        assert decoder.ask("Is it dark?", Trace()).token_ids == answer(2, 8, "Is it dark?")
     finally:
         decoder.close()
 
 
-def learn(head: Head, pair: ModelPair, window: Window) -> None:
-    """The window's response, until it knows it."""
-    pairs = real_pairs(pair, window, head.taps or (1,))
+def learn(head: Head, pairs: Pairs) -> None:
+    """The one response, until it knows it."""
     if isinstance(head, Eagle) and head.d2t is not None:
-        others = set(range(head.sizes.tokens)) - set(pairs.tokens[0].tolist())
-        head.speak(torch.tensor([*{*pairs.tokens[0].tolist()}, *others])[: len(head.d2t)])
+        said = set(pairs.tokens[0].tolist())
+        head.speak(torch.tensor([*said, *(set(range(head.sizes.tokens)) - said)])[: len(head.d2t)])
     head.train().requires_grad_(True)
-    optimizer = torch.optim.AdamW(head.parameters(), 3e-3)
-    for _ in range(25):
+    optimizer = torch.optim.AdamW(head.parameters(), 4e-3)
+    for _ in range(16):
         loss = head.loss(pairs)
         optimizer.zero_grad()
         loss.backward()
