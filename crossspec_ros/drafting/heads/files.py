@@ -108,6 +108,11 @@ def stored(file: Path) -> dict[str, Tensor]:
         ) from error
 
 
+def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
+    """In which numbers weights are stored."""
+    return next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
+
+
 def fill(head: Head, file: Path, tensors: dict[str, Tensor] | None = None) -> None:
     """Take the weights from a file, of which `tensors` may be known; raises InputError where they are missing
     or others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossspec_ros.drafting.heads.files import WEIGHTS, fill, stored, write
+from crossspec_ros.drafting.heads.files import WEIGHTS, fill, stored, stored_dtype, write
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.medusa import Medusa
 from crossspec_ros.errors import InputError
@@ -38,7 +38,7 @@ def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
     except (TypeError, ValueError, RuntimeError) as error:
         raise no_config(file, "Medusa heads", error) from error
     tensors = {name.removeprefix(_PREFIX): one for name, one in stored(folder / WEIGHTS).items()}
-    head.to(next((one.dtype for one in tensors.values()), head.dtype))
+    head.to(stored_dtype(tensors))
     fill(head, folder / WEIGHTS, tensors)
     return head
 

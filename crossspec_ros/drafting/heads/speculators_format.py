@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
-from crossspec_ros.drafting.heads.files import WEIGHTS, fill, stored, write
+from crossspec_ros.drafting.heads.files import WEIGHTS, fill, stored, stored_dtype, write
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
@@ -69,7 +69,7 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
         head = Eagle(sizes, **options)
     except (TypeError, ValueError, LookupError, RuntimeError) as error:
         raise no_config(file, "an EAGLE-3 head", error) from error
-    head.to(tensors["fc.weight"].dtype if "fc.weight" in tensors else head.dtype)
+    head.to(stored_dtype(tensors))
     fill(head, folder / WEIGHTS, tensors)
     return head
 
