@@ -161,7 +161,7 @@ def measure_live(
     def policy(ways: Sequence[str], head: Head | None) -> Policy:
         proposers = [*make_proposers(ways)]
         if head is not None:
-            mine = HeadProposer(Path(next(name for name, one in heads.items() if one is head)), head)
+            mine = HeadProposer(next(name for name, one in heads.items() if one is head), head)
             mine.load(pair.target)
             proposers.append(mine)
         return Policy(proposers, VerifyCost(dict(table_s), engine.pads))

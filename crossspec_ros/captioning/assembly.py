@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Proposer
@@ -26,7 +28,7 @@ def speculative_decoder(
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
-    heads: Sequence[Path] = (),
+    heads: Mapping[str, Head] = MappingProxyType({}),
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
 

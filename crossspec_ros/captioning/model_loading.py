@@ -19,6 +19,7 @@ from crossspec_ros.paths import share_dir
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.loading import ModelPair
 
@@ -64,12 +65,12 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory)
 
 
-def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> list[Path]:
-    """The folders of the draft heads that are asked for; changes of the draft itself (L6) are made here.
+def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]:
+    """The draft heads that are asked for, by name; changes of the draft itself (L6) are made here.
 
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
-    from crossspec_ros.drafting.heads.files import PEFT, described, fitting_heads
+    from crossspec_ros.drafting.heads.files import PEFT, fitting_heads, load_head
 
     if not settings.heads:
         return fitting_heads(_models(settings) / "heads", pair.target)
@@ -81,9 +82,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> list[Path]:
             raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
         merge(pair.draft, folder)
         folders.remove(folder)
-    for folder in folders:
-        described(folder, pair.target)
-    return folders
+    return {folder.name: load_head(folder, pair.target) for folder in folders}
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:

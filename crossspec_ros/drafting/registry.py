@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # Who asks for the names alone need not wait for torch.
+    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
 
 USUAL = ("memory", "event_draft")
@@ -27,18 +29,18 @@ def proposer_names() -> tuple[str, ...]:
 
 
 def make_proposers(
-    names: Sequence[str], heads: Sequence[Path] = (), learn: bool = False
+    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({}), learn: bool = False
 ) -> tuple[Proposer, ...]:
     """One proposer of each of these names, in their order; KeyError where there is none such.
 
-    `HEADS` stands for one of each head in the folders `heads`, which go on to `learn` or not.
+    `HEADS` stands for one of each of the loaded `heads`, by their names, which go on to `learn` or not.
     """
     made: list[Proposer] = []
     for name in names:
         if name == HEADS:
             from crossspec_ros.drafting.proposers.heads import HeadProposer
 
-            made += [HeadProposer(folder, learns=learn) for folder in heads]
+            made += [HeadProposer(own, head, learn) for own, head in heads.items()]
         else:
             made.append(_class(name)())
     return tuple(made)

@@ -141,6 +141,7 @@ class TargetSequence:
                 hidden[-len(tree) - before :],
                 (*range(before), *(before + node for node in path)),
                 None if self._runner.tapped is None else self._runner.tapped[-len(tree) - before :],
+                self._runner.taps,
             ),
         )
 

@@ -24,21 +24,26 @@ from crossspec_ros.telemetry.trace import Trace
 class HiddenStates:
     """A handle on the target's last hidden states of a step; they stay on its device.
 
-    `taps` are the inputs of the tapped layers, side by side. Good until the session's next step.
+    `taps` are the inputs of the tapped `layers`, side by side. Good until the session's next step.
     """
 
     states: torch.Tensor
     rows: tuple[int, ...]
     taps: torch.Tensor | None = None
+    layers: tuple[int, ...] = ()
 
     def accepted(self) -> torch.Tensor:
         """(read + accepted nodes, width): of each token that the step read before the tree, which is the
         question in a first step and else the last token, and of each node on the path."""
         return self.states[list(self.rows)]
 
-    def tapped(self) -> torch.Tensor | None:
-        """(read + accepted nodes, taps * width): of the same tokens; None where nothing is tapped."""
-        return None if self.taps is None else self.taps[list(self.rows)]
+    def tapped(self, layers: Sequence[int]) -> torch.Tensor | None:
+        """(read + accepted nodes, layers * width): the inputs of these layers at the same tokens, whichever
+        others are tapped; None where none are asked for."""
+        if not layers or self.taps is None:
+            return None
+        parts = self.taps[list(self.rows)].chunk(len(self.layers), -1)
+        return torch.cat([parts[self.layers.index(layer)] for layer in layers], -1)
 
 
 @dataclass(frozen=True)

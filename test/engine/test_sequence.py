@@ -160,7 +160,7 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     step = opened.sequence.step(tree, None)
     assert (step.path, step.tokens, step.ended) == ((0, 1, 2), (11, eos), True)
     assert step.tokens_read == unread + 3 and step.seconds > 0
-    assert step.hidden is not None and step.hidden.tapped() is None
+    assert step.hidden is not None and step.hidden.tapped((1,)) is None
     question = len(pair.target.prompt_ids(QUESTION)[1])
     accepted = step.hidden.accepted()
     assert len(accepted) == question + 3
@@ -186,15 +186,17 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     opened.verifier.accepts = (1,), 12
     tree = DraftTree((12, 11), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2)
     first = opened.sequence.step(tree, None)
-    assert first.hidden is not None and first.hidden.tapped() is not None
-    got = [first.hidden.tapped()]
+    assert first.hidden is not None and first.hidden.tapped(()) is None
+    got = [first.hidden.tapped((3, 1))]
     opened.verifier.accepts = (), 9
     second = opened.sequence.step(DraftTree(), None)
     assert second.hidden is not None
-    got.append(second.hidden.tapped())
+    got.append(second.hidden.tapped((1, 3, 1)))
     states = pair.target.body(inputs_embeds=inputs[None], output_hidden_states=True).hidden_states
-    wanted = torch.cat([states[3][0], states[1][0]], -1)[len(ids[0]) + len(frames) :]
-    assert close(torch.cat([one for one in got if one is not None]), wanted)
+    wanted = [states[i][0][len(ids[0]) + len(frames) :] for i in range(4)]
+    assert got[0] is not None and close(got[0], torch.cat([wanted[3], wanted[1]], -1)[:-1])
+    # In whichever order a proposer asks for them.
+    assert got[1] is not None and close(got[1], torch.cat([wanted[1], wanted[3], wanted[1]], -1)[-1:])
 
 
 def test_positions_and_sight_follow_the_tree() -> None:

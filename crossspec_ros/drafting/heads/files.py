@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
@@ -20,12 +21,13 @@ from crossspec_ros.models.config_files import first_line, read_json
 
 _LOG = logging.getLogger(__name__)
 
-KINDS = ("adapter", "event_head", "language_model", "next_state", "token_adapter")
+KINDS = ("adapter", "eagle", "event_head", "language_model", "medusa", "next_state", "token_adapter")
 """Files in this folder that hold a head."""
 WEIGHTS = "model.safetensors"
 PEFT = "adapter_config.json"
 """In the folder of a head that changes the draft itself, see `draft_lora`."""
 _VERSION = 1
+_LONGEST = 200
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
@@ -49,7 +51,6 @@ def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
 
 def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
     """Write it, with `notes` about its training; in bfloat16, as checkpoints are."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "crossspec_head": _VERSION,
         "kind": head.kind,
@@ -57,30 +58,30 @@ def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
         "options": head.options,
         "training": notes,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     tensors = {
-        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype).contiguous()
+        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in head.state_dict().items()
     }
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    write(folder, config, tensors)
 
 
 def load_head(folder: Path, target: VideoTarget) -> Head:
-    """The head in `folder`, on the target's device.
+    """The head in `folder`, in our format or one of others', on the target's device.
 
     Raises InputError that names the file which is missing, damaged, or of another target.
     """
-    kind, sizes, options = described(folder, target)
-    head = make_head(kind, sizes, options)
-    fill(head, folder / WEIGHTS)
-    return head.to(target.device).eval().requires_grad_(False)
+    # They read their weights with what is here.
+    from crossspec_ros.drafting.heads.medusa_format import read_medusa
+    from crossspec_ros.drafting.heads.speculators_format import read_speculators
 
-
-def described(folder: Path, target: VideoTarget) -> tuple[str, Sizes, dict[str, Any]]:
-    """Kind, sizes and options of the head in `folder`; InputError as `load_head`, weights apart."""
     file = folder / "config.json"
     if not file.is_file():
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
+    values = read_json(file)
+    if "speculators_model_type" in values:
+        return _ready(read_speculators(folder, target).to(target.dtype), target)
+    if values.get("model_type") == "medusa":
+        return _ready(read_medusa(folder, target).to(target.dtype), target)
     values = read_json(file, ["kind", "sizes", "options"])
     try:
         sizes = Sizes(**values["sizes"])
@@ -96,23 +97,49 @@ def described(folder: Path, target: VideoTarget) -> tuple[str, Sizes, dict[str, 
                 f"{getattr(sizes, name)!r}, but this target's is {getattr(mine, name)!r}: train one for it "
                 f"with crossspec train heads"
             )
-    return values["kind"], sizes, values["options"]
+    head = make_head(values["kind"], sizes, values["options"])
+    fill(head, folder / WEIGHTS)
+    return _ready(head, target)
 
 
-def fill(head: Head, file: Path) -> None:
-    """Take the weights from a file; raises InputError where they are missing or others."""
+def stored(file: Path) -> dict[str, Tensor]:
+    """The tensors in a file of weights; raises InputError where it is missing or damaged."""
     try:
-        head.load_state_dict(load_file(file))
+        return load_file(file)
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"the weights '{file}' of a draft head are missing or damaged ({first_line(error)}): copy them "
             f"again"
         ) from error
+
+
+def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
+    """In which numbers weights are stored."""
+    return next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
+
+
+def fill(head: Head, file: Path, tensors: dict[str, Tensor] | None = None) -> None:
+    """Take the weights from a file, of which `tensors` may be known; raises InputError where they are missing
+    or others."""
+    try:
+        head.load_state_dict(stored(file) if tensors is None else tensors)
     except RuntimeError as error:
         raise InputError(
             f"the weights '{file}' are not those of the head that its config.json describes "
-            f"({first_line(error)}): take both from the same training"
+            f"({' '.join(str(error).split())[:_LONGEST]}): take both from the same training"
         ) from error
+
+
+def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write both files of a head."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _ready(head: Head, target: VideoTarget) -> Head:
+    return head.to(target.device).eval().requires_grad_(False)
 
 
 def head_folders(folder: Path) -> list[Path]:
@@ -120,14 +147,12 @@ def head_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/config.json"))
 
 
-def fitting_heads(folder: Path, target: VideoTarget) -> list[Path]:
-    """Those in a folder of heads that are for this target; others are told in the log."""
-    fitting = []
+def fitting_heads(folder: Path, target: VideoTarget) -> dict[str, Head]:
+    """Those in a folder of heads that are for this target, by name; why others are not is logged."""
+    fitting = {}
     for path in head_folders(folder):
         try:
-            described(path, target)
+            fitting[path.name] = load_head(path, target)
         except InputError as error:
             _LOG.info("left out: %s", error)
-        else:
-            fitting.append(path)
     return fitting

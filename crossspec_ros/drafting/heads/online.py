@@ -39,7 +39,7 @@ class OnlineDistillation:
         if not result.context.tokens:
             self._states, self._taps = [], []
         self._states.append(result.step.hidden.accepted())
-        taps = result.step.hidden.tapped()
+        taps = result.step.hidden.tapped(self._head.taps)
         self._taps += [] if taps is None else [taps]
         lacks = "events" in self._head.needs and result.context.feature is None
         if result.ended and result.context.frames and not lacks:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
-from crossspec_ros.drafting.heads.files import load_head
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.online import OnlineDistillation
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
@@ -16,25 +13,22 @@ from crossspec_ros.models.base import VideoTarget
 
 
 class HeadProposer(Proposer):
-    """Drafts with the head in `folder`, by whose name it is called; one that `learns` goes on learning."""
+    """Drafts with a head, under its name; one that `learns` goes on learning."""
 
     listed = HEADS
 
-    def __init__(self, folder: Path, head: Head | None = None, learns: bool = False) -> None:
-        self.name, self._folder, self._learns = folder.name, folder, learns
-        self._head = head
+    def __init__(self, name: str, head: Head, learns: bool = False) -> None:
+        self.name, self._head, self._learns = name, head, learns
+        self.needs, self.taps = head.needs, head.taps
         self._online: OnlineDistillation | None = None
         # What the target has read since the head was last asked.
         self._unread: list[tuple[tuple[int, ...], torch.Tensor, torch.Tensor | None]] = []
         self._has_begun = False
 
     def load(self, target: VideoTarget) -> None:
-        """Load its weights; raises InputError where they are missing, damaged, or of another target."""
-        if self._head is None:
-            self._head = load_head(self._folder, target)
+        """Let it use the target's embeddings and head."""
         self._head.attach(target)
         self._head.eval()
-        self.needs, self.taps = self._head.needs, self._head.taps
         if self._learns and self._head.learns_online:
             self._online = OnlineDistillation(self._head)
 
@@ -42,19 +36,19 @@ class HeadProposer(Proposer):
     def prepare(self, context: Context, budget: int, worth: float) -> None:
         """Let it draft ahead, if it knows enough."""
         self._awaited(context)
-        self._loaded.prepare(context)
+        self._head.prepare(context)
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """At most `budget` nodes, down to path probability `worth`."""
         if not self._has_begun or not context.tokens:
-            self._loaded.begin()
+            self._head.begin()
             self._has_begun = True
         for following, states, taps in self._unread:
-            self._loaded.read(following, states, taps)
+            self._head.read(following, states, taps)
         self._unread.clear()
         self._awaited(context)
-        guess = self._loaded.propose(context, budget, worth)
+        guess = self._head.propose(context, budget, worth)
         return DraftTree(guess.ids, guess.parents, guess.probs, ((self.name,),) * len(guess.ids))
 
     @torch.inference_mode()
@@ -67,7 +61,7 @@ class HeadProposer(Proposer):
         if result.ended:
             self._unread.clear()
             return
-        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped()
+        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
         known = result.context.prompt_ids[1:] if not result.context.tokens else ()
         if not result.context.tokens:
             self._unread.clear()
@@ -82,11 +76,6 @@ class HeadProposer(Proposer):
         """Learn, where that is asked for."""
         if self._online is not None:
             self._online.step()
-
-    @property
-    def _loaded(self) -> Head:
-        assert self._head is not None
-        return self._head
 
     def _awaited(self, context: Context) -> None:
         """Frames and the draft's states are made in other streams, which may still be at work."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,8 +27,8 @@ def test_it_learns_from_what_was_verified(
     monkeypatch.setattr(online, "LEARNING_RATE", 5e-3)
     torch.manual_seed(1)
     heads = [new_head("B1", Sizes.of(pair.target, pair.draft)) for _ in range(2)]
-    learner = HeadProposer(Path("a"), heads[0], learns=True)
-    other, before = HeadProposer(Path("b"), heads[1]), [p.clone() for p in heads[1].parameters()]
+    learner = HeadProposer("a", heads[0], learns=True)
+    other, before = HeadProposer("b", heads[1]), [p.clone() for p in heads[1].parameters()]
     with closing(speculative_decoder(pair, proposers=[learner, other])) as decoder:
         decoder.policy.cost = None
         passes, texts = [], set()
@@ -46,7 +45,7 @@ def test_it_learns_from_what_was_verified(
 def test_a_caption_to_learn_from_is_what_extraction_would_give(
     pair: ModelPair, windows: list[Window]
 ) -> None:
-    proposer = HeadProposer(Path("massv"), new_head("massv", Sizes.of(pair.target, pair.draft)), learns=True)
+    proposer = HeadProposer("massv", new_head("massv", Sizes.of(pair.target, pair.draft)), learns=True)
     with closing(speculative_decoder(pair, proposers=[proposer])) as decoder:
         decoder.caption(windows[1], QUESTION, Trace())
         decoder.caption(windows[2], QUESTION, Trace())

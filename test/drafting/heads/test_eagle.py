@@ -1,0 +1,215 @@
+"""EAGLE heads do what `plain_eagle.py` writes out, in training and when they draft piece by piece."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from plain_eagle import PlainEagle, random_pairs
+
+from crossspec_ros.drafting.heads import eagle
+from crossspec_ros.drafting.heads.eagle import Eagle
+from crossspec_ros.drafting.heads.files import make_head
+from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import ModelPair
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 192,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_hidden_layers": 1,
+    "vocab_size": 577,
+}
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"version": 2},
+    {"version": 2, "queries": 3},
+    {},
+    {"norm_before_residual": True, "draft_vocabulary": 400, "layer": QWEN3},
+    {"norm_before_fc": True, "norm_output": True},
+    {"fc_norm": True, "queries": 3, "taps": [4, 0, 0, 2]},
+)
+
+
+@pytest.fixture(params=OPTIONS, ids=lambda options: "-".join(options) or "usual")
+def head(request: pytest.FixtureRequest, pair: ModelPair) -> Eagle:
+    torch.manual_seed(1)
+    head = Eagle(Sizes.of(pair.target, None), **{"unroll": 3, **request.param})
+    for name, parameter in head.named_parameters():
+        # So large that its layer, norms and fed back outputs matter.
+        with torch.no_grad():
+            parameter.mul_(4) if parameter.dim() > 1 and "fc" not in name else parameter.add_(0.1)
+    if head.d2t is not None:
+        head.speak(torch.randperm(577)[:400])
+    head.attach(pair.target)
+    return head.eval()
+
+
+def pairs_for(head: Eagle) -> Pairs:
+    return random_pairs(head.sizes, taps=len(head.taps) or 1)
+
+
+def ahead(head: Eagle, pairs: Pairs, i: int) -> torch.Tensor:
+    """(queries, width) of one window's frames, each of its own."""
+    if not head.chosen.queries:
+        return torch.zeros(0, head.sizes.width, dtype=torch.double)
+    frames = pairs.frames[i][pairs.frames_seen[i]][None]
+    return head.compress(head.queries[None], frames, frames)[0][0].double()
+
+
+@torch.no_grad()
+def test_what_it_tells_of_each_token_is_what_the_plain_arithmetic_tells(head: Eagle) -> None:
+    pairs, plain, q = pairs_for(head), PlainEagle(head), 5
+    logits, predicted = head.logits(pairs), head.predicted(pairs)
+    spoken = head.spoken
+    for i, length in enumerate((9, 6, 3)):
+        features = plain.features(pairs.states[i], pairs.taps[i])
+        following = [*pairs.question[1:].tolist(), *pairs.tokens[i].tolist()]
+        for token in (0, 1, length - 1):
+            rows = q - 1 + token
+            made = plain.chain(following[:rows], features[:rows], ahead(head, pairs, i), ())
+            wanted = plain.log_probs(made)
+            found = logits[i, token].log_softmax(-1)
+            assert torch.allclose(found[spoken].double(), wanted, atol=2e-3)
+            assert found[spoken].exp().sum().item() == pytest.approx(1, abs=1e-3)
+            assert predicted is None or torch.allclose(
+                predicted[i, token].double(), made, rtol=1e-3, atol=1e-3
+            )
+
+
+@torch.no_grad()
+def test_the_loss_is_that_of_chains_that_it_drafts_itself(head: Eagle) -> None:
+    pairs, plain, q = pairs_for(head), PlainEagle(head), 5
+    wanted = head.read_out(pairs.choosing).double()
+    spoken = head.spoken
+    total = 0.0
+    for step in range(3):
+        each: list[float] = []
+        for i, length in enumerate((9, 6, 3)):
+            features = plain.features(pairs.states[i], pairs.taps[i])
+            following = [*pairs.question[1:].tolist(), *pairs.tokens[i].tolist()]
+            for token in range(step, length):
+                if int(pairs.tokens[i, token]) not in spoken.tolist():
+                    continue
+                rows = q - 1 + token - step
+                made = plain.chain(
+                    following[:rows], features[:rows], ahead(head, pairs, i), following[rows : rows + step]
+                )
+                loss = -(wanted[i, token][spoken].softmax(-1) * plain.log_probs(made)).sum().item()
+                if head.chosen.version == 2:
+                    far = torch.nn.functional.smooth_l1_loss(made, pairs.choosing[i, token].double()).item()
+                    loss = far + 0.1 * loss
+                each.append(loss)
+        total += 0.8**step * sum(each) / len(each)
+    assert head.loss(pairs).item() == pytest.approx(total, rel=1e-3)
+
+
+def test_tokens_that_it_would_not_draft_are_left_out_of_the_steps_that_it_feeds_itself(
+    pair: ModelPair,
+) -> None:
+    torch.manual_seed(1)
+    sizes = Sizes.of(pair.target, None)
+    head = Eagle(sizes, unroll=2)
+    head.attach(pair.target)
+    all_taught, pairs = head.loss(random_pairs(sizes)), random_pairs(sizes)
+    one, two = Eagle(sizes, unroll=1), Eagle(sizes, unroll=2, leave_out=1)
+    for other in (one, two):
+        other.load_state_dict(head.state_dict())
+        other.attach(pair.target)
+    assert two.loss(random_pairs(sizes)) < all_taught
+    # Of tokens that it finds unlikely, nothing but the first step is left.
+    unlikely = head.logits(pairs).mean((0, 1)).argmin()
+    tokens = torch.where(pairs.is_token, unlikely, IGNORED)
+    never = Pairs(**{**vars(pairs), "tokens": tokens})
+    assert torch.equal(two.loss(never), one.loss(never)) and head.loss(never) > one.loss(never)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("cuts", [(8,), (4, 5, 8), (5, 6, 7, 8)])
+def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
+    head: Eagle, cuts: tuple[int, ...]
+) -> None:
+    pairs, plain = pairs_for(head), PlainEagle(head)
+    following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
+    features = plain.features(pairs.states[0], pairs.taps[0])
+    context = Context("", frames=tuple(pairs.frames[0].split(4)))
+    before = ahead(head, pairs, 0)
+    for _ in range(2):
+        # What was drafted before, in this response or another, leaves nothing.
+        begin = 0
+        head.begin()
+        assert not head.propose(context, 60, 0.0).ids
+        for end in cuts:
+            rows = slice(begin, end)
+            head.read(tuple(following[rows]), pairs.states[0, rows], pairs.taps[0, rows])
+            begin = end
+            guess = head.propose(context, 30, 1e-6)
+    spoken = head.spoken
+    place = {int(token): n for n, token in enumerate(spoken)}
+    paths: list[tuple[int, ...]] = []
+    for token, parent in zip(guess.ids, guess.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    assert len(set(paths)) == len(paths) and 1 < max(map(len, paths)) <= 7
+    for path, prob in zip(paths, guess.probs, strict=True):
+        made = plain.chain(following[:8], features[:8], before, path[:-1])
+        assert math.log(prob) == pytest.approx(plain.log_probs(made)[place[path[-1]]].item(), abs=5e-3)
+    best = plain.log_probs(plain.chain(following[:8], features[:8], before, ())).topk(3).indices
+    assert [int(spoken[n]) for n in best] == [path[0] for path in paths if len(path) == 1][:3]
+
+
+@torch.inference_mode()
+def test_a_tree_is_as_large_as_asked_for_and_never_more_than_eagle_2s(pair: ModelPair) -> None:
+    torch.manual_seed(1)
+    head = Eagle(Sizes.of(pair.target, None))
+    head.attach(pair.target)
+    pairs = random_pairs(head.sizes)
+    head.read(tuple(range(8)), pairs.states[0, :8], pairs.taps[0, :8])
+    assert [len(head.propose(Context(""), n, 0.0).ids) for n in (0, 1, 17, 60, 200)] == [0, 1, 17, 60, 60]
+    assert not head.propose(Context(""), 60, 1.0).ids
+
+
+@torch.inference_mode()
+def test_a_response_may_outgrow_its_cache(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    head = Eagle(Sizes.of(pair.target, None))
+    head.attach(pair.target)
+    pairs, guesses = random_pairs(head.sizes, (40, 9)), []
+    for capacity in (512, 4):
+        monkeypatch.setattr(eagle, "_CAPACITY", capacity)
+        head.begin()
+        for end in range(4, 44, 4):
+            rows = slice(end - 4, end)
+            head.read((1, 2, 3, 4), pairs.states[0, rows], pairs.taps[0, rows])
+            guess = head.propose(Context(""), 60, 0.0)
+        guesses.append(guess)
+    assert guesses[0].ids == guesses[1].ids and guesses[0].probs == pytest.approx(guesses[1].probs)
+
+
+def test_layers_are_low_middle_and_high() -> None:
+    assert tapped_layers(36) == (2, 18, 33) and tapped_layers(8) == (2, 4, 5)
+    assert tapped_layers(5) == (1, 2, 4) and tapped_layers(2) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"version": 1}, "there is no version 1"),
+        ({"version": 2, "fc_norm": True}, "version 2 reads the last hidden states"),
+        ({"norm_before_fc": True, "fc_norm": True}, "exclude each other"),
+        ({"layer": {"model_type": "gpt2"}}, "one of llama, qwen3, and not 'gpt2'"),
+        ({"layer": {**QWEN3, "hidden_size": 64}}, "64 wide, but the target 192"),
+        ({"layer": {**QWEN3, "hidden_size": "wide"}}, "hidden_size"),
+        ({"deep": True}, "unexpected keyword"),
+    ],
+)
+def test_options_that_make_no_head_are_refused(
+    pair: ModelPair, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        make_head("eagle", Sizes.of(pair.target, None), options)
