@@ -46,6 +46,9 @@ def _language_model(queries: int) -> Options:
     return options
 
 
+_LONG = Recipe(steps=1000)
+"""Where each step is several."""
+
 VARIANTS: dict[str, Variant] = {
     "L1": Variant("adapter", _bottlenecks(256), "one bottleneck on the draft's states"),
     "L2": Variant("adapter", _bottlenecks(256, 256, 256), "three bottlenecks"),
@@ -53,9 +56,9 @@ VARIANTS: dict[str, Variant] = {
     "L4": Variant("adapter", _attention(), "self-attention over the draft's states"),
     "L5": Variant("next_state", _next_state("draft"), "next state, from the draft's states"),
     "B1": Variant("next_state", _next_state("target"), "next state, from the target's own states"),
-    "B1R": Variant("next_state", _next_state("target", 4), "B1, trained on its own roll-outs"),
+    "B1R": Variant("next_state", _next_state("target", 4), "B1, trained on its own roll-outs", _LONG),
     "L5F": Variant("next_state", _next_state("both"), "next state, from both models' states"),
-    "L5FR": Variant("next_state", _next_state("both", 4), "L5F, trained on its own roll-outs"),
+    "L5FR": Variant("next_state", _next_state("both", 4), "L5F, trained on its own roll-outs", _LONG),
     "L6": Variant("draft_lora", lambda sizes: {}, "low-rank changes of the event draft itself"),
     "dream": Variant("adapter", _attention(fused=True), "L4 that looks at the target's frame features"),
     "token_adapter": Variant(
@@ -76,6 +79,7 @@ VARIANTS: dict[str, Variant] = {
         "eagle",
         lambda sizes: {"version": 2, "unroll": 3, "leave_out": 10},
         "EAGLE-2 with roll-outs that leave out tokens it could not get",
+        _LONG,
     ),
     "vispec_eagle": Variant(
         "eagle",
@@ -83,7 +87,7 @@ VARIANTS: dict[str, Variant] = {
         "EAGLE-2 behind eight tokens to which the frames are compressed",
     ),
     "eagle3": Variant(
-        "eagle", lambda sizes: {"version": 3, "unroll": 4}, "EAGLE-3, on three layers, with roll-outs"
+        "eagle", lambda sizes: {"version": 3, "unroll": 4}, "EAGLE-3, on three layers, with roll-outs", _LONG
     ),
     "medusa": Variant("medusa", lambda sizes: {}, "four Medusa heads"),
     "massv": Variant(

@@ -1,0 +1,22 @@
+"""The tables of draft heads are those of the benchmark's figures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+import heads_table
+from reference_pages import with_blocks
+
+from crossspec_ros.training.variants import VARIANTS
+
+
+def test_the_tables_are_those_that_were_measured() -> None:
+    text = heads_table.PAGE.read_text()
+    assert text == with_blocks(text, heads_table.BLOCKS), "run scripts/heads_table.py"
+
+
+def test_every_head_was_measured() -> None:
+    measured = [name for name, _ in heads_table._heads()]
+    assert sorted(measured) == sorted(VARIANTS)
