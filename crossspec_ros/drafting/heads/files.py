@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
@@ -88,18 +89,17 @@ def load_head(folder: Path, target: VideoTarget) -> Head:
     return head.to(target.device).eval().requires_grad_(False)
 
 
-def fill(head: Head, file: Path) -> None:
+def fill(module: nn.Module, file: Path, what: str = "draft head") -> None:
     """Take the weights from a file; raises InputError where they are missing or others."""
     try:
-        head.load_state_dict(load_file(file))
+        module.load_state_dict(load_file(file))
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"the weights '{file}' of a draft head are missing or damaged ({first_line(error)}): copy them "
-            f"again"
+            f"the weights '{file}' of a {what} are missing or damaged ({first_line(error)}): copy them again"
         ) from error
     except RuntimeError as error:
         raise InputError(
-            f"the weights '{file}' are not those of the head that its config.json describes "
+            f"the weights '{file}' are not those of the {what} that its config.json describes "
             f"({first_line(error)}): take both from the same training"
         ) from error
 
