@@ -234,6 +234,22 @@ def _train(subparsers: Subparsers) -> None:
         help=f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]",
     )
     tiny.set_defaults(handler=lazily("crossspec_ros.training.tiny:run"))
+    handoff = models.add_parser(
+        "handoff", help="what aligns a pair's event features into its target's space, on one core"
+    )
+    handoff.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+    handoff.add_argument(
+        "--out", type=Path, default=Path("build/handoff"), help="folder for the weights [build/handoff]"
+    )
+    handoff.add_argument(
+        "--work",
+        type=Path,
+        default=Path("build/handoff_work"),
+        help="folder for windows, features and a checkpoint [build/handoff_work]",
+    )
+    handoff.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
+    handoff.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
+    handoff.set_defaults(handler=lazily("crossspec_ros.training.handoff:run"))
 
 
 def _info(subparsers: Subparsers) -> None:
