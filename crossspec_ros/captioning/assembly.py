@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.handoff import FeatureHandoff
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
@@ -26,6 +27,7 @@ def speculative_decoder(
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
+    handoff: FeatureHandoff | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has the usual proposers, or those given.
 
@@ -35,7 +37,8 @@ def speculative_decoder(
     drafts = None
     if pair.draft is not None and pair.translation is not None:
         drafts = DraftModel(pair.draft, pair.translation, said=said)
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
+    nobody = Policy((), None)
+    decoder = PrefillHiddenDecoder(pair, nobody, max_new_tokens, sampling, drafts=drafts, handoff=handoff)
     with _closed_if_it_fails(decoder):
         if proposers is None:
             proposers = make_proposers(USUAL)

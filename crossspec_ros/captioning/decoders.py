@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.draft_alone import DraftingDecoder
-from crossspec_ros.captioning.model_loading import asked_placement, check_cpu_memory, load_models
+from crossspec_ros.captioning.model_loading import (
+    asked_placement,
+    check_cpu_memory,
+    load_handoff,
+    load_models,
+)
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.models.loading import ModelPair
@@ -22,7 +27,8 @@ def load_decoder(
     Raises InputError for checkpoints that are missing or damaged.
     """
     pair = _load(settings, "" if said is None else "target")
-    return speculative_decoder(pair, settings.max_new_tokens, said=said)
+    handoff = load_handoff(settings, pair)
+    return speculative_decoder(pair, settings.max_new_tokens, said=said, handoff=handoff)
 
 
 def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:
