@@ -9,7 +9,6 @@ import pytest
 import torch
 from plain_target import generated
 
-from crossspec_ros.bench.handoff import auc
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.handoff import likeness
 from crossspec_ros.drafting.heads.head import IGNORED
@@ -76,8 +75,3 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
 def test_too_few_windows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "handoff", "--windows", "10", "--work", str(tmp_path)]) == 2
     assert "are too few" in capsys.readouterr().err
-
-
-def test_auc_is_the_share_of_pairs_in_the_right_order() -> None:
-    assert auc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True])) == 0.875
-    assert auc(np.array([0.1, 0.4]), np.array([True, True])) is None
