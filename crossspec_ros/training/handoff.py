@@ -2,7 +2,8 @@
 
 Both models are frozen. The aligner learns the target's features of the frames and, through the target, the
 target's own answers, on five windows of six. The predictor then learns the cosines of all of them. Their
-means on the windows that the aligner has seen and on the others are told: where they differ, there were too few.
+mean on the windows that the aligner has seen and on the others is told: where they differ, there were too
+few.
 """
 
 from __future__ import annotations
@@ -141,8 +142,9 @@ def fit(pair: ModelPair, lessons: dict[str, Tensor], steps: int, folder: Path) -
     handoff.thirds.copy_(handoff.spread(lessons["early"][:seen]).quantile(torch.tensor([1 / 3, 2 / 3])))
     _fit_aligner(pair.target, handoff, {name: rows[:seen] for name, rows in lessons.items()}, steps, folder)
     cosines = _fit_predictor(handoff, lessons)
+    of_seen, of_others = cosines[:seen].mean(), cosines[seen:].mean()
     print(
-        f"mean cosine {cosines[:seen].mean():.3f} on the windows learned from, {cosines[seen:].mean():.3f} else"
+        f"mean cosine {of_seen:.3f} on the windows that the aligner has seen, {of_others:.3f} on the others"
     )
     return handoff
 
