@@ -235,6 +235,7 @@ def _train(subparsers: Subparsers) -> None:
     )
     tiny.set_defaults(handler=lazily("crossspec_ros.training.tiny:run"))
     _train_heads(models)
+    _train_handoff(models)
 
 
 def _train_heads(models: Subparsers) -> None:
@@ -274,6 +275,25 @@ def _train_heads(models: Subparsers) -> None:
         help="folder for states, logs and checkpoints [build/head_training]",
     )
     parser.set_defaults(handler=lazily("crossspec_ros.training.heads:run"))
+
+
+def _train_handoff(models: Subparsers) -> None:
+    parser = models.add_parser(
+        "handoff", help="what aligns a pair's event features into its target's space, on one core"
+    )
+    parser.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/handoff"), help="folder for the weights [build/handoff]"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("build/handoff_work"),
+        help="folder for windows, features and a checkpoint [build/handoff_work]",
+    )
+    parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
+    parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
+    parser.set_defaults(handler=lazily("crossspec_ros.training.handoff:run"))
 
 
 def _info(subparsers: Subparsers) -> None:

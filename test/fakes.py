@@ -87,6 +87,7 @@ class FakeDecoder:
             target_passes=4 if source == "target" else 0,
             drafted={"memory": 20, "event_draft": 5},
             accepted={"memory": 6},
+            lossy=False,
             late=deadline_ns is not None and trace.marks["first_token"] > deadline_ns,
             mean_acceptance_length=2.5,
         )

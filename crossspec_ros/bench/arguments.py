@@ -31,6 +31,9 @@ def add_bench(subparsers: Subparsers) -> None:
     lossless.add_argument(
         "--samples", type=at_least(1), default=100_000, help="sampled sequences a check [100000]"
     )
+    handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
+    handoff.add_argument("--windows", type=int, default=200, help="held-out windows [200]")
+    handoff.add_argument("--handoff", type=Path, help="folder of the weights [handoff in the models' folder]")
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
@@ -75,7 +78,7 @@ def add_bench(subparsers: Subparsers) -> None:
     gpu.add_argument("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
     for bench in (latency, trace, events, gpu, heads):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads):
+    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads, handoff):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
     figure.add_argument(
@@ -100,7 +103,7 @@ def add_bench(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="draw the figures of bench latency --json instead",
     )
-    for bench in (captions, latency, lossless, soak, figure, heads):
+    for bench in (captions, latency, lossless, soak, figure, heads, handoff):
         bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
     gpu.add_argument("--target", default="", help="folder of another target, whose weights are not read [7B]")
     for bench in (captions, latency, lossless, heads):

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.handoff import FeatureHandoff
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.memory_file import MemoryFile
@@ -29,6 +30,7 @@ def speculative_decoder(
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
     heads: Mapping[str, Head] = MappingProxyType({}),
+    handoff: FeatureHandoff | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
 
@@ -38,7 +40,8 @@ def speculative_decoder(
     drafts = None
     if pair.draft is not None and pair.translation is not None:
         drafts = DraftModel(pair.draft, pair.translation, said=said)
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, drafts=drafts)
+    nobody = Policy((), None)
+    decoder = PrefillHiddenDecoder(pair, nobody, max_new_tokens, sampling, drafts=drafts, handoff=handoff)
     with _closed_if_it_fails(decoder):
         if proposers is None:
             proposers = make_proposers(USUAL, heads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing"}
+RESTS_ON = {"target": "frames", "handoff": "events", "event_draft": "events", "none": "nothing"}
 """What was looked at for a caption, by its source."""
 
 
@@ -14,8 +14,9 @@ class Caption:
     """What was said about a window.
 
     `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
-    where there was nothing to see. `token_ids` include the end-of-sequence token, unless the caption was cut;
-    those of an event draft are of its own vocabulary.
+    where there was nothing to see; with hand-off also "handoff", where the target was shown aligned event
+    features for frames (`captioning/handoff.py`). `token_ids` include the end-of-sequence token, unless the
+    caption was cut; those of an event draft are of its own vocabulary.
     `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
     target, which took `accepted` of them; a token that two proposed counts for both.
     """
@@ -27,6 +28,11 @@ class Caption:
     drafted: Mapping[str, int] = field(default_factory=dict)
     accepted: Mapping[str, int] = field(default_factory=dict)
     late: bool = False
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the target was shown something else than what its own tower would have made."""
+        return self.source == "handoff"
 
     @property
     def mean_acceptance_length(self) -> float:

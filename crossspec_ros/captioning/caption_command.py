@@ -68,6 +68,11 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
         raise InputError(
             f"there is no draft whose words could be kept in '{path}': leave out --drafts, or name a draft"
         )
+    if setup.captioner.handoff != "off":
+        raise InputError(
+            f"what '{path}' keeps of the draft has no features to hand off: leave out --drafts, or set "
+            f"handoff to off"
+        )
     task = progress.add_task("reading the recording and the draft", total=None)
     draft = models_digest(setup.draft_folders)
     identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
@@ -113,6 +118,7 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "covered_ms": window.covered_ms,
         "caption_source": caption.source,
         "rests_on": RESTS_ON[caption.source],
+        "lossy": caption.lossy,
         "cut_by_deadline": caption.late,
         "tokens": len(caption.token_ids),
         "target_passes": caption.target_passes,

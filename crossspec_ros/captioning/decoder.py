@@ -15,6 +15,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, drafted_context
 from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.handoff import FeatureHandoff
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.draft_model import DraftModel
@@ -38,8 +39,9 @@ class PrefillHiddenDecoder:
     `stream_frame` and `stream_event_image` never wait, and come from one thread. All else, and with it the
     policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. The
     engine and the draft have threads of their own. With an empty policy it is the target alone; where the
-    pair has no draft, memory and the rest draft alone. `max_new_tokens` and `sampling` may be changed at any
-    time; the next caption or answer follows.
+    pair has no draft, memory and the rest draft alone. With a `handoff`, which is lossy, aligned event
+    features may stand in for frames. `max_new_tokens` and `sampling` may be changed at any time; the next
+    caption or answer follows.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class PrefillHiddenDecoder:
         sampling: Sampling | None = None,
         engine: Engine | None = None,
         drafts: DraftModel | None = None,
+        handoff: FeatureHandoff | None = None,
     ) -> None:
         self.pair, self.policy = pair, policy
+        self._handoff = handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self._engine, self._owns_engine = engine or LocalEngine(pair.target), engine is None
         if drafts is None and pair.draft is not None:
@@ -83,13 +87,14 @@ class PrefillHiddenDecoder:
     ) -> Future[None] | None:
         """Encode and read the next (H, W, 3) uint8 RGB frame of the open window `index` when there is time.
 
-        The last that is expected is read together with the question instead, see `begin`. Should it fail,
-        its window is read when it closes.
+        The last that is expected is read together with the question instead, see `begin`; and so are those
+        for which event features may yet stand in. Should it fail, its window is read when it closes.
         """
         opened, session = self._open.add_frame(index, self._engine, frame, stamp_ns)
-        if not is_last:
+        if is_last:
+            opened.last_frame_ns = time.perf_counter_ns()
+        elif self._handoff is None or self._handoff.reads_ahead(len(opened.frames) - 1):
             return session.append(frame, stamp_ns)
-        opened.last_frame_ns = time.perf_counter_ns()
         return None
 
     def stream_event_image(
@@ -136,7 +141,7 @@ class PrefillHiddenDecoder:
                 return
             # More may come meanwhile; then the answer is not about all of them.
             stamps_ns = list(opened.stamps_ns)
-            opened.session.fit(opened.frames[: len(stamps_ns)], stamps_ns)
+            self._fit(opened, opened.frames[: len(stamps_ns)], stamps_ns)
             self._learn()
             opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
 
@@ -199,7 +204,7 @@ class PrefillHiddenDecoder:
                 opened.end_draft()
             self._event_images = len(window.event_images) or self._event_images
             try:
-                if not len(window.frames):
+                if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
                     return self._draft_alone(opened, window, question, cancel, deadline_ns)
                 early, answer = opened.answer, self._begun(opened, window, question)
                 caption = self._finish(opened, answer, on_words, cancel, deadline_ns)
@@ -304,9 +309,30 @@ class PrefillHiddenDecoder:
             return answer
         if opened.session is None:
             opened.session = self._engine.open(opened.index, opened.trace)
-        opened.session.fit(frames, stamps_ns)
+        self._fit(opened, frames, stamps_ns, window.event_images)
         self._learn()
         return self._answer(opened, question, opened.trace)
+
+    def _fit(
+        self,
+        opened: OpenWindow,
+        frames: Sequence[np.ndarray],
+        stamps_ns: Sequence[int],
+        event_images: np.ndarray | None = None,
+    ) -> None:
+        """Let its session have the frames, or event features that stand in for them; these are of the images
+        that the draft has seen, or else of the given ones."""
+        assert opened.session is not None
+        opened.source = "target"
+        if self._handoff is None:
+            opened.session.fit(frames, stamps_ns)
+            return
+        assert self._drafts is not None
+        events = opened.draft.event_tokens if opened.draft else None
+        if events is None and event_images is not None and len(event_images):
+            events = self._drafts.submit(self._drafts.model.encode, event_images).result()
+        if self._handoff.fit(opened.session, frames, stamps_ns, events):
+            opened.source = "handoff"
 
     def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
         self._start(opened.index)
@@ -358,7 +384,7 @@ class PrefillHiddenDecoder:
         return Caption(
             self._text(answer.tokens),
             answer.tokens,
-            "target",
+            opened.source,
             answer.passes,
             answer.drafted,
             answer.accepted,

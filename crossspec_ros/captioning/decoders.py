@@ -11,6 +11,7 @@ from crossspec_ros.captioning.model_loading import (
     asked_heads,
     asked_placement,
     check_cpu_memory,
+    load_handoff,
     load_models,
 )
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -27,8 +28,8 @@ def load_decoder(
     Raises InputError for checkpoints that are missing or damaged.
     """
     pair = _load(settings, "" if said is None else "target")
-    heads = asked_heads(settings, pair)
-    return speculative_decoder(pair, settings.max_new_tokens, said=said, heads=heads)
+    heads, handoff = asked_heads(settings, pair), load_handoff(settings, pair)
+    return speculative_decoder(pair, settings.max_new_tokens, said=said, heads=heads, handoff=handoff)
 
 
 def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:

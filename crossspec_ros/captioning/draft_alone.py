@@ -110,7 +110,7 @@ class _NoSession:
         done.set_result(None)
         return done
 
-    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
+    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
         raise NotImplementedError
 
     def ask(self, question: str, trace: Trace) -> int:

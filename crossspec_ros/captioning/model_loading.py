@@ -19,6 +19,7 @@ from crossspec_ros.paths import share_dir
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+    from crossspec_ros.captioning.handoff import FeatureHandoff
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.loading import ModelPair
@@ -58,11 +59,12 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     sampling = asked_sampling(settings)
     check_cpu_memory(settings, placement)
     pair = load_models(settings, placement)
+    handoff = load_handoff(settings, pair)
     target = target_path(_models(settings), settings.target)
     memory = memory_path(settings.memory, target, vocabulary(pair))
     # Which of them are asked is a parameter that may change while the node runs.
     everyone = make_proposers(proposer_names(), asked_heads(settings, pair), settings.learn_heads)
-    return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory)
+    return speculative_decoder(pair, settings.max_new_tokens, sampling, everyone, memory, handoff=handoff)
 
 
 def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]:
@@ -99,6 +101,18 @@ def load_models(settings: CaptionerSettings, placement: Placement, only: Only = 
     from crossspec_ros.models.loading import load_pair
 
     return load_pair(_models(settings), settings.threads, placement, settings.target, settings.draft, only)
+
+
+def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> FeatureHandoff | None:
+    """The feature hand-off of the captioner's parameters, which lies beside the checkpoints; None where it is
+    off. Raises InputError where it is missing, damaged, or of another pair."""
+    if settings.handoff == "off":
+        return None
+    from crossspec_ros.captioning.handoff import FeatureHandoff
+    from crossspec_ros.drafting import handoff
+
+    folder = _models(settings) / handoff.FOLDER
+    return FeatureHandoff(handoff.load_handoff(folder, pair.target, pair.draft), settings.handoff)
 
 
 def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: Only = "") -> None:

@@ -38,6 +38,8 @@ class OpenWindow:
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """The stamps of the frames that `answer` is about."""
+        self.source = "target"
+        """That of what is said on its session, see `Caption`."""
         self.last_frame_ns = 0
         """When its last frame came (`perf_counter_ns`)."""
 

@@ -18,6 +18,7 @@ IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
 SLICINGS = ("time", "count")
 NO_HEADS = "none"
+HANDOFFS = ("off", "missing", "predicted", "probed")
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,12 @@ class CaptionerSettings(Settings):
         "auto",
         "file that keeps the caption memory from session to session; auto is one for each target in the "
         "user's state folder, none keeps nothing",
+    )
+    handoff: str = param(
+        HANDOFFS[0],
+        "when aligned event features stand in for frames, which is lossy: missing is where there are none, "
+        "predicted and probed also where features are expected, or were seen on the first frame, to be alike",
+        choices=HANDOFFS,
     )
     threads: int = param(1, "CPU threads of each model", 1, 256)
     autostart: bool = param(True, "configure and activate without being told to")

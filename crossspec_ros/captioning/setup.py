@@ -120,7 +120,9 @@ class ReplaySetup:
     def settings(self) -> dict[str, Value]:
         """The parameters that captions depend on."""
         nodes = (self.synchronizer, self.captioner)
-        return {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
+        found = {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
+        handoff = self.captioner.handoff
+        return found if handoff == "off" else found | {"handoff": handoff}
 
     @cached_property
     def target_folder(self) -> Path:

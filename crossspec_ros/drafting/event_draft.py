@@ -33,6 +33,8 @@ class EventDraft:
         self._states: list[torch.Tensor] = []
         self.feature: np.ndarray | None = None
         """What the events look like, (width,): the mean of the event tokens, once they are encoded."""
+        self.event_tokens: torch.Tensor | None = None
+        """(tokens, width) on its device, once they are encoded; None of a stored draft."""
 
     @property
     def tokens(self) -> list[int]:
@@ -73,6 +75,8 @@ class EventDraft:
         with trace.span("event_encode"):
             event_tokens = self._model.encode(self._images)
             self.feature = event_tokens.mean(0).float().cpu().numpy()
+            # Not before: what was copied is done.
+            self.event_tokens = event_tokens
         if stopped():
             return False
         with self._pool.lend() as runner:

@@ -124,7 +124,7 @@ class LocalSession:
         self._appended.append(future)
         return future
 
-    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
+    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
         def fit() -> None:
             self._error = None
             self._do(lambda sequence: sequence.fit(frames, stamps_ns))
@@ -132,7 +132,7 @@ class LocalSession:
         read = sum(not future.cancel() for future in self._appended)
         spec = self._engine.target.spec
         self._unread = max(0, len(frames) - read) * (spec.frame_tokens // spec.frames)
-        self._scheduler.submit(fit)
+        return self._scheduler.submit(fit)
 
     def ask(self, question: str, trace: Trace) -> int:
         def ask() -> None:

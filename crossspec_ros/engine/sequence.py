@@ -41,7 +41,7 @@ class TargetSequence:
         self.frames: list[torch.Tensor] = []
         """The embeddings (n, width) of each unit that was encoded."""
         # Frames of a unit that is not yet whole.
-        self._waiting: list[np.ndarray] = []
+        self._waiting: list[np.ndarray | torch.Tensor] = []
         self._is_whole = False
         self._begin()
         self._runner = pool.take()
@@ -61,8 +61,9 @@ class TargetSequence:
         """Tokens that the next pass reads before it comes to the tree."""
         return sum(map(len, self._unread))
 
-    def append(self, frame: np.ndarray, stamp_ns: int) -> None:
-        """Take the next (H, W, 3) uint8 RGB frame, and encode its unit if that is whole now."""
+    def append(self, frame: np.ndarray | torch.Tensor, stamp_ns: int) -> None:
+        """Take the next (H, W, 3) uint8 RGB frame, and encode its unit if that is whole now; or features
+        (n, width) that stand in for those of a frame which is a unit."""
         self._stamps.append(stamp_ns)
         self._waiting.append(frame)
         if len(self._waiting) == self._target.spec.frames_per_unit:
@@ -78,8 +79,9 @@ class TargetSequence:
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
             self._read(DraftTree())
 
-    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
-        """Have exactly these frames appended; those that were read stay read where they come first."""
+    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> None:
+        """Have exactly these frames appended, as `append` takes them; those that were read stay read where
+        they come first."""
         if not self._runner.is_sound:
             self._pool.give_back(self._runner)
             self._runner = self._pool.take()
@@ -157,7 +159,9 @@ class TargetSequence:
         known = tuple(self._stamps[-len(self._waiting) :])
         # Of two frames with one stamp, nobody knows which was meant.
         is_known = len(set(self._stamps)) == len(self._stamps) and known in self._features
-        if is_known:
+        if isinstance(self._waiting[0], torch.Tensor):
+            features = self._waiting[0].to(self._target.dtype)
+        elif is_known:
             features = self._features[known]
         else:
             with self._trace.span(f"frame_encode[{last}]"):

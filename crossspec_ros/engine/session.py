@@ -73,9 +73,13 @@ class Session(Protocol):
         """
         ...
 
-    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
+    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
         """Let the session have exactly these (H, W, 3) frames, by their stamps; what was not read ahead is
-        read with the question."""
+        read with the question.
+
+        In place of a frame that is a unit there may be features (n, width) on the target's device, which
+        stand in for what its tower would make of it.
+        """
         ...
 
     def ask(self, question: str, trace: Trace) -> int:

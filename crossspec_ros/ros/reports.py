@@ -87,6 +87,7 @@ def caption_message(caption: Caption, end_ns: int) -> CaptionMessage:
         text=caption.text,
         source=caption.source,
         verified=caption.source == "target",
+        lossy=caption.lossy,
         tokens=len(caption.token_ids),
         target_passes=caption.target_passes,
     )
@@ -108,6 +109,7 @@ def report_values(message: WindowReport) -> dict[str, Any]:
         "outcome": message.outcome,
         "message": message.message,
         "source": message.caption.source,
+        "lossy": message.caption.lossy,
         "acceptance_length": message.acceptance_length,
         "stages": {stage.name: stage.ms for stage in message.stages},
         **{name: getattr(message, name) for name in counts},

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
@@ -28,6 +28,7 @@ PEFT = "adapter_config.json"
 """In the folder of a head that changes the draft itself, see `draft_lora`."""
 _VERSION = 1
 _LONGEST = 200
+_HEAD = "draft head"
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
@@ -102,14 +103,13 @@ def load_head(folder: Path, target: VideoTarget) -> Head:
     return _ready(head, target)
 
 
-def stored(file: Path) -> dict[str, Tensor]:
+def stored(file: Path, what: str = _HEAD) -> dict[str, Tensor]:
     """The tensors in a file of weights; raises InputError where it is missing or damaged."""
     try:
         return load_file(file)
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"the weights '{file}' of a draft head are missing or damaged ({first_line(error)}): copy them "
-            f"again"
+            f"the weights '{file}' of a {what} are missing or damaged ({first_line(error)}): copy them again"
         ) from error
 
 
@@ -118,14 +118,14 @@ def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
     return next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
 
 
-def fill(head: Head, file: Path, tensors: dict[str, Tensor] | None = None) -> None:
+def fill(module: nn.Module, file: Path, tensors: dict[str, Tensor] | None = None, what: str = _HEAD) -> None:
     """Take the weights from a file, of which `tensors` may be known; raises InputError where they are missing
     or others."""
     try:
-        head.load_state_dict(stored(file) if tensors is None else tensors)
+        module.load_state_dict(stored(file, what) if tensors is None else tensors)
     except RuntimeError as error:
         raise InputError(
-            f"the weights '{file}' are not those of the head that its config.json describes "
+            f"the weights '{file}' are not those of the {what} that its config.json describes "
             f"({' '.join(str(error).split())[:_LONGEST]}): take both from the same training"
         ) from error
 

@@ -88,6 +88,8 @@ def _figures(report: WindowReport) -> list[str]:
     told += [f"{each.accepted} of {each.drafted} by {each.name}" for each in report.proposers]
     if report.caption.source == "event_draft":
         told.append("from events only")
+    if report.caption.lossy:
+        told.append("lossy: aligned event features for frames")
     if report.cut_by_deadline:
         told.append("cut by the deadline")
     return told + [fault.replace("_", " ") for fault in report.degraded]
