@@ -17,35 +17,59 @@ _MARGIN = 0.5
 """The rate of the next pass may be half that of the last ones: then so much less probability suffices."""
 _FORGETTING = 0.05
 _PROBE_EVERY = 16
+_SITUATIONS = 6
+"""By the tokens that others expect: below 1, 3, 7, 15, 31, and more."""
 
 
 class _Source:
-    """A proposer, how far it can be believed, and whether asking it pays."""
+    """A proposer, how far it can be believed, and whether asking it pays.
+
+    What it takes and gives is learned apart for a response's first pass and for later ones, and by how many
+    tokens are expected without it: where the memory knows how to go on, a head need not be asked.
+    """
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer, self.calibration = proposer, Calibration()
         self.proposal = DraftTree()
-        self._seconds = 0.0
-        self._tokens = 1.0
-        self._rounds = 0
+        self.mean_seconds = 0.0
+        shape = 2, _SITUATIONS
+        self._seconds, self._extra, self._rounds = np.zeros(shape), np.ones(shape), np.zeros(shape, int)
+        self._situation = 0, 0
+        self._others: frozenset[str] = frozenset()
 
-    def propose(self, context: Context, budget: int, worth: float, token_seconds: float) -> DraftTree:
+    def propose(
+        self,
+        context: Context,
+        budget: int,
+        worth: float,
+        token_seconds: float,
+        known: float,
+        others: frozenset[str],
+    ) -> DraftTree:
+        """Its tree, or none where that does not pay: `others`, who were asked, expect `known` tokens."""
         self.proposal = DraftTree()
-        self._rounds += 1
-        pays = self._tokens * token_seconds >= self._seconds
-        if pays or self._rounds % _PROBE_EVERY == 0:
+        at = self._situation = int(bool(context.tokens)), min(int(np.log2(1 + known)), _SITUATIONS - 1)
+        self._others = others
+        self._rounds[at] += 1
+        pays = self._extra[at] * token_seconds >= self._seconds[at]
+        if pays or self._rounds[at] % _PROBE_EVERY == 0:
             started = time.perf_counter()
             self.proposal = self.proposer.propose(context, budget, worth)
             spent = time.perf_counter() - started
-            self._seconds += _FORGETTING * (spent - self._seconds)
+            self._seconds[at] += _FORGETTING * (spent - self._seconds[at])
+            self.mean_seconds += _FORGETTING * (spent - self.mean_seconds)
         return self.calibration.apply(self.proposal)
 
     def observe(self, result: PassResult) -> None:
         proposal, self.proposal = self.proposal, DraftTree()
         if len(proposal):
             self.calibration.observe(proposal, result.tokens)
-            mine = sum(self.proposer.name in result.tree.sources[node] for node in result.path)
-            self._tokens += _FORGETTING * (mine - self._tokens)
+            sources = [set(result.tree.sources[node]) for node in result.path]
+            mine = sum(self.proposer.name in one for one in sources)
+            # What the others would have had without it; all behind the first token that they lack is its own.
+            theirs = next((i for i, one in enumerate(sources) if not one & self._others), len(sources))
+            extra = min(mine, len(sources) - theirs)
+            self._extra[self._situation] += _FORGETTING * (extra - self._extra[self._situation])
         self.proposer.observe(result)
 
 
@@ -90,10 +114,23 @@ class Policy:
             return DraftTree()
         token_seconds = float(self.cost.seconds(1)) if self.cost else float("inf")
         worth = self._worth(unread, limits)
-        trees = [source.propose(context, limits.max_nodes, worth, token_seconds) for source in asked]
+        trees = self._proposals(asked, context, worth, token_seconds)
         # The pass gives one token for nothing, so the last that fits needs no node.
         tree = DraftTree.merged(trees).cut(left - 1)
         return tree.pruned(self._best_size(tree, unread, limits))
+
+    def _proposals(
+        self, asked: Sequence[_Source], context: Context, worth: float, token_seconds: float
+    ) -> list[DraftTree]:
+        """What each says, in their order; the quickest are asked first, and others for what they add."""
+        trees: dict[int, DraftTree] = {}
+        known, names = 0.0, frozenset[str]()
+        for i in sorted(range(len(asked)), key=lambda i: asked[i].mean_seconds):
+            source, budget = asked[i], self.limits.max_nodes
+            trees[i] = source.propose(context, budget, worth, token_seconds, known, names)
+            if len(trees[i]):
+                known, names = max(known, sum(trees[i].path_probs())), names | {source.proposer.name}
+        return [trees[i] for i in range(len(asked))]
 
     def _asked(self, context: Context) -> list[_Source]:
         names = self.limits.proposers

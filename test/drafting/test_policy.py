@@ -115,6 +115,32 @@ def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotte
     assert 10 < len(asked) < 150
 
 
+def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_always() -> None:
+    """Where the memory goes on, the head is spared; where it does not, the head drafts."""
+    asked: list[bool] = []
+
+    def quick(context: Context) -> DraftTree:
+        return chain([0.9] * 6) if len(context.tokens) % 2 else DraftTree()
+
+    def slow(context: Context) -> DraftTree:
+        asked.append(bool(len(context.tokens) % 2))
+        time.sleep(0.001)
+        return chain([0.9] * 6)
+
+    memory, head = Guess(quick), Guess(slow)
+    memory.name, head.name = "memory", "head"
+    both = Policy((head, memory), VerifyCost({1: 2e-3, 128: 3e-3}))
+    rounds = 400
+    for i in range(rounds):
+        context = replace(CONTEXT, tokens=(7,) * (2 + i % 2))
+        tree = both.propose(context, 1, 100)
+        tree = replace(tree, sources=tuple(("head", "memory") if i % 2 else ("head",) for _ in tree.sources))
+        path = tuple(range(len(tree)))
+        both.observe(PassResult(context, tree, path, (*tree.token_ids, 99), False))
+    assert asked.count(False) == rounds / 2
+    assert asked.count(True) < rounds / 4
+
+
 def test_the_same_rounds_give_the_same_trees() -> None:
     def rounds() -> list[DraftTree]:
         rng = np.random.default_rng(5)
@@ -191,7 +217,7 @@ def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> N
     both = Policy((one, other), None, Limits(proposers=("guess",)))
     both.start(7)
     both.prepare(CONTEXT)
-    assert [(source._rounds, source._seconds) for source in both._sources] == [(0, 0.0)] * 2
+    assert not any(source._rounds.any() or source._seconds.any() for source in both._sources)
     both.finish()
     assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]
 
