@@ -10,6 +10,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +31,7 @@ from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.heads.draft_lora import merge
 from crossspec_ros.drafting.heads.files import PEFT, head_folders, load_head
-from crossspec_ros.drafting.heads.head import Head, Pairs, tapped_layers
+from crossspec_ros.drafting.heads.head import Head, Pairs
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.drafting.registry import make_proposers
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     pair = load_pair(models, target=args.target)
     folder = args.heads or Path(models) / "heads"
     adapters = sorted(path.parent for path in folder.glob(f"*/{PEFT}"))
-    heads = {path.name: load_head(path, pair.target) for path in head_folders(folder)}
+    heads = {path.name: load_head(path, pair.target, pair.draft) for path in head_folders(folder)}
     if not heads and not adapters:
         raise InputError(f"'{folder}' holds no heads: make some with crossspec train heads, and name theirs")
     windows = [w for w, _ in track(held_out_windows(pair, args.windows), "rendering", args.windows)]
@@ -127,10 +128,10 @@ def offline_figures(head: Head, batches: Sequence[Pairs]) -> dict[str, Any]:
             seen = seen.clone()
             seen[:, 0] = False
         best = logits.topk(5).indices
-        right = best[..., 0] == pairs.tokens
+        right = (best[..., 0] == pairs.tokens) & seen
         first.append(right[seen])
         five.append((best == pairs.tokens[..., None]).any(-1)[seen])
-        consecutive.append((right | ~seen)[:, int("hidden" in head.needs) :].long().cumprod(1).sum(1).float())
+        consecutive.append(right[:, int("hidden" in head.needs) :].long().cumprod(1).sum(1).float())
         predicted = head.predicted(pairs)
         if predicted is not None:
             cosines.append(torch.cosine_similarity(predicted, pairs.choosing, -1)[seen])
@@ -154,7 +155,7 @@ def measure_live(
     The first `warm` windows are for learning and count in no novelty but the cold start.
     """
     engine = LocalEngine(pair.target)
-    engine.tap(tapped_layers(pair.target.body.config.num_hidden_layers))
+    engine.tap(sorted({layer for head in heads.values() for layer in head.taps}))
     engine.warm_up(1)
     table_s = engine.measure()
 
@@ -210,12 +211,19 @@ class _OnceWritten(DraftModel):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._made: dict[bytes, EventDraft] = {}
+        self._work: dict[EventDraft, Future[None]] = {}
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
         key = images.tobytes()
         if key not in self._made:
             self._made = {key: super().draft(images, question, max_new_tokens)}
+            self._work = {}
         return self._made[key]
+
+    def start(self, draft: EventDraft, *args: Any) -> Future[None]:
+        if draft not in self._work:
+            self._work[draft] = super().start(draft, *args)
+        return self._work[draft]
 
     def close(self) -> None:
         """Not with the first decoder that closes."""

@@ -73,9 +73,10 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
     from crossspec_ros.drafting.heads.files import PEFT, fitting_heads, load_head
+    from crossspec_ros.drafting.registry import proposer_names
 
     if not settings.heads:
-        return fitting_heads(_models(settings) / "heads", pair.target)
+        return fitting_heads(_models(settings) / "heads", pair.target, pair.draft)
     folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
     for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
         from crossspec_ros.drafting.heads.draft_lora import merge
@@ -84,7 +85,11 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
             raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
         merge(pair.draft, folder)
         folders.remove(folder)
-    return {folder.name: load_head(folder, pair.target) for folder in folders}
+    names = [folder.name for folder in folders]
+    for name in names:
+        if names.count(name) > 1 or name in proposer_names():
+            raise InputError(f"several proposers would be called '{name}': rename the folder of a head")
+    return {folder.name: load_head(folder, pair.target, pair.draft) for folder in folders}
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
 
-USUAL = ("memory", "event_draft")
+USUAL = ("memory", "event_draft", "heads")
 """Those that draft unless others are named."""
 
 HEADS = "heads"

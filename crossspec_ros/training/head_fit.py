@@ -44,10 +44,12 @@ def fit_head(
     torch.manual_seed(recipe.seed)
     device = next(head.parameters()).device
     folder.mkdir(parents=True, exist_ok=True)
-    held = min(recipe.held_out, len(pairs) // 5)
+    usable = pairs.rows_with(head.learns_from)
+    held = min(recipe.held_out, len(usable) // 5)
     if not held:
-        raise InputError(f"'{pairs.folder}' has {len(pairs)} windows, too few to learn from: make more")
-    learned, rows = len(pairs) - held, list(range(len(pairs) - held, len(pairs)))
+        raise InputError(f"'{pairs.folder}' has {len(usable)} windows, too few to learn from: make more")
+    learned, rows = usable[:-held], usable[-held:]
+    known = {"recipe": asdict(recipe), "pairs": pairs.identity, "windows": len(usable)}
     optimizer = torch.optim.AdamW(head.parameters(), recipe.learning_rate, (0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
     log, checkpoint = folder / "log.csv", folder / "checkpoint.pt"
@@ -55,8 +57,11 @@ def fit_head(
     kept = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True, map_location=device)
-        if saved["recipe"] != asdict(recipe):
-            raise InputError(f"'{checkpoint}' is of another recipe: name another --work folder or remove it")
+        if saved["known"] != known:
+            raise InputError(
+                f"'{checkpoint}' is of another recipe or other windows: name another --work folder or remove "
+                f"it"
+            )
         head.load_state_dict(saved["head"])
         optimizer.load_state_dict(saved["optimizer"])
         schedule.load_state_dict(saved["schedule"])
@@ -64,7 +69,7 @@ def fit_head(
         step, best, stale, kept = saved["step"], saved["best"], saved["stale"], saved["kept"]
     while step < recipe.steps and stale < recipe.patience:
         head.train()
-        loss = head.loss(pairs.batch(_rows(step, recipe, learned), device))
+        loss = head.loss(pairs.batch([learned[row] for row in _rows(step, recipe, len(learned))], device))
         loss.backward()
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
@@ -83,7 +88,7 @@ def fit_head(
         else:
             stale += 1
         state = {
-            "recipe": asdict(recipe),
+            "known": known,
             "head": head.state_dict(),
             "optimizer": optimizer.state_dict(),
             "schedule": schedule.state_dict(),

@@ -18,12 +18,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.model_loading import asked_placement
+from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.drafting.heads.draft_lora import DraftLora
 from crossspec_ros.drafting.heads.files import WEIGHTS, save_head
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training import dataset
@@ -103,7 +105,17 @@ def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: P
     task = progress.add_task("asking both models", total=count)
     windows = recorded(args) if args.recordings else _synthetic(args.work, count, progress)
     with closing(PairExtractor(pair, question)) as extractor:
-        return extract(extractor, windows, args.work / "pairs", count, partial(_tell, progress, task))
+        told = partial(_tell, progress, task)
+        return extract(extractor, windows, args.work / "pairs", count, told, _origin(args))
+
+
+def _origin(args: argparse.Namespace) -> dict[str, Any]:
+    """What tells these models and windows from others."""
+    folders = [target_path(args.models or share_dir() / "models" / "tiny", args.target or "")]
+    draft = draft_path(args.models or share_dir() / "models" / "tiny", args.draft or "")
+    folders += [] if draft is None else [draft]
+    recordings = [str(path.resolve()) for path in args.recordings or ()]
+    return {"models": models_digest(folders), "dtype": args.dtype or "float32", "recordings": recordings}
 
 
 def _synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:

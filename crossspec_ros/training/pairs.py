@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.base import Chunk, to_device
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
@@ -54,9 +54,10 @@ class PairExtractor:
         read = Chunk.joined(
             [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
         )
+        places = to_device(read.positions, read.embeds.device)
         output = target.body(
             inputs_embeds=read.embeds[None],
-            position_ids=read.positions if len(read.positions) == 1 else read.positions[:, None],
+            position_ids=places if len(places) == 1 else places[:, None],
             use_cache=False,
             output_hidden_states=True,
             **added_to_layers(None if read.layers is None else read.layers[:, None]),
@@ -113,38 +114,57 @@ def extract(
     folder: Path,
     count: int,
     progress: Callable[[int], None] = lambda done: None,
+    of: Mapping[str, Any] = MappingProxyType({}),
 ) -> PairShards:
     """Ask about the first `count` of the windows; goes on where an earlier call stopped.
 
-    Raises InputError where `folder` holds those of another pair or question.
+    `of` tells models and windows from others. Raises InputError where `folder` holds those of others, or of
+    another question.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
-    identity = {"sizes": vars(sizes), "question": extractor.question}
+    identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(of)}
     index = folder / _INDEX
     if index.exists() and json.loads(index.read_text()) != json.loads(json.dumps(identity)):
         raise InputError(
-            f"'{folder}' holds paired states of other models or another question: name another --work folder"
+            f"'{folder}' holds paired states of other models or windows, or of another question: name "
+            f"another --work folder"
         )
     index.write_text(json.dumps(identity))
-    done = len(list(folder.glob("shard-*.safetensors"))) * A_SHARD
+    # One that is not full is made anew.
+    done = {
+        i
+        for i in range(-(-count // A_SHARD))
+        if _windows(folder / _shard(i)) == min(A_SHARD, count - i * A_SHARD)
+    }
     shard: dict[str, Tensor] = {}
-    asked = done
     for i, window in enumerate(windows):
         if i >= count:
             break
-        if i < done:
+        if i // A_SHARD in done:
             continue
         found = extractor(window)
         shard |= {f"{i % A_SHARD}.{name}": tensor for name, tensor in found.items()}
-        asked = i + 1
-        if asked % A_SHARD == 0 or asked == count:
-            _save(shard, folder / f"shard-{i // A_SHARD:05d}.safetensors")
+        if (i + 1) % A_SHARD == 0 or i + 1 == count:
+            _save(shard, folder / _shard(i // A_SHARD))
             shard = {}
-        progress(asked)
+        progress(i + 1)
     if shard:
-        _save(shard, folder / f"shard-{(asked - 1) // A_SHARD:05d}.safetensors")
+        _save(shard, folder / _shard(i // A_SHARD))
     return PairShards(folder)
+
+
+def _shard(number: int) -> str:
+    return f"shard-{number:05d}.safetensors"
+
+
+def _windows(file: Path) -> int:
+    """How many windows a shard has; 0 where it is missing or damaged."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return sum(key.endswith(".tokens") for key in opened.keys())  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return 0
 
 
 def _save(shard: dict[str, Tensor], file: Path) -> None:
@@ -169,6 +189,8 @@ class PairShards:
         if not index.is_file():
             raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
         identity = json.loads(index.read_text())
+        self.identity = identity
+        """What tells these windows and models from others."""
         self.sizes, self.question = Sizes(**identity["sizes"]), identity["question"]
         self._places: list[_Place] = []
         for file in sorted(folder.glob("shard-*.safetensors")):
@@ -187,6 +209,16 @@ class PairShards:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def rows_with(self, names: frozenset[str]) -> list[int]:
+        """The windows that have all of these; InputError where none do."""
+        rows = [row for row, place in enumerate(self._places) if names <= place.names]
+        if not rows:
+            raise InputError(
+                f"no window in '{self.folder}' has what this head learns from ({', '.join(sorted(names))}): "
+                f"it needs an event draft that speaks the target's tokens, and recordings with events"
+            )
+        return rows
 
     def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
         """These windows side by side."""
@@ -229,11 +261,3 @@ class PairShards:
 
 def _number(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor.long()
-
-
-def extract_all(
-    pair: ModelPair, windows: Iterable[Window], question: str, folder: Path, count: int, progress: Any
-) -> PairShards:
-    """As `extract`, with an extractor of its own."""
-    with closing(PairExtractor(pair, question)) as extractor:
-        return extract(extractor, windows, folder, count, progress)

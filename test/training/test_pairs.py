@@ -67,6 +67,13 @@ def test_an_interrupted_extraction_goes_on(
     resumed = extract(extractor, iter(windows), tmp_path / "a", 4, asked.append)
     whole = extract(extractor, iter(windows), tmp_path / "b", 4)
     assert asked == [3, 4] and len(resumed) == len(whole) == 4
+    # A shard that is missing, damaged or not full is made again, and no other.
+    sorted((tmp_path / "a").glob("shard-*"))[0].write_bytes(b"")
+    asked.clear()
+    resumed = extract(extractor, iter(windows), tmp_path / "a", 4, asked.append)
+    assert asked == [1, 2]
+    extract(extractor, iter(windows), tmp_path / "c", 3)
+    assert len(extract(extractor, iter(windows), tmp_path / "c", 4)) == 4
     for name, tensor in vars(whole.batch(range(4))).items():
         assert torch.equal(torch.as_tensor(vars(resumed.batch(range(4)))[name]), torch.as_tensor(tensor)), (
             name
@@ -80,7 +87,9 @@ def test_states_of_others_and_damaged_ones_are_refused(
         PairShards(tmp_path)
     extract(extractor, windows, tmp_path, 1)
     monkeypatch.setattr(extractor, "question", "What else?")
-    with pytest.raises(InputError, match="of other models or another question: name another --work folder"):
+    with pytest.raises(
+        InputError, match="of other models or windows, or of another question: name another --work"
+    ):
         extract(extractor, windows, tmp_path, 1)
     next(tmp_path.glob("shard-*")).write_bytes(b"\x80\x04N.")
     with pytest.raises(InputError, match=r"cut off or damaged .* remove it, it is made anew"):
@@ -120,7 +129,9 @@ def test_training_resumes_to_the_same_head_and_ends_early(
     assert log[0] == "step,training_loss,loss,tokens_right" and len(log) == 11
     assert log == (tmp_path / "b" / "log.csv").read_text().splitlines()
     head = new_head("event_head", shards.sizes)
-    with pytest.raises(InputError, match="another recipe: name another --work folder or remove it"):
+    with pytest.raises(
+        InputError, match="another recipe or other windows: name another --work folder or remove it"
+    ):
         fit_head(head, shards, Recipe(steps=30), tmp_path / "a", lambda step, note: None)
     monkeypatch.setattr(head_fit, "held_out_figures", lambda *args: {"loss": 1.0, "tokens_right": 0.5})
     head.attach(pair.target)

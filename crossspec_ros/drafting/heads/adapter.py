@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossspec_ros.drafting.alignment import align
-from crossspec_ros.drafting.heads.growing import grow_by_depth, log_softmax
+from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, state_loss, token_loss
 from crossspec_ros.drafting.proposer import Context
 
@@ -25,6 +25,7 @@ class Adapter(Head):
 
     kind = "adapter"
     needs = frozenset({"events"})
+    learns_from = frozenset({"draft_states"})
 
     def __init__(
         self,
@@ -62,7 +63,8 @@ class Adapter(Head):
 
     def predicted(self, pairs: Pairs) -> Tensor:
         assert pairs.draft_states is not None
-        return self(pairs.draft_states, pairs.frames, pairs.frames_seen)
+        # As it drafts, while the last unit of frames is awaited.
+        return self(pairs.draft_states, pairs.frames, pairs.early_seen)
 
     def logits(self, pairs: Pairs) -> Tensor:
         return self.read_out(self.predicted(pairs))
@@ -71,11 +73,11 @@ class Adapter(Head):
         """What follows in the draft's own text, said anew."""
         if not context.draft_states:
             return Guess()
-        states = torch.stack(context.draft_states)[None].to(self.dtype)
+        states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)
         frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(log_probs[begin:], budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
 
 
 class Bottleneck(nn.Module):

@@ -30,6 +30,7 @@ class DraftLora(Head):
     """
 
     kind = "draft_lora"
+    learns_from = frozenset({"event_tokens"})
 
     def __init__(
         self, sizes: Sizes, draft: EventModel, question: str, rank: int = 16, alpha: int = 32

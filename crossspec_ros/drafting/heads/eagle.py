@@ -39,9 +39,20 @@ _LAYERS: dict[str, tuple[Any, Any]] = {
 }
 
 
+_OF_VERSION_3 = (
+    "draft_vocabulary",
+    "taps",
+    "norm_before_residual",
+    "norm_before_fc",
+    "fc_norm",
+    "norm_output",
+    "own_embeddings",
+)
+
+
 @dataclass(frozen=True)
 class Options:
-    """What a config says of an EAGLE head; all behind `layer` is for version 3."""
+    """What a config says of an EAGLE head; `_OF_VERSION_3` names what is for that alone."""
 
     version: int = 3
     unroll: int = 1
@@ -73,7 +84,7 @@ class Options:
             raise ValueError(f"there is no version {self.version}")
         if self.norm_before_fc and self.fc_norm:
             raise ValueError("norm_before_fc and fc_norm exclude each other")
-        if self.version == 2 and any(list(asdict(self).values())[5:]):
+        if self.version == 2 and any(getattr(self, name) for name in _OF_VERSION_3):
             raise ValueError("version 2 reads the last hidden states and speaks with the target's head")
 
 
@@ -84,7 +95,6 @@ class Eagle(Head):
     """
 
     kind = "eagle"
-    learns_online = True
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         chosen = Options(**options)

@@ -24,7 +24,7 @@ class EventHead(Head):
 
     kind = "event_head"
     needs = frozenset({"events"})
-    learns_online = True
+    learns_from = frozenset({"feature"})
 
     def __init__(self, sizes: Sizes, inner: int, last: int = 4) -> None:
         super().__init__(sizes, inner=inner, last=last)

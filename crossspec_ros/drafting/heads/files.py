@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import VideoTarget
+from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
 
 _LOG = logging.getLogger(__name__)
@@ -66,10 +66,11 @@ def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
     write(folder, config, tensors)
 
 
-def load_head(folder: Path, target: VideoTarget) -> Head:
-    """The head in `folder`, in our format or one of others', on the target's device.
+def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None) -> Head:
+    """The head in `folder`, in our format or one of others', on the target's device and in its dtype.
 
-    Raises InputError that names the file which is missing, damaged, or of another target.
+    Raises InputError that names the file which is missing, damaged, or of another target, or of another event
+    draft, where the head reads what there is of it.
     """
     # They read their weights with what is here.
     from crossspec_ros.drafting.heads.medusa_format import read_medusa
@@ -80,25 +81,28 @@ def load_head(folder: Path, target: VideoTarget) -> Head:
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
     values = read_json(file)
     if "speculators_model_type" in values:
-        return _ready(read_speculators(folder, target).to(target.dtype), target)
+        return _ready(read_speculators(folder, target), target)
     if values.get("model_type") == "medusa":
-        return _ready(read_medusa(folder, target).to(target.dtype), target)
-    values = read_json(file, ["kind", "sizes", "options"])
+        return _ready(read_medusa(folder, target), target)
+    values = read_json(file, ["crossspec_head", "kind", "sizes", "options"])
+    if values["crossspec_head"] != _VERSION:
+        raise InputError(
+            f"'{file}' has version {values['crossspec_head']} of the format, but {_VERSION} is known: train "
+            f"the head anew with crossspec train heads"
+        )
     try:
         sizes = Sizes(**values["sizes"])
     except TypeError as error:
         raise InputError(
             f"'{file}' describes no draft head ({error}): take the one that came with the weights"
         ) from error
-    mine = Sizes.of(target, None)
+    mine = Sizes.of(target, draft)
     for name in ("target_type", "width", "layers", "tokens", "vocabulary"):
-        if getattr(sizes, name) != getattr(mine, name):
-            raise InputError(
-                f"the draft head '{folder}' is for a target whose {name.replace('_', ' ')} is "
-                f"{getattr(sizes, name)!r}, but this target's is {getattr(mine, name)!r}: train one for it "
-                f"with crossspec train heads"
-            )
+        _compare(folder, name, "a target", sizes, mine)
     head = make_head(values["kind"], sizes, values["options"])
+    if draft is not None and "events" in head.needs:
+        for name in ("draft_width", "draft_tokens"):
+            _compare(folder, name, "models", sizes, mine)
     fill(head, folder / WEIGHTS)
     return _ready(head, target)
 
@@ -138,8 +142,17 @@ def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> N
     save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def _compare(folder: Path, name: str, whose: str, its: Sizes, mine: Sizes) -> None:
+    if getattr(its, name) != getattr(mine, name):
+        raise InputError(
+            f"the draft head '{folder}' is for {whose} whose {name.replace('_', ' ')} is "
+            f"{getattr(its, name)!r}, but here it is {getattr(mine, name)!r}: train one with crossspec train "
+            f"heads"
+        )
+
+
 def _ready(head: Head, target: VideoTarget) -> Head:
-    return head.to(target.device).eval().requires_grad_(False)
+    return head.to(target.device, target.dtype).eval().requires_grad_(False)
 
 
 def head_folders(folder: Path) -> list[Path]:
@@ -147,12 +160,12 @@ def head_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/config.json"))
 
 
-def fitting_heads(folder: Path, target: VideoTarget) -> dict[str, Head]:
-    """Those in a folder of heads that are for this target, by name; why others are not is logged."""
+def fitting_heads(folder: Path, target: VideoTarget, draft: EventModel | None) -> dict[str, Head]:
+    """Those in a folder of heads that are for these models, by name; why others are not is logged."""
     fitting = {}
     for path in head_folders(folder):
         try:
-            fitting[path.name] = load_head(path, target)
+            fitting[path.name] = load_head(path, target, draft)
         except InputError as error:
             _LOG.info("left out: %s", error)
     return fitting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,16 +18,29 @@ WIDTH, DEPTH = 10, 7
 """Of a dynamic tree: nodes that are extended in each level, and children of each; levels. EAGLE-2's."""
 
 
-def grow_by_depth(log_probs: Tensor, budget: int, worth: float) -> Guess:
-    """The likeliest `budget` paths, down to probability `worth`, where a token depends on its depth alone.
+@dataclass(frozen=True)
+class Ranked:
+    """The likeliest tokens of each depth, the best first, and their log probabilities."""
 
-    Args:
-        log_probs: (depth, vocabulary) of each next token, whichever come before it.
-    """
-    if not len(log_probs) or budget <= 0:
+    values: Sequence[Sequence[float]]
+    tokens: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, log_probs: Tensor) -> Ranked:
+        """Of (depth, vocabulary) log probabilities of each next token, whichever come before it."""
+        best = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
+        return cls(best.values.tolist(), best.indices.tolist())
+
+    def since(self, depth: int) -> Ranked:
+        """Without the first."""
+        return Ranked(self.values[depth:], self.tokens[depth:])
+
+
+def grow_by_depth(ranked: Ranked, budget: int, worth: float) -> Guess:
+    """The likeliest `budget` paths, down to probability `worth`, where a token depends on its depth alone."""
+    values, tokens = ranked.values, ranked.tokens
+    if not values or budget <= 0:
         return Guess()
-    best = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
-    values, tokens = best.values.tolist(), best.indices.tolist()
     least = math.log(worth) if worth > 0 else -math.inf
     ids: list[int] = []
     parents: list[int] = []

@@ -99,6 +99,14 @@ class Pairs:
         return self.tokens != IGNORED
 
     @property
+    def early_seen(self) -> Tensor:
+        """(b, f) bool: the frames without those of the last unit, as they are while that is awaited."""
+        seen = self.frames_seen.clone()
+        if len(self.units) > 1:
+            seen[:, -self.units[-1] :] = False
+        return seen
+
+    @property
     def choosing(self) -> Tensor:
         """(b, t, width) the target's states from which it chose each token."""
         return self.states[:, len(self.question) - 1 :]
@@ -125,9 +133,8 @@ class Head(nn.Module, ABC):
     """See `Proposer`."""
     taps: tuple[int, ...] = ()
     """See `Proposer`."""
-    learns_online = False
-    """Whether what is there after a caption is enough for `loss`: the draft's states on the target's text are
-    not."""
+    learns_from: frozenset[str] = frozenset()
+    """What of `Pairs` that may be missing it learns from."""
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         super().__init__()
@@ -151,6 +158,10 @@ class Head(nn.Module, ABC):
     @property
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
 
     @abstractmethod
     def loss(self, pairs: Pairs) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
-from crossspec_ros.drafting.heads.growing import grow_by_depth, log_softmax
+from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
@@ -19,7 +19,7 @@ from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 64
-"""Tokens that it drafts ahead."""
+"""Tokens that it drafts ahead of what is verified."""
 _MET = 3
 """So many last tokens in a row make out the place in an old draft."""
 _ROOM = 512
@@ -39,7 +39,6 @@ class LanguageModel(Head):
 
     kind = "language_model"
     needs = frozenset({"frames"})
-    learns_online = True
 
     def __init__(
         self, sizes: Sizes, width: int, layers: int, heads: int, inner: int, queries: int = 0
@@ -69,18 +68,13 @@ class LanguageModel(Head):
 
     def loss(self, pairs: Pairs) -> Tensor:
         """Cross entropy of the target's own tokens."""
-        seen = pairs.frames_seen.clone()
-        if len(pairs.units) > 1:
-            blind = torch.rand(len(seen)) < _WITHOUT_LAST
-            seen[blind.to(seen.device), -pairs.units[-1] :] = False
+        blind = torch.rand(len(pairs.tokens), 1) < _WITHOUT_LAST
+        seen = torch.where(blind.to(pairs.frames.device), pairs.early_seen, pairs.frames_seen)
         return token_loss(self._logits(pairs, seen), pairs.tokens)
 
     def logits(self, pairs: Pairs) -> Tensor:
         """As it drafts: without the last unit of frames."""
-        seen = pairs.frames_seen.clone()
-        if len(pairs.units) > 1:
-            seen[:, -pairs.units[-1] :] = False
-        return self._logits(pairs, seen)
+        return self._logits(pairs, pairs.early_seen)
 
     def _logits(self, pairs: Pairs, seen: Tensor) -> Tensor:
         b = len(pairs.tokens)
@@ -120,11 +114,11 @@ class LanguageModel(Head):
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
         self._see(context)
         said = context.tokens
-        if self._chain[: len(said)] != said or not self._chain:
+        if self._chain[: len(said)] != said or not self._base <= len(said) < len(self._chain):
             # A frame that came after the draft was made makes it read all anew.
             self._read_frames(context)
             self._roll_out(said, self._chain)
-        return grow_by_depth(torch.stack(self._rows[len(said) - self._base :]), budget, worth)
+        return grow_by_depth(self._ranked.since(len(said) - self._base), budget, worth)
 
     def _forget(self) -> None:
         self._first: Tensor | None = None
@@ -132,7 +126,7 @@ class LanguageModel(Head):
         self._seen = self._prompt = 0
         # What it would say from the first token on; what it believes of tokens from `_base` on.
         self._chain: tuple[int, ...] = ()
-        self._rows: list[Tensor] = []
+        self._ranked = Ranked((), ())
         self._base = 0
         # Of the response, what is in the KV cache behind the prompt.
         self._cached: tuple[int, ...] = ()
@@ -168,7 +162,7 @@ class LanguageModel(Head):
         hidden = self._read(self._words(said[known:]))[-1:] if said else self._last
         chain, rows = list(said), list[Tensor]()
         cached = list(said)
-        while len(chain) < LONGEST:
+        while len(rows) < LONGEST:
             rows.append(log_softmax(self._read_out(hidden)[0]))
             chain.append(int(rows[-1].argmax()))
             if chain[-1] in self._target[0].spec.eos_ids:
@@ -180,7 +174,9 @@ class LanguageModel(Head):
                 rows += log_softmax(self._read_out(hidden))
                 chain += rest
                 break
-        self._chain, self._rows, self._base, self._cached = tuple(chain), rows, len(said), tuple(cached)
+        # Now, while nobody may be waiting.
+        self._ranked = Ranked.of(torch.stack(rows))
+        self._chain, self._base, self._cached = tuple(chain), len(said), tuple(cached)
 
     def _unit(self, frames: Tensor, seen: Tensor | None) -> Tensor:
         """(b, tokens, width) of one unit's (b, n, target width) embeddings."""
@@ -207,9 +203,8 @@ class LanguageModel(Head):
         )
 
     def _new_runner(self) -> ModelRunner:
-        runner = ModelRunner(self.model, _ROOM, self._device.type == "cuda")
-        runner.warm_up()
-        return runner
+        # Graphs would have to be captured beside the target's, and none has been tried.
+        return ModelRunner(self.model, _ROOM, is_static=False)
 
     @property
     def _device(self) -> torch.device:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.heads.growing import grow_by_depth, log_softmax
+from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 
@@ -21,7 +21,6 @@ class Medusa(Head):
     """
 
     kind = "medusa"
-    learns_online = True
     needs = frozenset({"hidden"})
 
     def __init__(self, sizes: Sizes, heads: int = 4, layers: int = 1, bias: bool = False) -> None:
@@ -58,7 +57,7 @@ class Medusa(Head):
         if self._state is None:
             return Guess()
         told = torch.stack([self._told(k, self._state) for k in range(len(self.blocks))])
-        return grow_by_depth(log_softmax(told), budget, worth)
+        return grow_by_depth(Ranked.of(log_softmax(told)), budget, worth)
 
     def _behind(self, pairs: Pairs) -> Tensor:
         """(b, t, width) the states at which the target chose the token before each."""

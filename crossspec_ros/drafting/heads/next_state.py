@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from crossspec_ros.drafting.alignment import align
 from crossspec_ros.drafting.heads.adapter import Attend, Bottleneck
-from crossspec_ros.drafting.heads.growing import DEPTH, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, state_loss, token_loss
+from crossspec_ros.drafting.heads.growing import DEPTH, Ranked, grow_by_depth, log_softmax
+from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, state_loss, token_loss
 from crossspec_ros.drafting.proposer import Context
 
 DRAFT, TARGET, BOTH = "draft", "target", "both"
@@ -19,8 +19,9 @@ class NextState(Head):
     target's own. L5F (170 M), `source` both: a learned gate mixes the two.
 
     The published form asks one vector to equal the target's state now and the next one. Here a second,
-    bottlenecked read-out gives the next. `unroll` steps of the loss feed the head's own states back to it, as
-    EAGLE-3's training-time test does: B1R and L5FR.
+    bottlenecked read-out gives the next. B1R and L5FR: `unroll` steps of the loss feed the head's own states
+    back to it. Unlike EAGLE-3's training-time test, all states of such a step are its own; when it drafts,
+    those of verified tokens are the target's.
     """
 
     kind = "next_state"
@@ -42,7 +43,7 @@ class NextState(Head):
         self.needs = frozenset(
             {"hidden", "events"} if source == BOTH else {"hidden"} if source == TARGET else {"events"}
         )
-        self.learns_online = source == TARGET
+        self.learns_from = frozenset(() if source == TARGET else {"draft_states"})
         self.begin()
 
     def forward(self, drafted: Tensor | None, states: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -80,6 +81,8 @@ class NextState(Head):
     def _told(self, predicted: Tensor, pairs: Pairs, ahead: int) -> Tensor:
         """The loss of states that were predicted for so many places further on."""
         tokens, wanted = pairs.tokens[:, ahead:], pairs.choosing[:, ahead:]
+        if not (tokens != IGNORED).any():
+            return predicted.new_zeros(())  # the mean over no token is no number
         predicted = predicted[:, : tokens.shape[1]]
         return token_loss(self.read_out(predicted), tokens) + state_loss(
             predicted, wanted, pairs.is_token[:, ahead:]
@@ -103,14 +106,18 @@ class NextState(Head):
 
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
         """The tokens of the draft's states and of the one after; or of states that it rolls out itself."""
-        drafted = torch.stack(context.draft_states)[None].to(self.dtype) if context.draft_states else None
+        drafted = (
+            torch.stack(context.draft_states)[None].to(self.device, self.dtype)
+            if context.draft_states
+            else None
+        )
         if self._source == DRAFT:
             if drafted is None:
                 return Guess()
             now, following = self(drafted, None)
             log_probs = log_softmax(self.read_out(torch.cat([now[0], following[0, -1:]])))
             begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-            return grow_by_depth(log_probs[begin:], budget, worth)
+            return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
         said = len(context.tokens)
         # Those from which the target chose the tokens so far.
         known = torch.cat(self._states)[None, -said:].to(self.dtype)
@@ -124,7 +131,7 @@ class NextState(Head):
         for _ in range(DEPTH):
             _, following = self(*self._inputs(drafted, known))
             known = torch.cat([known, following[:, -1:]], 1)
-        return grow_by_depth(log_softmax(self.read_out(known[0, said:])), budget, worth)
+        return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, said:]))), budget, worth)
 
     def _inputs(self, drafted: Tensor | None, known: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """What of both models' states it reads."""

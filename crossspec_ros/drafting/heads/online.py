@@ -29,6 +29,8 @@ class OnlineDistillation:
         self._random = np.random.default_rng(0)
         self._states: list[Tensor] = []
         self._taps: list[Tensor] = []
+        # The question of the answer that these are of, and its tokens so far.
+        self._answer: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
         self.learned = 0
         """Captions since the start."""
 
@@ -36,14 +38,21 @@ class OnlineDistillation:
         """Keep what the pass was; once the caption is complete, it can be learned from."""
         if result.step is None or result.step.hidden is None:
             return
-        if not result.context.tokens:
+        context = result.context
+        if not context.tokens:
             self._states, self._taps = [], []
+        elif (context.prompt_ids, context.tokens) != self._answer:
+            # The last pass of an answer may be told after those of another that came between.
+            return
+        self._answer = context.prompt_ids, context.tokens + result.tokens
         self._states.append(result.step.hidden.accepted())
         taps = result.step.hidden.tapped(self._head.taps)
         self._taps += [] if taps is None else [taps]
-        lacks = "events" in self._head.needs and result.context.feature is None
-        if result.ended and result.context.frames and not lacks:
-            self._captions.append(self._caption(result))
+        lacks = ("events" in self._head.needs and context.feature is None) or (
+            "frames" in self._head.needs and not context.frames
+        )
+        if result.ended and not lacks and (caption := self._caption(result)) is not None:
+            self._captions.append(caption)
             self.learned += 1
 
     def step(self) -> None:
@@ -59,17 +68,20 @@ class OnlineDistillation:
             self._optimizer.step()
             self._optimizer.zero_grad()
 
-    def _caption(self, result: PassResult) -> Pairs:
+    def _caption(self, result: PassResult) -> Pairs | None:
         context = result.context
         tokens, question = context.tokens + result.tokens, context.prompt_ids
         # What was accepted behind the end of the response counts no more.
         end = sum(map(len, self._states)) - max(0, 1 + len(result.path) - len(result.tokens))
         # A family may close its prompt with more than ids.
-        begin = max(0, end - (len(question) - 1 + len(tokens)))
+        begin = end - (len(question) - 1 + len(tokens))
+        if begin < 0:
+            return None  # some of its passes were not seen
         with torch.inference_mode(False):
             states = torch.cat(self._states).float()
             taps = torch.cat(self._taps).float() if self._taps else states.new_zeros(len(states), 0)
-            frames = torch.cat(context.frames).float()
+            seen = context.frames if "frames" in self._head.needs else ()
+            frames = torch.cat(seen).float() if seen else states.new_zeros(0, states.shape[1])
             feature = None if context.feature is None else torch.from_numpy(context.feature).to(states)[None]
             return Pairs(
                 tokens=torch.tensor([tokens], device=states.device),
@@ -78,6 +90,6 @@ class OnlineDistillation:
                 taps=taps[None, begin:end],
                 frames=frames[None],
                 frames_seen=torch.ones(1, len(frames), dtype=torch.bool, device=states.device),
-                units=tuple(map(len, context.frames)),
+                units=tuple(map(len, seen)),
                 feature=feature,
             )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from crossspec_ros.drafting.alignment import align
-from crossspec_ros.drafting.heads.growing import grow_by_depth, log_softmax
+from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 
@@ -21,6 +21,7 @@ class TokenAdapter(Head):
 
     kind = "token_adapter"
     needs = frozenset({"events"})
+    learns_from = frozenset({"draft_tokens", "said"})
 
     def __init__(
         self, sizes: Sizes, layers: int, width: int, heads: int, inner: int, context: int = 64
@@ -62,4 +63,4 @@ class TokenAdapter(Head):
         tokens = torch.tensor([context.draft_tokens], device=self.head.weight.device)
         log_probs = log_softmax(self(tokens)[0])
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(log_probs[begin:], budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)

@@ -29,7 +29,8 @@ class HeadProposer(Proposer):
         """Let it use the target's embeddings and head."""
         self._head.attach(target)
         self._head.eval()
-        if self._learns and self._head.learns_online:
+        # The draft's states on the target's own text are not there after a caption.
+        if self._learns and self._head.learns_from <= {"feature"}:
             self._online = OnlineDistillation(self._head)
 
     @torch.inference_mode()
@@ -79,6 +80,7 @@ class HeadProposer(Proposer):
 
     def _awaited(self, context: Context) -> None:
         """Frames and the draft's states are made in other streams, which may still be at work."""
-        for tensors in (context.frames, context.draft_states):
-            if tensors and tensors[0].is_cuda:
-                torch.cuda.synchronize(tensors[0].device)
+        read = context.frames if "frames" in self.needs else ()
+        read += context.draft_states if "events" in self.needs else ()
+        for device in {tensor.device for tensor in read if tensor.is_cuda}:
+            torch.cuda.synchronize(device)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.growing import grow_by_depth, grow_dynamic
+from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, grow_dynamic
 from crossspec_ros.drafting.heads.head import Guess
 
 
@@ -39,7 +39,7 @@ def test_by_depth_the_likeliest_paths_are_taken(seed: int, depth: int, budget: i
         for tokens in itertools.product(range(5), repeat=n)
     }
     likeliest = sorted((p for p in every.values() if p >= worth), reverse=True)[:budget]
-    found = paths(grow_by_depth(log_probs, budget, worth))
+    found = paths(grow_by_depth(Ranked.of(log_probs), budget, worth))
     assert torch.allclose(
         torch.tensor(sorted(found.values(), reverse=True)), torch.tensor(likeliest), atol=1e-5
     )

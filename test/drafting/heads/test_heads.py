@@ -13,6 +13,7 @@ import torch
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.files import load_head, save_head
+from crossspec_ros.drafting.heads.growing import Ranked
 from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
@@ -191,7 +192,8 @@ def test_a_trained_head_drafts_what_it_was_taught(
         (lambda folder: (folder / "model.safetensors").unlink(), "missing or damaged"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x80\x04N."), "missing or damaged"),
         (lambda folder: replaced(folder, '"event_head"', '"hedgehog"'), "no head of the kind 'hedgehog'"),
-        (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the head"),
+        (lambda folder: replaced(folder, '"crossspec_head": 1', '"crossspec_head": 7'), "has version 7"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the draft head"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": "x"'), "cannot have the options"),
         (lambda folder: replaced(folder, '"width": 192', '"width": 96'), "whose width is 96"),
         (lambda folder: replaced(folder, '"vocabulary": "', '"vocabulary": "0'), "whose vocabulary is '0"),
@@ -205,6 +207,28 @@ def test_what_is_no_head_of_this_target_is_refused(
     damage(tmp_path)
     with pytest.raises(InputError, match=complaint):
         load_head(tmp_path, pair.target)
+
+
+def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: ModelPair, tmp_path: Path) -> None:
+    sizes = replace(Sizes.of(pair.target, pair.draft), draft_width=96)
+    save_head(new_head("L1", sizes), tmp_path / "a", {})
+    with pytest.raises(InputError, match="is for models whose draft width is 96, but here it is 128"):
+        load_head(tmp_path / "a", pair.target, pair.draft)
+    save_head(new_head("B1", sizes), tmp_path / "b", {})
+    assert load_head(tmp_path / "b", pair.target, pair.draft).sizes.draft_width == 96
+    assert load_head(tmp_path / "a", pair.target, None).sizes.draft_width == 96
+
+
+@torch.inference_mode()
+def test_a_language_model_drafts_beyond_any_length_and_begins_anew(pair: ModelPair, pairs: Pairs) -> None:
+    head = made("massv", pair).eval()
+    frames = tuple(pairs.frames[0].split(list(pairs.units)))
+    beginning = Context("", (), tuple(pairs.question.tolist()), frames=frames)
+    fresh = head.propose(beginning, 4, 0.0)
+    for length in (1, 63, 64, 70, 130):
+        assert len(head.propose(replace(beginning, tokens=(9,) * length), 8, 0.0).ids) == 8
+    # A further answer to the same question about the same frames.
+    assert head.propose(beginning, 4, 0.0).ids == fresh.ids
 
 
 def replaced(folder: Path, old: str, new: str) -> None:
@@ -230,8 +254,8 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
     verified = (*drafted[:4], 77)
     everything = Context("", verified, prompt, frames=tuple(units))
     head.propose(everything, 16, 0.0)
-    chain, rows = head._chain, torch.stack(head._rows)  # type: ignore[attr-defined]
-    assert chain[: len(verified)] == verified and len(rows) == len(chain) - len(verified)
+    chain, ranked = head._chain, head._ranked  # type: ignore[attr-defined]
+    assert chain[: len(verified)] == verified and len(ranked.values) == len(chain) - len(verified)
     whole = replace(
         pairs,
         tokens=torch.tensor([chain]),
@@ -239,4 +263,5 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
         frames_seen=pairs.frames_seen[:1].fill_(True),
     )
     expected = head._logits(whole, whole.frames_seen)[0]  # type: ignore[attr-defined]
-    assert torch.allclose(rows, expected[len(verified) :].log_softmax(-1), atol=1e-4)
+    wanted = Ranked.of(expected[len(verified) :].log_softmax(-1))
+    assert torch.allclose(torch.tensor(ranked.values), torch.tensor(wanted.values), atol=1e-4)

@@ -98,11 +98,11 @@ def test_there_and_back_no_bit_changes(
         ({"hidden_size": 64}, "hidden_size is 64, but this target's is 192"),
         ({"vocab_size": 99}, "vocab_size is 99, but this target's is 577"),
         ({"num_heads": None}, "lacks the value 'num_heads'"),
-        ({"num_heads": 5}, "are not those of the head.*blocks.4"),
+        ({"num_heads": 5}, "are not those of the draft head.*blocks.4"),
         ({"num_heads": "four"}, "is no config of Medusa heads"),
         ({"truncated_vocab_size": 100}, "truncated vocabulary"),
         ({"original_lm_head": True}, "the target's own head"),
-        ({"medusa_fc_bias": True}, "are not those of the head.*bias"),
+        ({"medusa_fc_bias": True}, "are not those of the draft head.*bias"),
     ],
 )
 def test_other_heads_are_refused_in_a_sentence(

@@ -234,8 +234,8 @@ LAYER = "transformer_layer_config"
         ({LAYER: "llama"}, "no config of an EAGLE-3 head"),
         ({"target_hidden_size": 4096}, "target's width is 4096"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 5]}, r"taps the layers \[1, 2, 5\].*layers 0 to 4"),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, "are not those of the head.*fc.weight"),
-        ({"norm_before_fc": True}, "are not those of the head.*input_norm.weight"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, "are not those of the draft head.*fc.weight"),
+        ({"norm_before_fc": True}, "are not those of the draft head.*input_norm.weight"),
         ({"norm_before_fc": True, "fc_norm": True}, "exclude each other"),
     ],
 )
@@ -266,7 +266,7 @@ def without(*names: str) -> Callable[[dict[str, torch.Tensor]], Any]:
     [
         (without("d2t"), "'d2t' is missing"),
         (without("d2t", "t2d"), "'d2t' is missing, which maps the 288 draft tokens to 577"),
-        (without("norm.weight"), "are not those of the head.*norm.weight"),
+        (without("norm.weight"), "are not those of the draft head.*norm.weight"),
         (lambda tensors: tensors["d2t"].add_(400), "'d2t' leads out of the target's 577 tokens"),
         (lambda tensors: tensors["d2t"].sub_(400), "'d2t' leads out of the target's 577 tokens"),
         (lambda tensors: tensors["d2t"][:1].sub_(-1), "do not name the same tokens"),
