@@ -26,8 +26,9 @@ from crossspec_ros.bench.harness import Decoder, check_windows, compared, draw_b
 from crossspec_ros.bench.windows import held_out_windows, live
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.heads.files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.drafting.registry import HEADS, make_proposers
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.timeline import draw_timeline
@@ -35,7 +36,8 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
-OURS, NO_MEMORY, STREAMED, ALONE = "ours", "ours, no memory", "ours, no draft", "autoregressive"
+OURS, NO_HEADS, NO_MEMORY = "ours", "ours, no heads", "ours, no memory"
+STREAMED, ALONE = "ours, no draft", "autoregressive"
 HIDING, GENERATE = "published prefill hiding", "generate, plain"
 _IDLE_S = 0.1
 """Before a decoder that begins at the last frame: ours too comes from idling."""
@@ -45,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
+    models = args.models or share_dir() / "models" / "tiny"
+    pair = load_pair(models, target=args.target)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     with ExitStack() as stack:
@@ -53,10 +56,13 @@ def run(args: argparse.Namespace) -> int:
         def owned(decoder: Any) -> Any:
             return stack.enter_context(closing(decoder))
 
-        ours = owned(speculative_decoder(pair))
+        heads = fitting_heads(models / "heads", pair.target, pair.draft)
+        ours = owned(speculative_decoder(pair, heads=heads))
+        without_memory = make_proposers(["event_draft", HEADS], heads)
         decoders: dict[str, Decoder[Window]] = {
             OURS: lived(ours),
-            NO_MEMORY: lived(owned(speculative_decoder(pair, proposers=make_proposers(["event_draft"])))),
+            NO_HEADS: lived(owned(speculative_decoder(pair))),
+            NO_MEMORY: lived(owned(speculative_decoder(pair, proposers=without_memory))),
             STREAMED: lived(owned(PrefillHiddenDecoder(pair, Policy((), None)))),
             ALONE: begun_at_last_frame(captions(owned(autoregressive_decoder(pair)))),
             HIDING: begun_at_last_frame(owned(PublishedPrefillHiding(pair))),
@@ -64,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             GENERATE: begun_at_last_frame(TransformersGenerate(pair, "plain")),
             **{f"generate, {n}": begun_at_last_frame(one) for n, one in text_generates(pair).items()},
         }
-        for decoder in list(decoders.values())[4:]:
+        for decoder in list(decoders.values())[5:]:
             decoder(windows[0], Trace())  # what is slow the first time; ours and the target alone are warm
         runs = take_turns(decoders, track(windows, "captioning in real time"))
     modes = compared(runs, ALONE)

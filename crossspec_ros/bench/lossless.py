@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import random
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -24,8 +25,11 @@ from crossspec_ros.bench.sampling_check import check_sampling
 from crossspec_ros.bench.windows import held_out_windows, stream
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.heads.files import fitting_heads
+from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.loading import ModelPair, load_pair
@@ -74,17 +78,20 @@ def run(args: argparse.Namespace) -> int:
     """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
+    models = args.models or share_dir() / "models" / "tiny"
+    pair = load_pair(models, target=args.target)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     # Others' ways of decoding, and rounding, are the usual pair's business.
     is_usual = not args.target
-    exact = count_equal(pair, windows, "float32", is_usual)
+    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    exact = count_equal(pair, windows, "float32", is_usual, heads)
     reduced = {}
     if is_usual:
         pair.target.module.to(torch.bfloat16)
         # For a rate a quarter of them will do.
-        reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", is_usual)
+        heads = fitting_heads(models / "heads", pair.target, pair.draft)
+        reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", is_usual, heads)
     sampling = {
         name: {"passed": check.passed, **dataclasses.asdict(check)}
         for name, check in check_sampling(args.samples).items()
@@ -110,7 +117,9 @@ def _median(value: Any) -> Any:
     return (spread(value) if value else None) if isinstance(value, list) else value
 
 
-def count_equal(pair: ModelPair, windows: list[Window], label: str, others: bool) -> dict[str, Any]:
+def count_equal(
+    pair: ModelPair, windows: list[Window], label: str, others: bool, heads: Mapping[str, Head]
+) -> dict[str, Any]:
     """Answers to `QUESTIONS` compared with transformers' greedy `generate`: ours, and those of `others`.
 
     Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
@@ -122,7 +131,7 @@ def count_equal(pair: ModelPair, windows: list[Window], label: str, others: bool
         for question in QUESTIONS
     ]
     with ExitStack() as stack:
-        decoders = _ours(pair, stack) | (_others(pair, stack) if others else {})
+        decoders = _ours(pair, stack, heads) | (_others(pair, stack) if others else {})
         runs = take_turns(decoders, track(cases, f"comparing in {label}"))
     figures = {}
     for name, mine in runs.items():
@@ -137,7 +146,7 @@ def count_equal(pair: ModelPair, windows: list[Window], label: str, others: bool
     return figures
 
 
-def _ours(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
+def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
     adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
 
     def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
@@ -160,13 +169,20 @@ def _ours(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
             return one_shot.caption(case.window, case.question, Trace()).token_ids
         return one_shot.ask(case.question, Trace()).token_ids
 
+    def alone(head: Head) -> Proposer:
+        proposer = HeadProposer("head", head)
+        proposer.load(pair.target)
+        return proposer
+
+    with_heads = unlimited(*map(alone, heads.values()))
     return {
         "target alone, streamed": streamed(unlimited()),
         "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
         "event draft": streamed(unlimited(*make_proposers(["event_draft"]))),
         "prompt lookup": streamed(unlimited(*make_proposers(["lookup"]))),
         "adversary": streamed(unlimited(adversary)),
-        "all, measured policy": streamed(speculative_decoder(pair)),
+        **({"draft heads": streamed(with_heads)} if heads else {}),
+        "all, measured policy": streamed(speculative_decoder(pair, heads=heads)),
         "one-shot, further questions": asking,
     }
 
