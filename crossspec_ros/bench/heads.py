@@ -54,26 +54,34 @@ _BATCH = 16
 
 @dataclass
 class Counts:
-    """What became of some windows, one value each."""
+    """What became of some windows, one value each; `drives` says of which drive each is."""
 
+    drives: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     passes: list[int] = field(default_factory=list)
     ms: list[float] = field(default_factory=list)
     propose_ms: list[float] = field(default_factory=list)
+    prepare_ms: list[float] = field(default_factory=list)
 
     def extend(self, other: Counts) -> None:
+        self.drives += other.drives
+        self.prepare_ms += other.prepare_ms
         self.tokens += other.tokens
         self.passes += other.passes
         self.ms += other.ms
         self.propose_ms += other.propose_ms
 
     def length(self) -> dict[str, float]:
-        """Tokens a pass, with the 95 % interval of a bootstrap over windows."""
-        tokens, passes = np.array(self.tokens), np.array(self.passes)
-        drawn = _drawn(len(tokens))
-        lengths = tokens[drawn].sum(1) / passes[drawn].sum(1)
-        low, high = np.percentile(lengths, (2.5, 97.5))
-        return {"mean": float(tokens.sum() / passes.sum()), "low": float(low), "high": float(high)}
+        """Tokens a pass, with the 95 % interval of a bootstrap over drives."""
+        low, high = np.percentile(self.drawn_lengths(), (2.5, 97.5))
+        return {"mean": sum(self.tokens) / sum(self.passes), "low": float(low), "high": float(high)}
+
+    def drawn_lengths(self) -> np.ndarray:
+        """Tokens a pass of drives that are drawn with replacement, the same ones for the same drives."""
+        _, drive = np.unique(self.drives, return_inverse=True)
+        tokens, passes = (np.bincount(drive, values) for values in (self.tokens, self.passes))
+        drawn = np.random.default_rng(0).integers(0, len(tokens), (_RESAMPLED, len(tokens)))
+        return tokens[drawn].sum(1) / passes[drawn].sum(1)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -188,7 +196,7 @@ def measure_live(
             for name in names[i % len(names) :] + names[: i % len(names)]:
                 if (name == NONE or name.endswith(", alone")) and not is_first:
                     continue
-                counts = _captioned(decoders[name], window)
+                counts = _captioned(decoders[name], window, i // WINDOWS_PER_DRIVE)
                 if i >= warm:
                     found[name][FIRST if is_first else REPEATED].extend(counts)
         for i, window in enumerate(track(windows[::WINDOWS_PER_DRIVE], "captioning from a cold start")):
@@ -196,7 +204,7 @@ def measure_live(
                 # What the last caption taught goes to who made it.
                 decoders[name].prepare(window.index, QUESTION)
                 decoders[name].policy = ways[name]()
-                found[name][COLD].extend(_captioned(decoders[name], window))
+                found[name][COLD].extend(_captioned(decoders[name], window, i))
     finally:
         for decoder in decoders.values():
             decoder.close()
@@ -232,9 +240,12 @@ class _OnceWritten(DraftModel):
         super().close()
 
 
-def _captioned(decoder: PrefillHiddenDecoder, window: Window) -> Counts:
+def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Counts:
     """The caption of a window of which all but the last frame was read and drafted from."""
     read_all_but_last(decoder, window, QUESTION)
+    begun = time.perf_counter()
+    decoder.prepare(window.index, QUESTION)
+    preparing = 1e3 * (time.perf_counter() - begun)
     trace, begun = Trace(), time.perf_counter()
     decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)
     decoder.begin(window.index, QUESTION)
@@ -242,7 +253,8 @@ def _captioned(decoder: PrefillHiddenDecoder, window: Window) -> Counts:
     ms = 1e3 * (time.perf_counter() - begun)
     caption = decoder.caption(window, QUESTION, trace)
     proposing = trace.stages.get("propose", 0.0) + trace.stages.get("learn", 0.0)
-    return Counts([len(caption.token_ids)], [caption.target_passes], [ms], [proposing])
+    tokens, passes = len(caption.token_ids), caption.target_passes
+    return Counts([drive], [tokens], [passes], [ms], [proposing], [preparing])
 
 
 def summary(
@@ -260,6 +272,7 @@ def summary(
         ours, theirs = _together(mine), _together(usual)
         row["last_frame_to_caption_ms"] = spread(ours.ms)
         row["time_ratio"] = spread(np.array(ours.ms) / np.array(theirs.ms))
+        row["prepare_ms"] = spread(ours.prepare_ms)
         row["propose_ms"] = spread(np.array(ours.propose_ms) / np.array(ours.passes))
         if f"{name}, alone" in live:
             row["alone_tokens_per_pass"] = _together(live[f"{name}, alone"]).length()
@@ -281,18 +294,9 @@ def _together(counts: Mapping[str, Counts]) -> Counts:
     return both
 
 
-def _drawn(n: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, n, (_RESAMPLED, n))
-
-
 def _gain(mine: Counts, usual: Counts) -> dict[str, float]:
-    """By how much tokens a pass rise, as a share, with the 95 % interval of a bootstrap over windows."""
-    drawn = _drawn(len(mine.tokens))
-
-    def lengths(counts: Counts) -> np.ndarray:
-        return np.array(counts.tokens)[drawn].sum(1) / np.array(counts.passes)[drawn].sum(1)
-
-    low, high = np.percentile(lengths(mine) / lengths(usual) - 1, (2.5, 97.5))
+    """By how much tokens a pass rise, as a share, with the 95 % interval of a bootstrap over drives."""
+    low, high = np.percentile(mine.drawn_lengths() / usual.drawn_lengths() - 1, (2.5, 97.5))
     mean = mine.length()["mean"] / usual.length()["mean"] - 1
     return {"mean": mean, "low": float(low), "high": float(high)}
 
@@ -317,6 +321,7 @@ def _print(figures: Mapping[str, Any]) -> None:
                     "ms": row["last_frame_to_caption_ms"],
                     "time ratio": row["time_ratio"],
                     "propose ms": row["propose_ms"]["median"],
+                    "prepare ms": row["prepare_ms"]["median"],
                 }
                 for name, row in rows.items()
             },

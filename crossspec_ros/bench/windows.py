@@ -104,9 +104,8 @@ def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None
 
 
 def read_all_but_last(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
-    """As `stream`, up to where the last frame is awaited; the proposers are prepared."""
+    """As `stream`, up to where the last frame is awaited."""
     _stream(decoder, window, question, len(window.frames) - 1)
-    decoder.prepare(window.index, question)
 
 
 def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int) -> None:
