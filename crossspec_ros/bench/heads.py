@@ -244,7 +244,8 @@ def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Cou
     """The caption of a window of which all but the last frame was read and drafted from."""
     read_all_but_last(decoder, window, QUESTION)
     begun = time.perf_counter()
-    decoder.prepare(window.index, QUESTION)
+    while decoder.prepare(window.index, QUESTION):
+        pass
     preparing = 1e3 * (time.perf_counter() - begun)
     trace, begun = Trace(), time.perf_counter()
     decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)

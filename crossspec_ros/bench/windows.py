@@ -79,11 +79,15 @@ def live(
         arrivals.append(((i + 1) * length // slices, draft))
     opened = time.perf_counter_ns()
     last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
-    for offset, take_image in sorted(arrivals, key=lambda arrival: arrival[0]):
+    arrivals.sort(key=lambda arrival: arrival[0])
+    ends = [offset for offset, _ in arrivals[1:]] + [length]
+    for (offset, take_image), end in zip(arrivals, ends, strict=True):
         _sleep_until(opened + offset)
         take_image()
         if opened + offset < last_ns:
-            decoder.prepare(window.index, question)
+            # The captioner, too, looks for other work in between.
+            while decoder.prepare(window.index, question) and time.perf_counter_ns() < opened + end:
+                pass
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
             decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)

@@ -118,16 +118,19 @@ class PrefillHiddenDecoder:
             opened.running = self._drafts.start(opened.draft, opened.trace, opened.stop.is_set, on_draft)
         return opened.running
 
-    def prepare(self, index: int, question: str) -> None:
-        """Let the proposers look up what they will be asked when the open window `index` closes."""
+    def prepare(self, index: int, question: str) -> bool:
+        """Let the proposers look up what they will be asked when the open window `index` closes.
+
+        Returns whether there is more to do, when there is time again.
+        """
         with self._turn:
             self._learn()
             opened = self._open.find(index)
             if opened is None or opened.answer is not None:
-                return
+                return False
             self._start(index)
             frames = opened.session.frames if opened.session is not None else ()
-            self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
+            return self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
 
     def begin(self, index: int, question: str) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.

@@ -60,7 +60,7 @@ class Decoder(Protocol):
         self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None]
     ) -> object: ...
 
-    def prepare(self, index: int, question: str) -> None: ...
+    def prepare(self, index: int, question: str) -> bool: ...
 
     def begin(self, index: int, question: str) -> None: ...
 
@@ -292,7 +292,10 @@ class CaptionWorker:
         if index is None:
             return
         try:
-            self._decoder.prepare(index, self.question)
+            if self._decoder.prepare(index, self.question):
+                with self._changed:
+                    # Other work comes first.
+                    self._read = index if self._read is None else self._read
         except _ENDS:
             raise
         except BaseException as error:

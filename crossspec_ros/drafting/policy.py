@@ -95,11 +95,15 @@ class Policy:
         for source in self._sources:
             source.proposer.start(window)
 
-    def prepare(self, context: Context) -> None:
-        """Let them look up what they will be asked once the window closes; no statistics move."""
+    def prepare(self, context: Context) -> bool:
+        """Let them look up what they will be asked once the window closes; no statistics move.
+
+        Returns whether any has more to do.
+        """
         limits, worth = self.limits, self._worth(1, self.limits)
-        for source in self._asked(context):
-            source.proposer.prepare(context, limits.max_nodes, worth)
+        proposers = [source.proposer for source in self._asked(context)]
+        more = [proposer.prepare(context, limits.max_nodes, worth) for proposer in proposers]
+        return any(more)
 
     def finish(self) -> None:
         """Tell all proposers that the caption is out."""

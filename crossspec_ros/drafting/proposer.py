@@ -74,8 +74,12 @@ class Proposer(ABC):
     def start(self, window: int) -> None:  # noqa: B027
         """The window of this index has opened."""
 
-    def prepare(self, context: Context, budget: int, worth: float) -> None:  # noqa: B027
-        """Look up while the window is open what `propose` will be asked; learn nothing from it."""
+    def prepare(self, context: Context, budget: int, worth: float) -> bool:
+        """Look up while the window is open what `propose` will be asked; learn nothing from it.
+
+        Some milliseconds at a time: the last frame may come meanwhile. Returns whether there is more to do.
+        """
+        return False
 
     @abstractmethod
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:

@@ -204,8 +204,9 @@ class Living(Guess):
     def start(self, window: int) -> None:
         self.life.append(f"start {window}")
 
-    def prepare(self, context: Context, budget: int, worth: float) -> None:
+    def prepare(self, context: Context, budget: int, worth: float) -> bool:
         self.life.append("prepare")
+        return self.life.count("prepare") < 2
 
     def finish(self) -> None:
         self.life.append("finish")
@@ -216,7 +217,10 @@ def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> N
     other.name = "other"
     both = Policy((one, other), None, Limits(proposers=("guess",)))
     both.start(7)
-    both.prepare(CONTEXT)
+    assert both.prepare(CONTEXT)
+    one.life.append("prepare")
+    assert not both.prepare(CONTEXT)
+    del one.life[2:]
     assert not any(source._rounds.any() or source._seconds.any() for source in both._sources)
     both.finish()
     assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]

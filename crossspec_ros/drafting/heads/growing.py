@@ -31,6 +31,10 @@ class Ranked:
         best = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
         return cls(best.values.tolist(), best.indices.tolist())
 
+    def and_then(self, following: Ranked) -> Ranked:
+        """With those of the depths that follow."""
+        return Ranked([*self.values, *following.values], [*self.tokens, *following.tokens])
+
     def since(self, depth: int) -> Ranked:
         """Without the first."""
         return Ranked(self.values[depth:], self.tokens[depth:])

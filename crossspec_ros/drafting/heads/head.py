@@ -175,8 +175,9 @@ class Head(nn.Module, ABC):
         """(b, t, width): the states from which it says that, of a head that predicts the target's."""
         return None
 
-    def prepare(self, context: Context) -> None:
+    def prepare(self, context: Context) -> bool:
         """See `Proposer.prepare`."""
+        return False
 
     def begin(self) -> None:
         """A response begins: what was read is over."""

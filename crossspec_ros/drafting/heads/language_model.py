@@ -20,6 +20,8 @@ from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 64
 """Tokens that it drafts ahead of what is verified."""
+_AHEAD, _AT_ONCE = 4, 16
+"""Tokens that it drafts before it looks whether the last frame has come, and while a pass waits for it."""
 _MET = 3
 """So many last tokens in a row make out the place in an old draft."""
 _ROOM = 512
@@ -103,21 +105,24 @@ class LanguageModel(Head):
         first = hidden.gather(1, last.max(1).values[:, None, None].expand(-1, 1, hidden.shape[2]))
         return self._read_out(torch.cat([first, hidden[:, before:]], 1))
 
-    def prepare(self, context: Context) -> None:
-        """Read the frames that have come, and draft once the last unit alone is awaited."""
+    def prepare(self, context: Context) -> bool:
+        """Read the frames that have come; once the last unit alone is awaited, draft some tokens more."""
         self._see(context)
         if not self._chain:
             self._read_frames(context)
-            if self._seen >= self._units - 1:
-                self._roll_out((), ())
+            if self._seen < self._units - 1:
+                return False
+            self._draft_on((), ())
+        return self._extend(_AHEAD)
 
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
         self._see(context)
         said = context.tokens
-        if self._chain[: len(said)] != said or not self._base <= len(said) < len(self._chain):
-            # A frame that came after the draft was made makes it read all anew.
+        if self._chain[: len(said)] != list(said) or not self._base <= len(said) < len(self._chain):
+            # A frame that came after the draft was begun makes it read all anew.
             self._read_frames(context)
-            self._roll_out(said, self._chain)
+            self._draft_on(said, tuple(self._chain))
+        self._extend(_AT_ONCE - (len(self._chain) - len(said)))
         return grow_by_depth(self._ranked.since(len(said) - self._base), budget, worth)
 
     def _forget(self) -> None:
@@ -125,11 +130,14 @@ class LanguageModel(Head):
         self._asked: tuple[int, ...] = ()
         self._seen = self._prompt = 0
         # What it would say from the first token on; what it believes of tokens from `_base` on.
-        self._chain: tuple[int, ...] = ()
-        self._ranked = Ranked((), ())
+        self._chain: list[int] = []
+        self._ranked = Ranked([], [])
         self._base = 0
+        self._old: tuple[int, ...] = ()
+        # From which the next token is chosen; None where the draft has come to an end.
+        self._hidden: Tensor | None = None
         # Of the response, what is in the KV cache behind the prompt.
-        self._cached: tuple[int, ...] = ()
+        self._cached: list[int] = []
 
     def _see(self, context: Context) -> None:
         """Begin anew for another window or another question."""
@@ -148,35 +156,40 @@ class LanguageModel(Head):
         for frames in context.frames[self._seen :]:
             self._runner[0].keep(self._prompt)
             self._last = self._read(self._unit(frames[None].to(self.dtype), None)[0])[-1:]
-            self._seen, self._prompt, self._cached = self._seen + 1, self._runner[0].length, ()
+            self._seen, self._prompt, self._cached = self._seen + 1, self._runner[0].length, []
 
-    def _roll_out(self, said: tuple[int, ...], old: tuple[int, ...]) -> None:
-        """Draft greedily what follows `said`, until an end, or until the `old` draft is met again.
-
-        Where it is met, all that the old draft says from there on is read in one pass.
-        """
-        known = agreement(said, self._cached)
+    def _draft_on(self, said: tuple[int, ...], old: tuple[int, ...]) -> None:
+        """Begin a draft of what follows `said`; where it says what the `old` one did, that goes on."""
         # The last token's state is asked for, so at least that is read.
-        known = max(0, min(known, len(said) - 1))
+        known = max(0, min(agreement(said, self._cached), len(said) - 1))
         self._runner[0].keep(self._prompt + known)
-        hidden = self._read(self._words(said[known:]))[-1:] if said else self._last
-        chain, rows = list(said), list[Tensor]()
-        cached = list(said)
-        while len(rows) < LONGEST:
-            rows.append(log_softmax(self._read_out(hidden)[0]))
-            chain.append(int(rows[-1].argmax()))
-            if chain[-1] in self._target[0].spec.eos_ids:
+        self._hidden = self._read(self._words(said[known:]))[-1:] if said else self._last
+        self._chain, self._cached, self._old = list(said), list(said), old
+        self._ranked, self._base = Ranked([], []), len(said)
+
+    def _extend(self, tokens: int) -> bool:
+        """Draft so many tokens more, greedily; whether there could be more of them."""
+        rows: list[Tensor] = []
+        while self._hidden is not None and len(rows) < tokens:
+            rows.append(log_softmax(self._read_out(self._hidden)[0]))
+            token = int(rows[-1].argmax())
+            self._chain.append(token)
+            if token in self._target[0].spec.eos_ids or len(self._chain) - self._base >= LONGEST:
+                self._hidden = None
                 break
-            rest = _rest(chain, old)
-            cached += [chain[-1], *rest[:-1]]
-            hidden = self._read(self._words((chain[-1], *rest[:-1])))
-            if rest:
-                rows += log_softmax(self._read_out(hidden))
-                chain += rest
-                break
-        # Now, while nobody may be waiting.
-        self._ranked = Ranked.of(torch.stack(rows))
-        self._chain, self._base, self._cached = tuple(chain), len(said), tuple(cached)
+            # Where it says what the old draft did, all of the rest is read in one pass.
+            rest = _rest(self._chain, self._old)
+            hidden = self._read(self._words((token, *rest[:-1])))
+            self._cached += [token, *rest[:-1]]
+            if not rest:
+                self._hidden = hidden
+                continue
+            rows += log_softmax(self._read_out(hidden))
+            self._chain += rest
+            self._hidden = None
+        if rows:
+            self._ranked = self._ranked.and_then(Ranked.of(torch.stack(rows)))
+        return self._hidden is not None
 
     def _unit(self, frames: Tensor, seen: Tensor | None) -> Tensor:
         """(b, tokens, width) of one unit's (b, n, target width) embeddings."""

@@ -34,10 +34,10 @@ class HeadProposer(Proposer):
             self._online = OnlineDistillation(self._head)
 
     @torch.inference_mode()
-    def prepare(self, context: Context, budget: int, worth: float) -> None:
+    def prepare(self, context: Context, budget: int, worth: float) -> bool:
         """Let it draft ahead, if it knows enough."""
         self._awaited(context)
-        self._head.prepare(context)
+        return self._head.prepare(context)
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:

@@ -83,10 +83,11 @@ class CaptionMemory(Proposer):
         known.attend(context)
         return known.grow(context.tokens, budget, worth, self.name)
 
-    def prepare(self, context: Context, budget: int, worth: float) -> None:
+    def prepare(self, context: Context, budget: int, worth: float) -> bool:
         """Look up the window that looked most alike."""
         if known := self._questions.get(context.question):
             known.attend(context)
+        return False
 
     def observe(self, result: PassResult) -> None:
         """Train the mixing on the tokens of a pass, and learn the caption if it has ended."""

@@ -136,7 +136,8 @@ def said(decoder: PrefillHiddenDecoder, window: Window) -> list[tuple[int, ...]]
         if read is not None:
             read.result()
         if not is_last:
-            decoder.prepare(window.index, QUESTION)
+            while decoder.prepare(window.index, QUESTION):
+                pass
     decoder.begin(window.index, QUESTION)
     decoder.advance(window.index, lambda: True)
     caption = decoder.caption(window, QUESTION, Trace())
@@ -179,7 +180,8 @@ def test_a_trained_head_drafts_what_it_was_taught(
         read = decoder.stream_frame(window.index, frame, stamp)
         assert read is not None
         read.result()
-    decoder.prepare(window.index, QUESTION)
+    while decoder.prepare(window.index, QUESTION):
+        pass
     caption = decoder.caption(window, QUESTION, Trace())
     assert caption.accepted["massv"] > len(caption.token_ids) / 2
     assert caption.target_passes < len(caption.token_ids) / 3
@@ -247,15 +249,15 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
     units = pairs.frames[0].split(list(pairs.units))
     prompt = tuple(pairs.question.tolist())
     seen = Context("", prompt_ids=prompt, frames=tuple(units[:-1]))
-    head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])))
-    head.prepare(seen)
-    drafted = head._chain  # type: ignore[attr-defined]
-    assert len(drafted) > 1
+    assert not head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])))
+    assert head.prepare(seen) and head.prepare(seen)  # it drafts some tokens at a time
+    drafted = tuple(head._chain)  # type: ignore[attr-defined]
+    assert len(drafted) == 8
     verified = (*drafted[:4], 77)
     everything = Context("", verified, prompt, frames=tuple(units))
     head.propose(everything, 16, 0.0)
-    chain, ranked = head._chain, head._ranked  # type: ignore[attr-defined]
-    assert chain[: len(verified)] == verified and len(ranked.values) == len(chain) - len(verified)
+    chain, ranked = tuple(head._chain), head._ranked  # type: ignore[attr-defined]
+    assert chain[: len(verified)] == verified and len(ranked.values) == len(chain) - len(verified) == 16
     whole = replace(
         pairs,
         tokens=torch.tensor([chain]),
