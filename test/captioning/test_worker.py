@@ -151,6 +151,32 @@ def test_an_answer_begins_with_as_many_frames_as_the_window_before_had():
     assert decoder.begun == [1]
 
 
+def test_preparing_goes_on_piece_by_piece_until_there_is_other_work():
+    class Decoder(FakeDecoder):
+        asked, pieces = 0, 5
+
+        def prepare(self, index, question):
+            self.asked += 1
+            if self.asked == 3:
+                worker.submit(window(0), 0)
+            if self.asked >= self.pieces:
+                done.set()
+            return self.asked < self.pieces
+
+        def caption(self, *args):
+            before.append(self.asked)
+            return super().caption(*args)
+
+    before, done = [], threading.Event()
+    decoder, outcomes = Decoder(), Outcomes()
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes)
+    worker.stream_frame(1, PIXELS, 0)
+    outcomes.wait(1)
+    assert done.wait(WAIT_S)
+    worker.stop(WAIT_S)
+    assert before == [3] and decoder.asked == 5
+
+
 def test_a_closed_window_goes_before_the_passes_of_one_that_is_open():
     class Decoder(FakeDecoder):
         def advance(self, index, more):
