@@ -86,11 +86,8 @@ class PairExtractor:
         # As live: the last slice is complete at the close only.
         draft = drafts.draft(window.event_images[:-1], self.question, self._most)
         drafts.submit(draft.run, Trace()).result()
-        assert draft.feature is not None
-        found = {
-            "feature": torch.from_numpy(draft.feature),
-            "event_tokens": drafts.model.encode(window.event_images[:-1]),
-        }
+        assert draft.feature is not None and draft.event_tokens is not None
+        found = {"feature": torch.from_numpy(draft.feature), "event_tokens": draft.event_tokens}
         said = draft.proposal()[0]
         if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
             forced = draft.forced(tokens)
