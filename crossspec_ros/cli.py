@@ -243,7 +243,7 @@ def _train_heads(models: Subparsers) -> None:
         "heads",
         help="draft heads for a pair of models, from the states of both on the same windows",
         description="Asks both models about windows, keeps their states, and trains draft heads on them. "
-        "An interrupted run goes on where it stopped.",
+        "With the same arguments an interrupted run goes on where it stopped; else name another --work.",
     )
     parser.add_argument("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
     parser.add_argument(

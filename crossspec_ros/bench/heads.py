@@ -29,7 +29,6 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.drafting.heads.draft_lora import merge
 from crossspec_ros.drafting.heads.files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.heads.head import Head, Pairs
 from crossspec_ros.drafting.policy import Policy
@@ -103,6 +102,9 @@ def run(args: argparse.Namespace) -> int:
     for path in adapters:
         changed = load_pair(models, target=args.target)
         assert changed.draft is not None
+        # Brings bitsandbytes along, which has something to say when it is imported.
+        from crossspec_ros.drafting.heads.draft_lora import merge
+
         merge(changed.draft, path)
         mine = measure_live(changed, {}, windows, args.warm)
         live[path.name], offline[path.name] = mine[USUAL], {}

@@ -72,7 +72,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
 
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
-    from crossspec_ros.drafting.heads.files import PEFT, fitting_heads, load_head
+    from crossspec_ros.drafting.heads.files import PEFT, fitting_heads, head_folders, load_head
     from crossspec_ros.drafting.registry import proposer_names
 
     if not settings.heads:
@@ -85,10 +85,17 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
             raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
         merge(pair.draft, folder)
         folders.remove(folder)
+    for folder in folders:
+        if inner := head_folders(folder):
+            raise InputError(
+                f"'{folder}' is a folder of heads, not a head: name those in it, such as '{inner[0]}'"
+            )
     names = [folder.name for folder in folders]
-    for name in names:
-        if names.count(name) > 1 or name in proposer_names():
-            raise InputError(f"several proposers would be called '{name}': rename the folder of a head")
+    for folder in folders:
+        if names.count(folder.name) > 1 or folder.name in proposer_names():
+            raise InputError(
+                f"the draft head '{folder}' has the name of another proposer: give its folder another name"
+            )
     return {folder.name: load_head(folder, pair.target, pair.draft) for folder in folders}
 
 

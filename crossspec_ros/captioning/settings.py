@@ -101,7 +101,7 @@ class CaptionerSettings(Settings):
     )
     heads: str = param(
         "",
-        "folders of draft heads, comma between; empty for those in models.folder's folder heads, or none",
+        "folders of draft heads, comma between; empty for all in models.folder/heads that fit; none for none",
     )
     learn_heads: bool = param(
         False, "train the heads further on every caption; needs a second of CPU now and then"

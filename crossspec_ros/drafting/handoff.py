@@ -138,7 +138,7 @@ def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) ->
     if not file.is_file():
         raise InputError(
             f"'{folder}' holds no feature hand-off, for it has no config.json: train one with crossspec "
-            f"train handoff, or set handoff to off"
+            f"train handoff --out '{folder}', or set handoff to off"
         )
     values = read_json(file, ["crossspec_handoff", "sizes", "options"])
     mine = asdict(Sizes.of(target, draft))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ def fit_head(
     step, best, stale = 0, {"loss": math.inf}, 0
     kept = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True, map_location=device)
+        saved = _saved(checkpoint, device)
         if saved["known"] != known:
             raise InputError(
                 f"'{checkpoint}' is of another recipe or other windows: name another --work folder or remove "
@@ -102,6 +103,17 @@ def fit_head(
         checkpoint.with_suffix(".new").replace(checkpoint)
     head.load_state_dict(kept)
     return best
+
+
+def _saved(checkpoint: Path, device: torch.device) -> dict[str, Any]:
+    try:
+        return torch.load(checkpoint, weights_only=True, map_location=device)
+    # Whatever torch.load makes of a file that is none of its own.
+    except Exception as error:
+        raise InputError(
+            f"the checkpoint '{checkpoint}' is damaged ({type(error).__name__}): remove it, and the training "
+            f"starts anew"
+        ) from error
 
 
 def _rate(step: int, steps: int) -> float:

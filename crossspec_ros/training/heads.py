@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -21,7 +20,6 @@ from crossspec_ros.captioning.model_loading import asked_placement
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.drafting.heads.draft_lora import DraftLora
 from crossspec_ros.drafting.heads.files import WEIGHTS, save_head
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.errors import InputError
@@ -61,6 +59,10 @@ def run(args: argparse.Namespace) -> int:
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
         pairs = _pairs(pair, args, args.question or settings.question, progress)
+        if len(pairs) < args.windows:
+            progress.console.print(
+                f"{len(pairs)} windows with frames in the recordings, of {args.windows} asked for"
+            )
         for name in names:
             _train(name, pair, pairs, args, progress)
     _plot(names, args.work, args.out)
@@ -76,6 +78,9 @@ def _train(
     # Before its weights are drawn.
     torch.manual_seed(recipe.seed)
     if name == "L6":
+        # Brings bitsandbytes along, which has something to say when it is imported.
+        from crossspec_ros.drafting.heads.draft_lora import DraftLora
+
         if pair.draft is None:
             raise InputError("L6 changes the event draft, but there is none: name one with --draft")
         head: Head = DraftLora(pairs.sizes, pair.draft, pairs.question)
@@ -90,14 +95,17 @@ def _train(
 
     best = fit_head(head, pairs, recipe, args.work / name, report)
     notes = {"variant": name, "windows": len(pairs)} | best
-    progress.update(task, completed=recipe.steps, description=f"{name}: right {best['tokens_right']:.3f}")
-    if isinstance(head, DraftLora):
-        head.save(args.out / name)
+    progress.update(task, completed=recipe.steps, description=f"{name}: {_right(best)} right")
+    if variant.kind == "draft_lora":
+        head.save(args.out / name)  # type: ignore[operator]
     else:
         save_head(head, args.out / name, notes)
-        print(
-            f"{args.out / name}: {(args.out / name / WEIGHTS).stat().st_size / 1e6:.2f} MB", file=sys.stderr
-        )
+        size = (args.out / name / WEIGHTS).stat().st_size / 1e6
+        progress.console.print(f"{name}: {size:.2f} MB, {_right(best)} right")
+
+
+def _right(best: dict[str, float]) -> str:
+    return f"{100 * best['tokens_right']:.1f} % of held-out tokens"
 
 
 def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: Progress) -> PairShards:

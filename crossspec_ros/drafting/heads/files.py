@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
@@ -139,7 +139,8 @@ def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> N
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
+    # As bytes, since the library's own files are for their owner alone.
+    (folder / WEIGHTS).write_bytes(save(contiguous, metadata={"format": "pt"}))
 
 
 def _compare(folder: Path, name: str, whose: str, its: Sizes, mine: Sizes) -> None:
