@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from functools import partial
 
 from crossspec_ros.captioning.caption import Caption
@@ -69,7 +70,7 @@ def live(
     the caption may rest on, by default all of it.
     """
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
-    arrivals: list[tuple[int, Callable[[], object]]] = []
+    arrivals: list[tuple[int, partial[Future[None] | None]]] = []
     for i, (image, stamp_ns) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
         is_last = i + 1 == len(window.frames)
         take = partial(decoder.stream_frame, window.index, image, stamp_ns, is_last)
@@ -83,9 +84,11 @@ def live(
     ends = [offset for offset, _ in arrivals[1:]] + [length]
     for (offset, take_image), end in zip(arrivals, ends, strict=True):
         _sleep_until(opened + offset)
-        take_image()
+        work = take_image()
         if opened + offset < last_ns:
-            # The captioner, too, looks for other work in between.
+            # As the captioner does, once a frame is read, and looking for other work in between.
+            if take_image.func == decoder.stream_frame and isinstance(work, Future):
+                wait([work], max(0, opened + end - time.perf_counter_ns()) / 1e9)
             while decoder.prepare(window.index, question) and time.perf_counter_ns() < opened + end:
                 pass
         elif opened + offset == last_ns:

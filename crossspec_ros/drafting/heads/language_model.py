@@ -20,17 +20,20 @@ from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 64
 """Tokens that it drafts ahead of what is verified."""
+_AWAITED = 2
+"""Units that it does without when it drafts ahead. With one it would draft beside the event draft, and on two
+cores both would take twice as long."""
 _AHEAD, _AT_ONCE = 4, 16
 """Tokens that it drafts before it looks whether the last frame has come, and while a pass waits for it."""
 _MET = 3
 """So many last tokens in a row make out the place in an old draft."""
 _ROOM = 512
 _WITHOUT_LAST = 0.7
-"""Share of the windows in training whose last unit of frames it does not see, as ahead of the close."""
+"""Share of the windows in training whose last unit of frames it does not see."""
 
 
 class LanguageModel(Head):
-    """Drafts a whole response while the last frame is awaited.
+    """Drafts a whole response while the last frames are awaited.
 
     The target's frame embeddings come through a trained projector, and it learns the target's own responses
     (MASSV, Ganesan et al., 2025). With `queries`, each unit of frames is compressed into so many tokens
@@ -106,11 +109,11 @@ class LanguageModel(Head):
         return self._read_out(torch.cat([first, hidden[:, before:]], 1))
 
     def prepare(self, context: Context) -> bool:
-        """Read the frames that have come; once the last unit alone is awaited, draft some tokens more."""
+        """Read the frames that have come; once few units are awaited, draft some tokens more."""
         self._see(context)
         if not self._chain:
             self._read_frames(context)
-            if self._seen < self._units - 1:
+            if self._seen < self._units - _AWAITED:
                 return False
             self._draft_on((), ())
         return self._extend(_AHEAD)
