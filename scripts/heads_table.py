@@ -79,7 +79,7 @@ _ACCEPT = ("accept@0.80", "accept@0.85", "accept@0.90", "accept@0.95")
 
 def _heads() -> list[tuple[str, dict[str, Any]]]:
     rows = json.loads(FIGURES.read_text())["heads"]
-    names = sorted(set(rows) - {USUAL}, key=lambda name: -rows[name]["gain"][NOVELTY[0]]["mean"])
+    names = sorted(set(rows) - {USUAL}, key=lambda name: (-rows[name]["gain"][NOVELTY[0]]["mean"], name))
     return [(name, rows[name]) for name in names]
 
 
