@@ -21,7 +21,7 @@ from crossspec_ros.models.base import VideoTarget
 LONGEST = 64
 """Tokens that it drafts ahead of what is verified."""
 _AWAITED = 2
-"""Units that it does without when it drafts ahead. With one it would draft beside the event draft, and on two
+"""Frames that it does without when it drafts ahead. With one it would draft beside the event draft, and on two
 cores both would take twice as long."""
 _AHEAD, _AT_ONCE = 4, 16
 """Tokens that it drafts before it looks whether the last frame has come, and while a pass waits for it."""
@@ -69,7 +69,7 @@ class LanguageModel(Head):
     def attach(self, target: VideoTarget) -> None:
         super().attach(target)
         spec = target.spec
-        self._units = -(-spec.frames // spec.frames_per_unit)
+        self._enough = max(1, (spec.frames - _AWAITED) // spec.frames_per_unit)
 
     def loss(self, pairs: Pairs) -> Tensor:
         """Cross entropy of the target's own tokens."""
@@ -113,7 +113,7 @@ class LanguageModel(Head):
         self._see(context)
         if not self._chain:
             self._read_frames(context)
-            if self._seen < self._units - _AWAITED:
+            if self._seen < self._enough:
                 return False
             self._draft_on((), ())
         return self._extend(_AHEAD)
