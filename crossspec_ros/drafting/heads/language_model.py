@@ -21,8 +21,8 @@ from crossspec_ros.models.base import VideoTarget
 LONGEST = 64
 """Tokens that it drafts ahead of what is verified."""
 _AWAITED = 2
-"""Frames that it does without when it drafts ahead. With one it would draft beside the event draft, and on two
-cores both would take twice as long."""
+"""Frames that it does without when it drafts ahead. With one it would draft beside the event draft, and on
+two cores both would take twice as long."""
 _AHEAD, _AT_ONCE = 4, 16
 """Tokens that it drafts before it looks whether the last frame has come, and while a pass waits for it."""
 _MET = 3
