@@ -248,7 +248,7 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     send(0, 1, 1)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
     assert observer.reports()[0][2] == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
-    assert decoder.policy.limits == Limits(128, 1e-4, ("memory", "event_draft"))
+    assert decoder.policy.limits == Limits(128, 1e-4, ("memory", "event_draft", "heads"))
     assert change("proposers", "memory").successful and change("max_nodes", 0).successful
     assert change("least_prob", 0.5).successful
     assert decoder.policy.limits == Limits(0, 0.5, ("memory",))
