@@ -217,15 +217,7 @@ def _train(subparsers: Subparsers) -> None:
     tiny = models.add_parser(
         "tiny", help="the tiny pair on the synthetic world, on two CPU cores in under an hour"
     )
-    tiny.add_argument(
-        "--out", type=Path, default=Path("build/models"), help="folder for the models [build/models]"
-    )
-    tiny.add_argument(
-        "--work",
-        type=Path,
-        default=Path("build/tiny"),
-        help="folder for windows and checkpoints [build/tiny]",
-    )
+    _folders(tiny, "the models", "build/models", "windows and checkpoints", "build/tiny")
     tiny.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")
     tiny.add_argument(
         "--family",
@@ -265,15 +257,7 @@ def _train_heads(models: Subparsers) -> None:
     parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
     parser.add_argument("--device", help="where models and heads run: auto, cpu, cuda or cuda:N [auto]")
     parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/heads"), help="folder for the heads [build/heads]"
-    )
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path("build/head_training"),
-        help="folder for states, logs and checkpoints [build/head_training]",
-    )
+    _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
     parser.set_defaults(handler=lazily("crossspec_ros.training.heads:run"))
 
 
@@ -282,18 +266,18 @@ def _train_handoff(models: Subparsers) -> None:
         "handoff", help="what aligns a pair's event features into its target's space, on one core"
     )
     parser.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/handoff"), help="folder for the weights [build/handoff]"
-    )
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path("build/handoff_work"),
-        help="folder for windows, features and a checkpoint [build/handoff_work]",
+    _folders(
+        parser, "the weights", "build/handoff", "windows, features and a checkpoint", "build/handoff_work"
     )
     parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
     parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
     parser.set_defaults(handler=lazily("crossspec_ros.training.handoff:run"))
+
+
+def _folders(parser: argparse.ArgumentParser, made: str, out: str, kept: str, work: str) -> None:
+    """Add where what is trained goes, and what an interrupted training goes on from."""
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for {made} [{out}]")
+    parser.add_argument("--work", type=Path, default=Path(work), help=f"folder for {kept} [{work}]")
 
 
 def _info(subparsers: Subparsers) -> None:

@@ -44,7 +44,7 @@ from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 USUAL, NONE = "memory, event draft", "the target alone"
-COLD, FIRST, REPEATED, ALL = "cold start", "first sight", "repeated", "all windows"
+COLD, FIRST, REPEATED = "cold start", "first sight", "repeated"
 NOVELTY = (COLD, FIRST, REPEATED)
 _ACCEPT = (0.80, 0.85, 0.90, 0.95)
 _RESAMPLED = 2000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
 
 def speculative_decoder(
@@ -80,4 +80,4 @@ def _closed_if_it_fails(decoder: PrefillHiddenDecoder) -> Iterator[None]:
 
 def vocabulary(pair: ModelPair) -> str:
     """What tells the tokenizer of a pair's target from others."""
-    return hashlib.blake2b(pair.target.tokenizer.to_str().encode()).hexdigest()
+    return tokenizer_digest(pair.target.tokenizer)

@@ -5,17 +5,15 @@ Lossy, unlike all else here: `captioning/handoff.py` says when the guess stands 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.heads.files import WEIGHTS, fill
+from crossspec_ros.drafting.heads.files import WEIGHTS, fill, write
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel, VideoTarget
@@ -115,16 +113,13 @@ def likeness(features: Tensor, true: Tensor) -> Tensor:
 
 def save_handoff(handoff: Handoff, folder: Path, notes: dict[str, Any]) -> None:
     """Write it, with `notes` about its training; in bfloat16, as heads are."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "crossspec_handoff": _VERSION,
         "sizes": asdict(handoff.sizes),
         "options": handoff.options,
         "training": notes,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    tensors = {name: tensor.bfloat16().contiguous() for name, tensor in handoff.state_dict().items()}
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    write(folder, config, {name: tensor.bfloat16() for name, tensor in handoff.state_dict().items()})
 
 
 def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) -> Handoff:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.config_files import read_json
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """What tells a tokenizer from others."""
+    return hashlib.blake2b(tokenizer.to_str().encode()).hexdigest()
 
 
 def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Tokenizer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -25,6 +26,8 @@ from crossspec_ros.windows.resize import resize_shortest
 FRAMES, EVENT_IMAGES, SIDE = 8, 5, 64
 HELD_OUT = 1_000_000
 """Seeds from here on are never trained on."""
+UNSEEN = 100_000
+"""From here to HELD_OUT are drives that the tiny models did not see, for what is trained on their states."""
 
 Draw = Callable[[int], NDArray[np.uint8]]
 
@@ -82,3 +85,20 @@ def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None])
             done_file.write_text(json.dumps({"windows": i + 1}))
             progress(i + 1)
     return data
+
+
+DRAWN: dict[str, Draw] = {"frames": frame_window, "events": event_window}
+
+
+def build_unseen(
+    work: Path, count: int, progress: Callable[[str, int], None]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Frames and event images of `count` windows that the tiny models did not see, as `build` does.
+
+    `progress` is called with the name in `DRAWN` and the number of windows that are there.
+    """
+    seeds = range(UNSEEN, UNSEEN + count)
+    frames, events = (
+        build(work / f"{name}.npy", draw, seeds, partial(progress, name)) for name, draw in DRAWN.items()
+    )
+    return frames, events

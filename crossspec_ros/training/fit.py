@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 from crossspec_ros.training.dataset import scenes_of
 from crossspec_ros.training.models import Student
 from crossspec_ros.training.world.grammar import COLOR_ATTRIBUTES, attributes, caption
@@ -82,7 +83,7 @@ def fit(
     checkpoint, curve = folder / "checkpoint.pt", folder / "curve.jsonl"
     first = 0
     if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
+        saved = load_checkpoint(checkpoint)
         if saved["recipe"] != asdict(recipe):
             raise InputError(f"'{checkpoint}' is of another recipe: name another --work folder or remove it")
         modules.load_state_dict(saved["modules"])
@@ -113,8 +114,7 @@ def fit(
                 file.write(json.dumps(point) + "\n")
             state = {"modules": modules.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
             state["recipe"] = asdict(recipe)
-            torch.save(state | {"scheduler": scheduler.state_dict()}, checkpoint.with_suffix(".new"))
-            checkpoint.with_suffix(".new").replace(checkpoint)
+            save_checkpoint(state | {"scheduler": scheduler.state_dict()}, checkpoint)
 
 
 def _rate(step: int, steps: int) -> float:

@@ -27,10 +27,9 @@ from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import ModelPair, load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training import dataset
+from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 from crossspec_ros.training.world.grammar import QUESTION
 
-FIRST_SEED = 100_000
-"""Of drives that the models were not trained on, for on those the tower's features are too sure."""
 _UNSEEN = 6
 """One in so many windows is kept from the aligner."""
 _BATCH, _SPOKEN, _RATE = 32, 8, 1e-3
@@ -47,10 +46,9 @@ def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     pair, work = load_pair(args.models or share_dir() / "models" / "tiny"), Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
-    seeds = range(FIRST_SEED, FIRST_SEED + args.windows)
-    frames, events = (
-        dataset.build(work / f"{name}.npy", draw, seeds, lambda n: print(f"{n} windows drawn", flush=True))
-        for name, draw in (("frames", dataset.frame_window), ("events", dataset.event_window))
+    # On drives that it was trained on, the tower's features are too sure.
+    frames, events = dataset.build_unseen(
+        work, args.windows, lambda name, n: print(f"{n} windows drawn", flush=True)
     )
     file = work / "features.safetensors"
     if not file.is_file():
@@ -156,7 +154,7 @@ def _fit_aligner(
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps, pct_start=0.1)
     checkpoint, log, first = folder / "checkpoint.pt", folder / "log.csv", 0
     if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
+        saved = load_checkpoint(checkpoint)
         if (saved["steps"], saved["windows"]) != (steps, len(lessons["true"])):
             raise InputError(
                 f"'{checkpoint}' is of another training: name another --work folder or remove it"
@@ -192,8 +190,7 @@ def _fit_aligner(
                 "steps": steps,
                 "windows": len(lessons["true"]),
             }
-            torch.save(state, checkpoint.with_suffix(".new"))
-            checkpoint.with_suffix(".new").replace(checkpoint)
+            save_checkpoint(state, checkpoint)
 
 
 def _fit_predictor(handoff: Handoff, lessons: dict[str, Tensor]) -> Tensor:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import nn
 
 from crossspec_ros.drafting.heads.head import IGNORED, Head
 from crossspec_ros.errors import InputError
+from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 from crossspec_ros.training.pairs import PairShards
 
 _CHECK_EVERY = 100
@@ -57,7 +57,7 @@ def fit_head(
     step, best, stale = 0, {"loss": math.inf}, 0
     kept = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     if checkpoint.exists():
-        saved = _saved(checkpoint, device)
+        saved = load_checkpoint(checkpoint, device)
         if saved["known"] != known:
             raise InputError(
                 f"'{checkpoint}' is of another recipe or other windows: name another --work folder or remove "
@@ -99,21 +99,9 @@ def fit_head(
             "stale": stale,
             "kept": kept,
         }
-        torch.save(state, checkpoint.with_suffix(".new"))
-        checkpoint.with_suffix(".new").replace(checkpoint)
+        save_checkpoint(state, checkpoint)
     head.load_state_dict(kept)
     return best
-
-
-def _saved(checkpoint: Path, device: torch.device) -> dict[str, Any]:
-    try:
-        return torch.load(checkpoint, weights_only=True, map_location=device)
-    # Whatever torch.load makes of a file that is none of its own.
-    except Exception as error:
-        raise InputError(
-            f"the checkpoint '{checkpoint}' is damaged ({type(error).__name__}): remove it, and the training "
-            f"starts anew"
-        ) from error
 
 
 def _rate(step: int, steps: int) -> float:

@@ -33,8 +33,6 @@ from crossspec_ros.training.variants import VARIANTS, check_name, new_head
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.window import Window
 
-FIRST_SEED = 100_000
-"""Of the synthetic drives: the tiny models saw only those below, and held-out ones begin at a million."""
 ALL = "all"
 
 
@@ -129,10 +127,8 @@ def _origin(args: argparse.Namespace) -> dict[str, Any]:
 def _synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
     """Windows of drives that the tiny models did not see, drawn to disk first."""
     work.mkdir(parents=True, exist_ok=True)
-    seeds, drawn = range(FIRST_SEED, FIRST_SEED + count), []
-    for name, draw in (("frames", dataset.frame_window), ("events", dataset.event_window)):
-        told = partial(_tell, progress, progress.add_task(f"drawing {name}", total=count))
-        drawn.append(dataset.build(work / f"{name}.npy", draw, seeds, told))
+    tasks = {name: progress.add_task(f"drawing {name}", total=count) for name in dataset.DRAWN}
+    drawn = dataset.build_unseen(work, count, lambda name, done: _tell(progress, tasks[name], done))
     for i, (frames, images) in enumerate(zip(*drawn, strict=True)):
         stamps = tuple(i * SECOND + k * SECOND // len(frames) for k in range(len(frames)))
         yield Window(i, i * SECOND, (i + 1) * SECOND, np.array(images), np.array(frames), stamps)

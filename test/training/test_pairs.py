@@ -13,6 +13,7 @@ from crossspec_ros.drafting.heads.head import IGNORED, Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.training import pairs as pairs_module
+from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 from crossspec_ros.training.head_fit import Recipe, fit_head
 from crossspec_ros.training.pairs import PairExtractor, PairShards, extract
 from crossspec_ros.training.variants import new_head
@@ -139,3 +140,13 @@ def test_training_resumes_to_the_same_head_and_ends_early(
     recipe = Recipe(steps=1000, batch=4, held_out=2, patience=3)
     assert fit_head(head, shards, recipe, tmp_path / "c", lambda step, note: steps.append(step))["step"] == 2
     assert max(steps, default=0) < 20
+
+
+def test_a_damaged_checkpoint_is_refused_and_nothing_in_it_is_run(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.pt"
+    save_checkpoint({"step": 3}, file)
+    assert load_checkpoint(file) == {"step": 3} and list(tmp_path.iterdir()) == [file]
+    for damage in (b"\x80\x04N.", b"", file.read_bytes()[:-40]):
+        file.write_bytes(damage)
+        with pytest.raises(InputError, match=r"checkpoint.pt' is damaged \(\w+\): remove it"):
+            load_checkpoint(file)

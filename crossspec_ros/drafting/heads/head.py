@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.base import EventModel, VideoTarget
+from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
 IGNORED = -100
 """In the place of a token that there is none of, as cross entropy has it."""
+_DIGITS = 32
+"""Of a tokenizer's digest; enough to tell it, and to be read in a message."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,12 @@ class Sizes:
             event.hidden_size if event else 0,
             event.vocab_size if event else 0,
             text.model_type,
-            vocabulary_digest(target.tokenizer),
+            tokenizer_digest(target.tokenizer)[:_DIGITS],
         )
 
     def scaled(self, at_4096: int, least: int = 8) -> int:
         """An inner width that is published for 4096 wide states, for these; a multiple of 8."""
         return max(least, round(at_4096 * self.width / 4096 / 8) * 8)
-
-
-def vocabulary_digest(tokenizer: Tokenizer) -> str:
-    """What tells a tokenizer from others."""
-    return hashlib.blake2b(tokenizer.to_str().encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,28 @@
+"""The state of a training that may be interrupted: whole or not there, and nothing in it is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crossspec_ros.errors import InputError
+
+
+def save_checkpoint(state: dict[str, Any], file: Path) -> None:
+    """Write it in place of what is there."""
+    torch.save(state, file.with_suffix(".new"))
+    file.with_suffix(".new").replace(file)
+
+
+def load_checkpoint(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What `save_checkpoint` wrote; raises InputError where it is damaged."""
+    try:
+        return torch.load(file, weights_only=True, map_location=device)
+    # Whatever torch.load makes of a file that is none of its own.
+    except Exception as error:
+        raise InputError(
+            f"the checkpoint '{file}' is damaged ({type(error).__name__}): remove it, and the training "
+            f"starts anew"
+        ) from error
