@@ -243,12 +243,13 @@ class _OnceWritten(DraftModel):
 
 
 def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Counts:
-    """The caption of a window of which all but the last frame was read and drafted from."""
-    read_all_but_last(decoder, window, QUESTION)
-    begun = time.perf_counter()
-    while decoder.prepare(window.index, QUESTION):
-        pass
-    preparing = 1e3 * (time.perf_counter() - begun)
+    """The caption of a window whose frames but the last were read, and drafted from as they came."""
+    preparing = 0.0
+    for _ in read_all_but_last(decoder, window, QUESTION):
+        begun = time.perf_counter()
+        while decoder.prepare(window.index, QUESTION):
+            pass
+        preparing += 1e3 * (time.perf_counter() - begun)
     trace, begun = Trace(), time.perf_counter()
     decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)
     decoder.begin(window.index, QUESTION)

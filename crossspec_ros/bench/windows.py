@@ -107,18 +107,22 @@ def _sleep_until(at_ns: int) -> None:
 
 def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
     """Give a decoder the window's images as while it is open, and let all of it be read and drafted."""
-    _stream(decoder, window, question, len(window.frames))
+    for _ in _stream(decoder, window, question, len(window.frames)):
+        pass
 
 
-def read_all_but_last(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
-    """As `stream`, up to where the last frame is awaited."""
-    _stream(decoder, window, question, len(window.frames) - 1)
+def read_all_but_last(decoder: PrefillHiddenDecoder, window: Window, question: str) -> Iterator[int]:
+    """As `stream`, up to where the last frame is awaited; yields the frames so far after each."""
+    return _stream(decoder, window, question, len(window.frames) - 1)
 
 
-def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int) -> None:
-    work = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
-    for image, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:frames]:
-        work.append(decoder.stream_frame(window.index, image, stamp_ns))
-    for future in work:
-        if future is not None:
-            future.result()
+def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int) -> Iterator[int]:
+    drafting = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
+    for work in drafting:
+        if work is not None:
+            work.result()
+    for i in range(frames):
+        read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i])
+        if read is not None:
+            read.result()
+        yield i + 1
