@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training.dataset import event_window, frame_window
 from crossspec_ros.windows.window import Window

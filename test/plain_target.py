@@ -13,9 +13,9 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.video_llava import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace

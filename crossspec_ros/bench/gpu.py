@@ -45,7 +45,8 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.footprint import measured_bytes
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
 from crossspec_ros.models.registry import (
     draft_architecture,

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 
 _SPREAD = 0.02

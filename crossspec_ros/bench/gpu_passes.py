@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.runner import SIZES
+from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.footprint import measured_bytes
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import sizes
 from crossspec_ros.telemetry.trace import Trace
 

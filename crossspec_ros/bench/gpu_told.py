@@ -16,7 +16,7 @@ from torch import nn
 
 from crossspec_ros.bench.trace import Response
 from crossspec_ros.models.base import LanguageModel, VideoTarget
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.translation import Translation
 
 _ROOM = 128

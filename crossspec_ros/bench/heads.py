@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,6 @@ from transformers.utils import logging
 from crossspec_ros.bench.harness import check_windows, spread, table, tell
 from crossspec_ros.bench.windows import WINDOWS_PER_DRIVE, held_out_windows, read_all_but_last
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.heads.files import PEFT, head_folders, load_head
@@ -36,7 +36,8 @@ from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.pairs import PairExtractor, extract
@@ -167,7 +168,7 @@ def measure_live(
     engine = LocalEngine(pair.target)
     engine.tap(sorted({layer for head in heads.values() for layer in head.taps}))
     engine.warm_up(1)
-    table_s = engine.measure()
+    cost = engine.measure()
 
     def policy(ways: Sequence[str], head: Head | None) -> Policy:
         proposers = [*make_proposers(ways)]
@@ -175,7 +176,7 @@ def measure_live(
             mine = HeadProposer(next(name for name, one in heads.items() if one is head), head)
             mine.load(pair.target)
             proposers.append(mine)
-        return Policy(proposers, VerifyCost(dict(table_s), engine.pads))
+        return Policy(proposers, deepcopy(cost))
 
     ways: dict[str, Callable[[], Policy]] = {
         NONE: lambda: Policy((), None),

@@ -32,7 +32,8 @@ from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION

@@ -10,7 +10,7 @@ from functools import partial
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.dataset import HELD_OUT
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame

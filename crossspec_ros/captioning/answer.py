@@ -12,16 +12,29 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+class Drafted(Protocol):
+    """What the proposers see of an event draft, see `drafting.event_draft.EventDraft`."""
+
+    feature: np.ndarray | None
+
+    @property
+    def states(self) -> tuple[torch.Tensor, ...]: ...
+
+    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]: ...
 
 
 class Answer:
@@ -36,7 +49,7 @@ class Answer:
         self,
         session: Session,
         policy: Policy,
-        draft: EventDraft | None,
+        draft: Drafted | None,
         context: Context,
         trace: Trace,
         max_new_tokens: int,
@@ -47,7 +60,11 @@ class Answer:
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.tokens: tuple[int, ...] = ()
         self.passes = 0
+        self.last: Step | None = None
+        """What its last pass gave."""
         self.ended = False
+        self.round_trip_s = 0.0
+        """Time that the link to the target took, if there is one."""
         self.first_ns = self.ended_ns = 0
         """When its first and its last pass were over (`perf_counter_ns`)."""
         self.drafted: Counter[str] = Counter()
@@ -56,7 +73,7 @@ class Answer:
         # Of the call that waits. A pass that was cancelled is over at once, inside another's end.
         self._over: Future[None] | None = None
         self._taking = threading.RLock()
-        self._unread = session.ask(context.question, trace)
+        self._unread = session.ask(context.question, trace, max_new_tokens)
 
     @property
     def question(self) -> str:
@@ -67,15 +84,18 @@ class Answer:
 
         `more` is asked after each pass, mostly in the engine's thread, and must not wait for it.
         """
-        over: Future[None] = Future()
-        self._over = over
         try:
-            self._begin_pass(over, more)
-            over.result()
+            self.go_on(more).result()
         finally:
             # Who was interrupted need not see the pass in flight taken.
             with self._taking:
                 self._over = None
+
+    def go_on(self, more: Callable[[], bool]) -> Future[None]:
+        """Begin what `advance` does, for who does not wait: the future ends with the last pass."""
+        self._over = over = Future[None]()
+        self._begin_pass(over, more)
+        return over
 
     def _begin_pass(self, over: Future[None], more: Callable[[], bool]) -> None:
         if self._lesson is not None:
@@ -105,12 +125,17 @@ class Answer:
     def _take(self, context: Context, tree: DraftTree, step: Step) -> None:
         self.ended_ns = time.perf_counter_ns()
         self.first_ns = self.first_ns or self.ended_ns
-        self._policy.observe_pass(step.tokens_read, step.seconds)
-        self._unread, self.passes = 1, self.passes + 1
+        self._policy.observe_pass(max(step.tokens_read, step.most_read), step.seconds, step.rows)
+        self._unread, self.passes, self.last = 1, self.passes + 1, step
         self.tokens += step.tokens
-        self.drafted.update(source for sources in tree.sources for source in sources)
-        taken = step.path[: len(step.tokens)]
-        self.accepted.update(source for node in taken for source in tree.sources[node])
+        self.round_trip_s = max(self.round_trip_s, step.round_trip_s)
+        if step.proposed is not None:
+            self.drafted.update(step.proposed.drafted)
+            self.accepted.update(step.proposed.accepted)
+        else:
+            self.drafted.update(source for sources in tree.sources for source in sources)
+            taken = step.path[: len(step.tokens)]
+            self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
         self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
 
@@ -127,7 +152,7 @@ class Answer:
 
 def drafted_context(
     context: Context,
-    draft: EventDraft | None,
+    draft: Drafted | None,
     frames: tuple[torch.Tensor, ...],
     tokens: tuple[int, ...] = (),
 ) -> Context:

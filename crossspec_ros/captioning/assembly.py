@@ -18,7 +18,7 @@ from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
 

@@ -18,7 +18,8 @@ class Caption:
     features for frames (`captioning/handoff.py`). `token_ids` include the end-of-sequence token, unless the
     caption was cut; those of an event draft are of its own vocabulary.
     `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
-    target, which took `accepted` of them; a token that two proposed counts for both.
+    target, which took `accepted` of them; a token that two proposed counts for both. Of a target on another
+    host, `traffic` is the bytes that went there and came from there, and `round_trip_s` the link's time.
     """
 
     text: str
@@ -28,6 +29,8 @@ class Caption:
     drafted: Mapping[str, int] = field(default_factory=dict)
     accepted: Mapping[str, int] = field(default_factory=dict)
     late: bool = False
+    traffic: tuple[int, int] = (0, 0)
+    round_trip_s: float = 0.0
 
     @property
     def lossy(self) -> bool:

@@ -10,25 +10,28 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, drafted_context
 from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.handoff import FeatureHandoff
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
-from crossspec_ros.drafting.cost import VerifyCost
-from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Engine
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    from crossspec_ros.captioning.handoff import FeatureHandoff
+    from crossspec_ros.drafting.draft_model import DraftModel
+    from crossspec_ros.engine.pass_cost import PassCost
+    from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.models.pair import ModelPair
 
 _ANSWER_ROOM, _MOST_QUESTION = 64, 10_000
 
@@ -51,14 +54,22 @@ class PrefillHiddenDecoder:
         max_new_tokens: int = 64,
         sampling: Sampling | None = None,
         engine: Engine | None = None,
+        owns_engine: bool = False,
         drafts: DraftModel | None = None,
         handoff: FeatureHandoff | None = None,
     ) -> None:
         self.pair, self.policy = pair, policy
         self._handoff = handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
-        self._engine, self._owns_engine = engine or LocalEngine(pair.target), engine is None
+        self._owns_engine = engine is None or owns_engine
+        if engine is None:
+            from crossspec_ros.engine.local import LocalEngine
+
+            engine = LocalEngine(pair.target)
+        self._engine = engine
         if drafts is None and pair.draft is not None:
+            from crossspec_ros.drafting.draft_model import DraftModel
+
             assert pair.translation is not None
             drafts = DraftModel(pair.draft, pair.translation)
         self._drafts = drafts
@@ -280,9 +291,9 @@ class PrefillHiddenDecoder:
         if with_draft and self._drafts is not None:
             self._drafts.warm_up()
 
-    def measure(self) -> VerifyCost:
-        """Measure what passes cost, on a window of noise; takes some 60 passes."""
-        return VerifyCost(self._engine.measure(), self._engine.pads)
+    def measure(self) -> PassCost | None:
+        """Measure what passes cost, on windows of noise, see `Engine.measure`."""
+        return self._engine.measure()
 
     def close(self) -> None:
         """End the threads of draft and engine; a second time does nothing."""
@@ -392,6 +403,8 @@ class PrefillHiddenDecoder:
             answer.drafted,
             answer.accepted,
             late,
+            opened.session.traffic if opened.session is not None else (0, 0),
+            answer.round_trip_s,
         )
 
     def _rest(self, opened: OpenWindow) -> None:

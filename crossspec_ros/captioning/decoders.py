@@ -16,7 +16,7 @@ from crossspec_ros.captioning.model_loading import (
 )
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.stored_draft import Said
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Only
 
 

@@ -19,7 +19,7 @@ from crossspec_ros.drafting.stored_draft import Said, digest
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -84,7 +84,6 @@ class _NoEngine:
     """An engine whose sessions see nothing, for there is no target."""
 
     pulses: tuple[Pulse, ...] = ()
-    pads = False
 
     def tap(self, layers: Sequence[int]) -> None:
         raise NotImplementedError
@@ -92,10 +91,10 @@ class _NoEngine:
     def warm_up(self, sessions: int) -> None:
         raise NotImplementedError
 
-    def measure(self) -> dict[int, float]:
-        raise NotImplementedError
+    def measure(self) -> None:
+        return None
 
-    def open(self, window: int, trace: Trace) -> Session:
+    def open(self, window: int, trace: Trace, robot: str = "") -> Session:
         return _NoSession()
 
     def close(self) -> None:
@@ -104,6 +103,7 @@ class _NoEngine:
 
 class _NoSession:
     frames: tuple[torch.Tensor, ...] = ()
+    traffic = 0, 0
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         done = Future[None]()
@@ -113,7 +113,7 @@ class _NoSession:
     def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
         raise NotImplementedError
 
-    def ask(self, question: str, trace: Trace) -> int:
+    def ask(self, question: str, trace: Trace, max_new_tokens: int) -> int:
         raise NotImplementedError
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.handoff import FeatureHandoff
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.models.loading import ModelPair
+    from crossspec_ros.models.pair import ModelPair
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,13 +6,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.telemetry.trace import Trace
+
+if TYPE_CHECKING:
+    from crossspec_ros.drafting.event_draft import EventDraft
 
 OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""

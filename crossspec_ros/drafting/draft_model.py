@@ -13,7 +13,7 @@ import torch
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.stored_draft import Said, StoredDraft, digest
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.translation import Translation

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from crossspec_ros.engine.runner import ModelRunner, RunnerPool
+from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from crossspec_ros.drafting.calibration import Calibration
-from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.limits import USUAL, Limits
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import DraftTree
 
 _MARGIN = 0.5
@@ -82,13 +82,11 @@ class Policy:
     `limits` may be replaced at any time.
     """
 
-    def __init__(
-        self, proposers: Sequence[Proposer], cost: VerifyCost | None, limits: Limits = USUAL
-    ) -> None:
+    def __init__(self, proposers: Sequence[Proposer], cost: PassCost | None, limits: Limits = USUAL) -> None:
         self._sources = [_Source(proposer) for proposer in proposers]
         self.cost, self.limits = cost, limits
         # Expected tokens per second.
-        self._rate = 1 / float(cost.seconds(1)) if cost else 0.0
+        self._rate = 1 / float(cost.seconds(1, 1)) if cost else 0.0
 
     def start(self, window: int) -> None:
         """Tell all proposers that this window has opened."""
@@ -160,10 +158,11 @@ class Policy:
         for source in self._sources:
             source.observe(result)
 
-    def observe_pass(self, tokens: int, seconds: float) -> None:
-        """Keep the cost model up to date with what a pass over so many tokens took."""
+    def observe_pass(self, tokens: int, seconds: float, rows: int = 1) -> None:
+        """Keep the cost model up to date with what a pass over so many tokens of each of `rows` sequences
+        took."""
         if self.cost:
-            self.cost.observe(tokens, seconds)
+            self.cost.observe(tokens, seconds, rows)
 
     def calibrations(self) -> dict[str, list[tuple[float, float, int]]]:
         """Predicted and observed acceptance of each source, see `Calibration.table`."""

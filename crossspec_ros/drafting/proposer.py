@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.base import VideoTarget
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from crossspec_ros.models.base import VideoTarget
 
 
 @dataclass(frozen=True)

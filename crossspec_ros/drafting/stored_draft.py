@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
 from crossspec_ros.models.base import EventModel

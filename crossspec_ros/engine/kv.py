@@ -1,8 +1,8 @@
-"""A KV cache in one buffer that stays where it is: rolling back moves a length, not the keys and values."""
+"""KV caches in buffers that stay where they are: rolling back moves a length, not the keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,12 +52,16 @@ class KVBuffer(Cache):
     """One sequence's keys and values in all layers; it moves when it outgrows `capacity`.
 
     While `at` (n,) is set, new keys and values go to those places, all of the buffer is attended to, and
-    `length` is the caller's business. Else they follow the last that counts.
+    `length` is the caller's business. Else they follow the last that counts. Its first memory is what `take`
+    gives for tokens like these (1, heads, n, head size), or its own.
     """
 
-    def __init__(self, layers: int, capacity: int) -> None:
+    def __init__(
+        self, layers: int, capacity: int, take: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> None:
         self.capacity = capacity
         self.at: torch.Tensor | None = None
+        self._take = take
         # Keys and values of all layers: (2, layers, heads, capacity, head size).
         self._states: torch.Tensor | None = None
         self._buffers = [_Layer(self, index) for index in range(layers)]
@@ -75,7 +79,9 @@ class KVBuffer(Cache):
 
     def room(self, like: torch.Tensor, length: int) -> torch.Tensor:
         """The buffer, with room for so many tokens like these (1, heads, tokens, head size)."""
-        if self._states is None or length > self.capacity:
+        if self._states is None and length <= self.capacity and self._take is not None:
+            self._states = self._take(like)
+        elif self._states is None or length > self.capacity:
             capacity = self.capacity if length <= self.capacity else 2 * length
             # Zeros: what is masked is multiplied all the same, and must be a number.
             states = like.new_zeros(2, len(self._buffers), like.shape[1], capacity, like.shape[3])
@@ -97,3 +103,69 @@ class KVBuffer(Cache):
             places = to_device(torch.tensor(moved), self._states.device)
             self._states[..., length:end, :] = self._states.index_select(3, places)
         self.length = end
+
+
+class KVPool:
+    """One buffer with a row for each sequence, so that one pass can read for several of them.
+
+    `states` are (2, layers, rows, heads, capacity, head size), taken with the first row.
+    """
+
+    def __init__(self, layers: int, capacity: int, rows: int) -> None:
+        self.layers, self.capacity, self.rows = layers, capacity, rows
+        self.states: torch.Tensor | None = None
+
+    def row(self, index: int, like: torch.Tensor) -> torch.Tensor:
+        """The (2, layers, heads, capacity, head size) memory of one row, for tokens like these
+        (1, heads, n, head size)."""
+        if self.states is None:
+            # Zeros: see `KVBuffer.room`.
+            shape = 2, self.layers, self.rows, like.shape[1], self.capacity, like.shape[3]
+            self.states = like.new_zeros(shape)
+        return self.states[:, :, index]
+
+    def release(self) -> None:
+        """Give the memory back, once no row is in use."""
+        self.states = None
+
+
+class _RowsLayer(CacheLayerMixin):
+    """Keys and values (rows, heads, seen, head size) of one layer of some rows of a pool."""
+
+    def __init__(self, cache: RowsCache, index: int) -> None:
+        super().__init__()
+        self._rows, self._index = cache, index
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        cache = self._rows
+        keys, values = cache.states[:, self._index]
+        for all_rows, new in ((keys, key_states), (values, value_states)):
+            all_rows[cache.rows[:, None], :, cache.at] = new.transpose(1, 2)
+        keys, values = (one[:, :, : cache.seen].index_select(0, cache.rows) for one in (keys, values))
+        return keys, values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._rows.seen, 0
+
+    def get_seq_length(self) -> int:
+        return self._rows.seen - self._rows.at.shape[1]
+
+    def get_max_length(self) -> int:
+        return self._rows.states.shape[4]
+
+
+class RowsCache(Cache):
+    """Some `rows` (b,) of a pool's `states` in one pass: row i's new keys and values go to its places
+    `at[i]` (b, n), and of each row the first `seen` places are attended to, as a mask says.
+
+    It keeps no length: a sequence that was read has the places it was given.
+    """
+
+    def __init__(self, states: torch.Tensor, rows: torch.Tensor, at: torch.Tensor, seen: int) -> None:
+        self.states, self.rows, self.at, self.seen = states, rows, at, seen
+        super().__init__(layers=[_RowsLayer(self, index) for index in range(states.shape[1])])

@@ -1,4 +1,4 @@
-"""The target in this process: one thread for it, and a session for each window."""
+"""The target in this process: one thread for it, and a session for each window of each robot."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.batching import Batcher, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.pass_cost import measured_seconds
-from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.pass_cost import PassCost, measured_cost
+from crossspec_ros.engine.runner_pool import BATCHES, RunnerPool
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.scheduler import Scheduler
+from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
@@ -31,70 +32,96 @@ _NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
 
 
 class LocalEngine:
-    """See `session.Engine`. All that it owns is used in the scheduler's thread alone."""
+    """See `session.Engine`; passes are shared by up to so many `robots`. All that it owns is used in the
+    scheduler's thread alone."""
 
-    def __init__(self, target: VideoTarget, is_static: bool | None = None) -> None:
-        self.target = target
+    def __init__(self, target: VideoTarget, is_static: bool | None = None, robots: int = 1) -> None:
+        self.target, self._robots = target, robots
         self.stream = CudaStream(target.device, first=True)
         spec = target.spec
         self.pool = RunnerPool(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
-        self.verifier = Verifier()
-        self.scheduler = Scheduler(self.stream, "target")
-        self.answer_trace: Trace | None = None
-        """That of the answer that was begun last."""
+        self.batcher = Batcher(target, self.pool, self.stream)
+        self.scheduler = Scheduler(self.stream, "target", self.batcher)
+        self.verifiers: dict[str, Verifier] = {}
+        self.answer_traces: dict[str, Trace] = {}
+        """Those of the answers that are in work, by robot."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         return (self.scheduler.pulse,)
 
-    @property
-    def pads(self) -> bool:
-        return self.pool.is_static
+    def open(self, window: int, trace: Trace, robot: str = "") -> LocalSession:
+        return LocalSession(self, Window(window, robot), trace)
 
-    def open(self, window: int, trace: Trace) -> LocalSession:
-        return LocalSession(self, window, trace)
+    def forget(self, robot: str) -> None:
+        """Drop what is known of a robot that has gone; its sessions are closed by whoever opened them."""
+        self.scheduler.forget(robot)
+        self.verifiers.pop(robot, None)
 
     def tap(self, layers: Sequence[int]) -> None:
         self.scheduler.submit(lambda: self.pool.tap(layers)).result()
 
     def warm_up(self, sessions: int) -> None:
-        self.scheduler.submit(lambda: self.pool.warm_up(sessions)).result()
-        self.scheduler.submit(lambda: self._noise().close()).result()
+        count = sessions * self._robots
+        self.scheduler.submit(lambda: self.pool.warm_up(count, self._robots)).result()
+        self.scheduler.submit(lambda: self._noise(1)[0].close()).result()
 
-    def measure(self) -> dict[int, float]:
-        def measure() -> dict[int, float]:
-            sequence = self._noise()
+    def measure(self) -> PassCost:
+        batches = [b for b in BATCHES if b < 2 * self._robots and b <= self.pool.rows]
+
+        def measure() -> PassCost:
+            noise = self._noise(max(batches, default=1))
+
+            def read(rows: int, tokens: int) -> float:
+                # Together, whatever that costs: that is what is asked.
+                self.batcher.cost = None if rows == 1 else PassCost.all_together(rows)
+                steps = [sequence.step(DraftTree.filler(tokens - 1), None) for sequence in noise[:rows]]
+                return together(steps, self.batcher)[0].seconds
+
             try:
-                return measured_seconds(lambda tree: sequence.step(tree, None))
+                return measured_cost(read, self.pool.is_static, batches)
             finally:
-                sequence.close()
+                for sequence in noise:
+                    sequence.close()
 
-        return self.scheduler.submit(measure).result()
+        self.batcher.cost = self.scheduler.submit(measure).result()
+        return self.batcher.cost
 
-    def sequence(self, trace: Trace) -> TargetSequence:
+    def sequence(self, trace: Trace, robot: str = "") -> TargetSequence:
         """An empty one, for the scheduler's thread."""
-        return TargetSequence(self.target, self.pool, self.stream, self.verifier, trace)
+        verifier = self.verifiers.setdefault(robot, Verifier())
+        return TargetSequence(self.target, self.pool, self.stream, verifier, trace)
 
-    def reading_ahead(self) -> AbstractContextManager[object]:
-        """A span in the trace of the answer that is in work, where there is one: it may have to wait."""
-        trace = self.answer_trace if self.scheduler.is_answering else None
+    def reading_ahead(self, robot: str) -> AbstractContextManager[object]:
+        """A span in the trace of the robot's answer that is in work, if one is: it may have to wait."""
+        trace = self.answer_traces.get(robot)
         return trace.span(READ_AHEAD) if trace else nullcontext()
+
+    def shared(self) -> None:
+        """Tell the cost how many answers share a pass now."""
+        if self.batcher.cost is not None:
+            self.batcher.cost.rows = max(1, self.scheduler.answering)
 
     def close(self) -> None:
         self.scheduler.submit(self.pool.release)
         self.scheduler.close()
 
-    def _noise(self) -> TargetSequence:
-        """A window of noise whose question was asked and read."""
-        spec, sequence = self.target.spec, self.sequence(Trace())
+    def _noise(self, count: int) -> list[TargetSequence]:
+        """Windows of noise whose question was asked and read."""
+        spec, rng = self.target.spec, np.random.default_rng(0)
         shape = (spec.frames, spec.image_size, spec.image_size, 3)
-        *first, last = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-        for i, frame in enumerate(first):
-            sequence.read_ahead(frame, i)
-        sequence.append(last, len(first))
-        sequence.ask(_NOISE_QUESTION, Trace())
-        sequence.step(DraftTree.filler(_WARM_UP_TOKENS), None)
-        return sequence
+
+        def read(sequence: TargetSequence) -> Requests[None]:
+            *first, last = rng.integers(0, 256, shape, np.uint8)
+            for i, frame in enumerate(first):
+                yield from sequence.read_ahead(frame, i)
+            yield from sequence.append(last, len(first))
+            yield from sequence.ask(_NOISE_QUESTION, Trace())
+            yield from sequence.step(DraftTree.filler(_WARM_UP_TOKENS), None)
+
+        sequences = [self.sequence(Trace()) for _ in range(count)]
+        together([read(sequence) for sequence in sequences], self.batcher)
+        return sequences
 
 
 class LocalSession:
@@ -104,7 +131,7 @@ class LocalSession:
     `frames` alone is for any.
     """
 
-    def __init__(self, engine: LocalEngine, window: int, trace: Trace) -> None:
+    def __init__(self, engine: LocalEngine, window: Window, trace: Trace) -> None:
         self._engine, self._scheduler = engine, engine.scheduler
         self._window, self._trace = window, trace
         self._appended: list[Future[None]] = []
@@ -116,38 +143,40 @@ class LocalSession:
         self._is_over = False
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
-        def read() -> None:
-            with self._engine.reading_ahead():
-                self._do(lambda sequence: sequence.read_ahead(frame, stamp_ns))
+        def read() -> Requests[None]:
+            with self._engine.reading_ahead(self._window.robot):
+                yield from self._do(lambda sequence: sequence.read_ahead(frame, stamp_ns))
 
         future = self._scheduler.submit_ahead(self._window, read)
         self._appended.append(future)
         return future
 
     def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
-        def fit() -> None:
+        def fit() -> Requests[None]:
             self._error = None
-            self._do(lambda sequence: sequence.fit(frames, stamps_ns))
+            yield from self._do(lambda sequence: sequence.fit(frames, stamps_ns))
 
         read = sum(not future.cancel() for future in self._appended)
         spec = self._engine.target.spec
         self._unread = max(0, len(frames) - read) * (spec.frame_tokens // spec.frames)
-        return self._scheduler.submit(fit)
+        return self._scheduler.submit(fit, self._window)
 
-    def ask(self, question: str, trace: Trace) -> int:
-        def ask() -> None:
-            self._engine.answer_trace = trace
-            self._do(lambda sequence: sequence.ask(question, trace))
-
-        self._scheduler.begin_answer(self, self._window)
-        self._scheduler.submit(ask)
+    def ask(self, question: str, trace: Trace, max_new_tokens: int = 0) -> int:
+        self._engine.answer_traces[self._window.robot] = trace
+        self._scheduler.begin_answer(self._window)
+        self._engine.shared()
+        self._scheduler.submit(lambda: self._do(lambda sequence: sequence.ask(question, trace)), self._window)
         unread, self._unread = self._unread, 0
         return unread + len(self._engine.target.prompt_ids(question)[1])
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
         return self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.step(tree, sampling)), is_pass=True
+            lambda: self._do(lambda sequence: sequence.step(tree, sampling)), self._window, is_pass=True
         )
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
 
     @property
     def frames(self) -> tuple[torch.Tensor, ...]:
@@ -156,18 +185,20 @@ class LocalSession:
         return () if sequence is None else tuple(sequence.frames)
 
     def rest(self) -> None:
-        self._scheduler.end_answer(self)
+        self._scheduler.end_answer(self._window)
+        self._engine.answer_traces.pop(self._window.robot, None)
+        self._engine.shared()
 
     def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        self._scheduler.end_answer(self)
+        self.rest()
         for future in self._appended:
             future.cancel()
-        self._scheduler.submit(self._close)
+        self._scheduler.submit(self._close, self._window)
 
-    def _do(self, work: Callable[[TargetSequence], Result]) -> Result:
+    def _do(self, work: Callable[[TargetSequence], Requests[Result]]) -> Requests[Result]:
         if self._is_over:
             raise RuntimeError("the session is closed")
         if self._error is not None:
@@ -175,8 +206,8 @@ class LocalSession:
         try:
             if self._sequence is None:
                 # Buffers are taken once they are needed.
-                self._sequence = self._engine.sequence(self._trace)
-            return work(self._sequence)
+                self._sequence = self._engine.sequence(self._trace, self._window.robot)
+            return (yield from work(self._sequence))
         except BaseException as error:
             self._error = error
             raise

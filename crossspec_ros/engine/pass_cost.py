@@ -1,23 +1,129 @@
-"""What a pass of the target costs by the number of tokens that it reads."""
+"""What a pass of the target costs by the tokens that it reads and the sequences that share it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from crossspec_ros.engine.runner import SIZES
-from crossspec_ros.engine.session import Step
-from crossspec_ros.engine.tree import DraftTree
-
+SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 129)
+"""Tokens of the passes that are measured, and have buffers of their own; others are padded to the next of
+these. The last is the largest tree and the token before it."""
+_FORGETTING = 0.02
 _REPEATS = 5
 
 
-def measured_seconds(step: Callable[[DraftTree], Step]) -> dict[int, float]:
-    """Median seconds of passes over SIZES tokens; each of them reads one token and a chain."""
-    runs: dict[int, list[float]] = {size: [] for size in SIZES}
+class PassCost:
+    """T(b, n): seconds of a pass in which each of `b` sequences reads up to `n` tokens.
+
+    Measured for one sequence (`seconds`, by tokens) and for some that share a pass (`shared`, by their
+    number), interpolated between, and corrected by the passes of the running system. Where passes are padded
+    (`is_static`), each costs what the next size does. `rows` is how many sequences share a pass now.
+    """
+
+    def __init__(
+        self,
+        seconds: Mapping[int, float],
+        is_static: bool = False,
+        shared: Mapping[int, Mapping[int, float]] = MappingProxyType({}),
+    ) -> None:
+        self._is_static = is_static
+        self._sizes = np.array(sorted(seconds), float)
+        tables = {1: seconds, **shared}
+        self._rows = np.array(sorted(tables))
+        self._seconds = np.array([[tables[b][int(n)] for n in self._sizes] for b in self._rows], float)
+        self.rows = 1
+
+    @classmethod
+    def all_together(cls, rows: int) -> PassCost:
+        """By which up to so many sequences always share a pass: each pass costs the same."""
+        free = dict.fromkeys(SIZES, 1.0)
+        return cls(free, shared={rows: free})
+
+    @property
+    def most_rows(self) -> int:
+        """Sequences for which it was measured; nothing is known of more in a pass."""
+        return int(self._rows[-1])
+
+    def seconds(self, tokens: np.ndarray | int, rows: int | None = None) -> np.ndarray:
+        """The cost of a pass over so many tokens of each; beyond the largest measured size in proportion."""
+        table = self._table(self.rows if rows is None else rows)
+        last = table[-1] * np.maximum(np.asarray(tokens) / self._sizes[-1], 1.0)
+        within = np.minimum(tokens, self._sizes[-1])
+        if self._is_static:
+            within = self._sizes[np.searchsorted(self._sizes, within)]
+        return np.where(np.asarray(tokens) > self._sizes[-1], last, np.interp(within, self._sizes, table))
+
+    def observe(self, tokens: int, seconds: float, rows: int = 1) -> None:
+        """Let a pass of the running system correct the sizes next to it, a little."""
+        if tokens > self._sizes[-1] or rows > self.most_rows:
+            return
+        right = int(np.clip(np.searchsorted(self._sizes, tokens), 1, len(self._sizes) - 1))
+        span = self._sizes[right] - self._sizes[right - 1]
+        weight = float(np.clip((tokens - self._sizes[right - 1]) / span, 0.0, 1.0))
+        if self._is_static and tokens > 1:
+            weight = 1.0
+        # One pass that the machine held up must not throw the table over.
+        error = float(np.clip(seconds / self.seconds(tokens, rows), 0.5, 2.0)) - 1.0
+        at = int(np.searchsorted(self._rows, rows))
+        self._seconds[at, right - 1] *= 1 + _FORGETTING * (1 - weight) * error
+        self._seconds[at, right] *= 1 + _FORGETTING * weight * error
+
+    def parts(self, sizes: Sequence[int]) -> list[list[int]]:
+        """How to read so many tokens of each sequence in the least time: the passes, as indices of `sizes`.
+
+        Sequences of like sizes share a pass: each is padded to the longest.
+        """
+        order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+        # The best for the first i, and where its last pass begins.
+        best, begins = [0.0], [0]
+        for end in range(1, len(order) + 1):
+            costs = {
+                begin: best[begin] + float(self.seconds(sizes[order[begin]], end - begin))
+                for begin in range(max(0, end - self.most_rows), end)
+            }
+            begins.append(min(costs, key=lambda begin: costs[begin]))
+            best.append(costs[begins[-1]])
+        passes: list[list[int]] = []
+        end = len(order)
+        while end:
+            passes.append(order[begins[end] : end])
+            end = begins[end]
+        return passes
+
+    def table(self) -> dict[int, float]:
+        """Seconds of one sequence by size, as they are believed now."""
+        return self._as_dict(self._seconds[0])
+
+    def shared(self) -> dict[int, dict[int, float]]:
+        """Likewise of those that share a pass, by their number."""
+        return {int(b): self._as_dict(row) for b, row in zip(self._rows[1:], self._seconds[1:], strict=True)}
+
+    def _as_dict(self, row: np.ndarray) -> dict[int, float]:
+        return {int(size): float(value) for size, value in zip(self._sizes, row, strict=True)}
+
+    def _table(self, rows: int) -> np.ndarray:
+        """Seconds by size for so many sequences; for more than were measured in proportion."""
+        if len(self._rows) == 1:
+            return self._seconds[0] * rows
+        more = max(1.0, rows / self._rows[-1])
+        right = int(np.clip(np.searchsorted(self._rows, rows), 1, len(self._rows) - 1))
+        left = right - 1
+        span = self._rows[right] - self._rows[left]
+        weight = min((rows - self._rows[left]) / span, 1.0)
+        return more * (self._seconds[left] * (1 - weight) + self._seconds[right] * weight)
+
+
+def measured_cost(
+    read: Callable[[int, int], float], is_static: bool, batches: Sequence[int] = ()
+) -> PassCost:
+    """From the medians of passes: `read(sequences, tokens)` makes one and returns its seconds."""
+    rows = (1, *batches)
+    runs: dict[tuple[int, int], list[float]] = {(b, n): [] for b in rows for n in SIZES}
     for _ in range(_REPEATS):
         # Size by size within each repeat: a machine that slows down slows all sizes.
-        for size in SIZES:
-            runs[size].append(step(DraftTree.filler(size - 1)).seconds)
-    return {size: float(np.median(times)) for size, times in runs.items()}
+        for (b, n), times in runs.items():
+            times.append(read(b, n))
+    tables = {b: {n: float(np.median(runs[b, n])) for n in SIZES} for b in rows}
+    return PassCost(tables[1], is_static, {b: tables[b] for b in batches})

@@ -1,7 +1,7 @@
-"""One thread, one queue: the passes of an answer go before frames that are read ahead.
+"""One thread, one queue: the passes of answers go before frames that are read ahead, and are shared.
 
-Whatever touches the target runs here, one piece after another. So weights, KV buffers, graphs and the CUDA
-stream need no locks: they belong to this thread alone.
+Whatever touches the target runs here. So weights, KV buffers, graphs and the CUDA stream need no locks: they
+belong to this thread alone.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
+from crossspec_ros.engine.batching import Encode, Request, Requests, Served
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.telemetry.pulse import Pulse
 
 MOST_AHEAD = 64
-"""Frames that may wait; a window whose frames went lost is read when it closes."""
+"""Frames of a robot that may wait; a window whose frames went lost is read when it closes."""
 
 _FAREWELL_S = 5.0
 """How long the end of the process waits for a pass."""
@@ -28,76 +29,150 @@ _FAREWELL_S = 5.0
 Result = TypeVar("Result")
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Whose work it is: a session's, about the window of this index of this robot."""
+
+    index: int
+    robot: str = ""
+
+
+@dataclass(eq=False)
 class _Work:
     do: Callable[[], Any]
-    window: int | None = None
+    of: Window | None = None
     is_pass: bool = False
+    is_ahead: bool = False
     future: Future[Any] = field(default_factory=Future)
+    steps: Requests[Any] | None = None
 
-    def run(self) -> None:
+    def start(self) -> Request | None:
+        """Begin; its first request, or None where it is over."""
         if not self.future.set_running_or_notify_cancel():
-            return
+            return None
         try:
-            self.future.set_result(self.do())
+            done = self.do()
         except BaseException as error:  # also a panic in a library: it is the failure of this piece alone
             self.future.set_exception(error)
+            return None
+        if not isinstance(done, Generator):
+            self.future.set_result(done)
+            return None
+        self.steps = done
+        return self.go_on(Served(0))
+
+    def go_on(self, served: Served) -> Request | None:
+        """Take what became of its request; its next one, or None where it is over."""
+        assert self.steps is not None
+        try:
+            return self.steps.throw(served.error) if served.error else self.steps.send(served.result)
+        except StopIteration as end:
+            self.future.set_result(end.value)
+        except BaseException as error:
+            self.future.set_exception(error)
+        return None
+
+
+class _Robot:
+    """The windows of one robot: its frames that wait, and the windows that were read and asked about last."""
+
+    def __init__(self) -> None:
+        self.ahead: deque[_Work] = deque()
+        self.reading: int | None = None
+        self.asked: int | None = None
+
+    def may_read(self, is_answering: bool, is_between: bool) -> bool:
+        while self.ahead and self.ahead[0].future.cancelled():
+            self.ahead.popleft()
+        if not self.ahead:
+            return False
+        if is_answering:
+            return is_between and len(self.ahead) > 1
+        of = self.ahead[0].of
+        assert of is not None
+        if self.reading is None or of.index <= self.reading or len(self.ahead) > 1:
+            return True
+        return self.asked is not None and self.asked >= self.reading
+
+    def take(self) -> _Work:
+        work = self.ahead.popleft()
+        assert work.of is not None
+        self.reading = work.of.index
+        return work
 
 
 class Scheduler:
     """Does what it is given in its own thread; every method may be called from any thread.
 
-    While a window is being answered, a frame of another one is read only between two of its passes, and only
-    where frames pile up. A frame of the next window waits while the window before it is about to close, for
-    its caption would begin later. A window that is still open when a second such frame has come is not about
-    to close.
+    Work that is a generator of requests is served by `serve`, together with that of other sessions; the work
+    of one session is done in its order. While a window is being answered, frames are read only between two
+    passes, and only those of robots whose frames pile up. A frame of a robot's next window waits while the
+    window before it is about to close, for its caption would begin later. A window that is still open when a
+    second such frame has come is not about to close.
     """
 
-    def __init__(self, stream: CudaStream, name: str) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        stream: CudaStream,
+        name: str,
+        serve: Callable[[Sequence[Request]], Iterable[Served]] | None = None,
+    ) -> None:
+        self._stream, self._serve = stream, serve
         self._urgent: deque[_Work] = deque()
-        self._ahead: deque[_Work] = deque()
+        self._robots: dict[str, _Robot] = {}
         self._changed = threading.Condition()
-        # The windows that were read and asked about last.
-        self._reading: int | None = None
-        self._asked: int | None = None
-        self._answering: object | None = None
+        self._answering: dict[Window, None] = {}
         # A frame may be read, for the pass before it has ended.
         self._is_between = False
         self._closing = self._is_over = False
+        # Work that stands at a request; for the thread alone.
+        self._running: dict[_Work, Request] = {}
+        self._encoded = False
         self.pulse = Pulse(name)
         self._thread = threading.Thread(target=self.pulse.run, args=(self._work,), name=name, daemon=True)
         self._thread.start()
         # torch ends the process with an abort where one of its passes is cut off.
         atexit.register(self.close, _FAREWELL_S)
 
-    def submit(self, do: Callable[[], Result], is_pass: bool = False) -> Future[Result]:
-        """Do this once what was submitted before is done, before any frame that is read ahead.
+    def submit(self, do: Callable[[], Any], of: Window | None = None, is_pass: bool = False) -> Future[Any]:
+        """Do this once what was submitted before for the same window is done, before any frame that is read
+        ahead; without a window, once all is done.
 
         `is_pass` says that it is a pass of an answer. After `close` it is cancelled at once.
         """
-        return self._submit(_Work(do, is_pass=is_pass), self._urgent)
+        return self._submit(_Work(do, of, is_pass), None)
 
-    def submit_ahead(self, window: int, do: Callable[[], Result]) -> Future[Result]:
-        """Do this for the open window `window` when there is time; cancelled where too many wait."""
-        return self._submit(_Work(do, window), self._ahead)
-
-    def begin_answer(self, session: object, window: int) -> None:
-        """From now on this session, that of this window, has an answer in work."""
+    def submit_ahead(self, of: Window, do: Callable[[], Any]) -> Future[Any]:
+        """Do this for an open window when there is time; cancelled where too many wait."""
         with self._changed:
-            self._answering, self._asked, self._is_between = session, window, False
+            robot = self._robots.setdefault(of.robot, _Robot())
+        return self._submit(_Work(do, of, is_ahead=True), robot)
 
-    def end_answer(self, session: object) -> None:
+    def begin_answer(self, of: Window) -> None:
+        """From now on this window has an answer in work."""
+        with self._changed:
+            self._robots.setdefault(of.robot, _Robot()).asked = of.index
+            self._answering[of] = None
+            self._is_between = False
+
+    def end_answer(self, of: Window) -> None:
         """It has got its answer, or needs none any more."""
         with self._changed:
-            if self._answering is session:
-                self._answering = None
+            if of in self._answering:
+                del self._answering[of]
                 self._changed.notify()
 
+    def forget(self, robot: str) -> None:
+        """Drop what waits of a robot that has gone."""
+        with self._changed:
+            gone = self._robots.pop(robot, None)
+        for work in gone.ahead if gone else ():
+            work.future.cancel()
+
     @property
-    def is_answering(self) -> bool:
-        """Whether a session has an answer in work."""
-        return self._answering is not None
+    def answering(self) -> int:
+        """How many windows have an answer in work."""
+        return len(self._answering)
 
     def close(self, timeout_s: float | None = None) -> None:
         """End the thread once all that is urgent is done, and wait for that."""
@@ -107,57 +182,96 @@ class Scheduler:
             self._changed.notify()
         self._thread.join(timeout_s)
 
-    def _submit(self, work: _Work, queue: deque[_Work]) -> Future[Any]:
+    def _submit(self, work: _Work, robot: _Robot | None) -> Future[Any]:
         with self._changed:
             # Else an answer, whose passes follow one another, would hold the end up.
             if self._is_over or (self._closing and work.is_pass):
                 work.future.cancel()
                 return work.future
-            queue.append(work)
-            if len(self._ahead) > MOST_AHEAD:
-                self._ahead.popleft().future.cancel()
+            (self._urgent if robot is None else robot.ahead).append(work)
+            if robot is not None and len(robot.ahead) > MOST_AHEAD:
+                robot.ahead.popleft().future.cancel()
             self._changed.notify()
         return work.future
 
     def _work(self) -> None:
         try:
             with torch.inference_mode(), self._stream():
-                while (work := self._next()) is not None:
+                while (begun := self._next()) is not None:
                     with self.pulse.busy():
-                        work.run()
-                    self._is_between = work.is_pass
+                        over = [work for work in begun if not self._stands(work, work.start())]
+                        over += self._serve_some()
+                    self._is_between = any(work.is_pass for work in over)
                     # What it came back with must not live until the next piece comes.
-                    del work
+                    del begun, over
         finally:
             # Nobody must wait for what is never done.
             with self._changed:
                 self._is_over = True
-                for left in (*self._urgent, *self._ahead):
+                waiting = [work for robot in self._robots.values() for work in robot.ahead]
+                for left in (*self._urgent, *waiting):
                     left.future.cancel()
 
-    def _next(self) -> _Work | None:
+    def _stands(self, work: _Work, request: Request | None) -> bool:
+        """Whether it goes on once this request is served."""
+        if request is not None:
+            self._running[work] = request
+        return request is not None
+
+    def _serve_some(self) -> list[_Work]:
+        """Serve requests of one kind, urgent ones first; returns the work that is over.
+
+        Frames go first, so that what is made of them is read together with all else; but not twice, for
+        others wait.
+        """
+        frames = [work for work, request in self._running.items() if isinstance(request, Encode)]
+        readings = [work for work in self._running if work not in frames]
+        self._encoded = bool(frames) and not (self._encoded and readings)
+        works = sorted(frames if self._encoded else readings, key=lambda work: work.is_ahead)
+        requests = [self._running.pop(work) for work in works]
+        if not works:
+            return []
+        assert self._serve is not None
+        return [
+            works[served.i]
+            for served in self._serve(requests)
+            if not self._stands(works[served.i], works[served.i].go_on(served))
+        ]
+
+    def _next(self) -> list[_Work] | None:
+        """What can be begun now, urgent work first; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._urgent or self._closing or self._may_read())
-            if self._answering is not None and self._may_read():
-                return self._take_ahead()
-            if self._urgent:
-                return self._urgent.popleft()
-            return None if self._closing else self._take_ahead()
+            if not self._running:
+                self._changed.wait_for(lambda: self._urgent or self._closing or self._readable())
+            # Frames of these may be read although passes wait.
+            piled = self._readable() if self._answering else []
+            begun = self._take_urgent()
+            if not begun and not self._running and self._closing:
+                return None
+            if not self._urgent and not begun and not self._closing:
+                piled = self._readable()
+            return begun + [robot.take() for robot in piled if self._is_idle(robot.ahead[0].of, begun)]
 
-    def _take_ahead(self) -> _Work:
-        work = self._ahead.popleft()
-        self._reading = work.window
-        return work
+    def _take_urgent(self) -> list[_Work]:
+        begun: list[_Work] = []
+        left: deque[_Work] = deque()
+        while self._urgent:
+            work = self._urgent.popleft()
+            if work.of is None:
+                # Alone, after all before it.
+                if begun or left or self._running:
+                    left.append(work)
+                    break
+                return [work]
+            earlier = any(work.of is other.of for other in left)
+            (left if earlier or not self._is_idle(work.of, begun) else begun).append(work)
+        self._urgent.extendleft(reversed(left))
+        return begun
 
-    def _may_read(self) -> bool:
-        while self._ahead and self._ahead[0].future.cancelled():
-            self._ahead.popleft()
-        if not self._ahead:
-            return False
-        if self._answering is not None:
-            return self._is_between and len(self._ahead) > 1
-        window = self._ahead[0].window
-        assert window is not None
-        if self._reading is None or window <= self._reading or len(self._ahead) > 1:
-            return True
-        return self._asked is not None and self._asked >= self._reading
+    def _is_idle(self, of: Window | None, begun: Sequence[_Work]) -> bool:
+        return not any(work.of is of for work in (*self._running, *begun))
+
+    def _readable(self) -> list[_Robot]:
+        """Robots of which a frame may be read now."""
+        is_answering = bool(self._answering)
+        return [robot for robot in self._robots.values() if robot.may_read(is_answering, self._is_between)]

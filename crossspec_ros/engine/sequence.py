@@ -1,6 +1,7 @@
 """One window in the target's eyes: what it has read and said, as a KV cache that grows with the frames.
 
-All of this runs in the engine's thread; `session.py` is what others hold.
+All of this runs in the engine's thread; `session.py` is what others hold. What needs the device is a
+generator of requests (`batching.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.batching import Encode, PassOutput, Read, Requests
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.runner import Reading
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import HiddenStates, Step
 from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
@@ -61,25 +64,25 @@ class TargetSequence:
         """Tokens that the next pass reads before it comes to the tree."""
         return sum(map(len, self._unread))
 
-    def append(self, frame: np.ndarray | torch.Tensor, stamp_ns: int) -> None:
+    def append(self, frame: np.ndarray | torch.Tensor, stamp_ns: int) -> Requests[None]:
         """Take the next (H, W, 3) uint8 RGB frame, and encode its unit if that is whole now; or features
         (n, width) that stand in for those of a frame which is a unit."""
         self._stamps.append(stamp_ns)
         self._waiting.append(frame)
         if len(self._waiting) == self._target.spec.frames_per_unit:
-            self._encode()
+            yield from self._encode()
 
-    def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> None:
+    def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> Requests[None]:
         """Encode and read the next frame ahead of the question; after `fit` it changes nothing."""
         if self._is_whole:
             return
-        self.append(frame, stamp_ns)
+        yield from self.append(frame, stamp_ns)
         if self._waiting:
             return
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
-            self._read(DraftTree())
+            yield from self._read(DraftTree(), 0)
 
-    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> None:
+    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Requests[None]:
         """Have exactly these frames appended, as `append` takes them; those that were read stay read where
         they come first."""
         if not self._runner.is_sound:
@@ -96,16 +99,16 @@ class TargetSequence:
             self._runner.keep(0)
             self._begin()
         for i in range(len(self._stamps), len(frames)):
-            self.append(frames[i], stamps_ns[i])
+            yield from self.append(frames[i], stamps_ns[i])
         self._is_whole = True
 
-    def ask(self, question: str, trace: Trace) -> None:
+    def ask(self, question: str, trace: Trace) -> Requests[None]:
         """Let the question follow the frames; the next step reads it together with its tree."""
         self._trace, self._passes = trace, 0
         # Before anything changes, for it may fail.
         closing = self._target.closing(question)
         if self._waiting:
-            self._encode()
+            yield from self._encode()
         if self._prefix is None:
             self._prefix = self._runner.length + self.unread, self._following_place()
         elif self._runner.length < self._prefix[0]:
@@ -116,16 +119,14 @@ class TargetSequence:
             self._unread.clear()
         self._unread.append(closing)
 
-    def step(self, tree: DraftTree, sampling: Sampling | None) -> Step:
+    def step(self, tree: DraftTree, sampling: Sampling | None) -> Requests[Step]:
         """Put the tree to the target as its continuation, and keep what it accepts."""
-        unread, begun = self.unread, self._stream.mark()
+        unread = self.unread
         # The question, or the last token.
         before = len(self._unread[-1])
         with self._trace.span(self._pass_name(tree)):
-            hidden = self._read(tree)
-            logits = self._target.logits(hidden[-len(tree) - 1 :])
-            path, following = self._verifier.accept(tree, logits, sampling)
-        ended = self._stream.mark()
+            output = yield from self._read(tree, len(tree) + 1)
+            path, following = self._verifier.accept(tree, output.logits, sampling)
         self._passes += 1
         verified = self._runner.length - len(tree)
         self._runner.keep(verified, [verified + node for node in path])
@@ -138,13 +139,15 @@ class TargetSequence:
             tokens if eos is None else tokens[: eos + 1],
             eos is not None,
             unread + len(tree),
-            self._stream.seconds(begun, ended),
+            self._stream.seconds(output.begun, output.ended),
             HiddenStates(
-                hidden[-len(tree) - before :],
+                output.hidden[-len(tree) - before :],
                 (*range(before), *(before + node for node in path)),
-                None if self._runner.tapped is None else self._runner.tapped[-len(tree) - before :],
+                None if output.tapped is None else output.tapped[-len(tree) - before :],
                 self._runner.taps,
             ),
+            output.rows,
+            output.tokens,
         )
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ class TargetSequence:
         self._features.clear()
         self._unread.clear()
 
-    def _encode(self) -> None:
+    def _encode(self) -> Requests[None]:
         """Encode the unit that waits, unless that was done before."""
         last, per_unit = len(self._stamps) - 1, self._target.spec.frames_per_unit
         known = tuple(self._stamps[-len(self._waiting) :])
@@ -165,7 +168,7 @@ class TargetSequence:
             features = self._features[known]
         else:
             with self._trace.span(f"frame_encode[{last}]"):
-                (features,) = self._target.encode(np.stack(self._waiting))
+                features = yield Encode(np.stack(self._waiting))
             self._features.setdefault(known, features)
         unit = self._target.unit(features, last // per_unit)
         self._unread.append(unit)
@@ -173,17 +176,19 @@ class TargetSequence:
         # Not before: what failed half way still waits.
         self._waiting.clear()
 
-    def _read(self, tree: DraftTree) -> torch.Tensor:
-        """The (unread + nodes, width) last hidden states; all of it is in the cache afterwards."""
+    def _read(self, tree: DraftTree, logits: int) -> Requests[PassOutput]:
+        """What the pass over all that is unread and the tree gives, with the logits of so many last tokens;
+        all of it is in the cache afterwards."""
         place = self._following_place()
         nodes = self._target.words(tree.token_ids)
         nodes = replace(nodes, positions=tree_positions(tree, -1).expand(len(nodes.positions), -1))
         read = Chunk.joined([*self._unread, nodes])
         mask = attention_mask(self._runner.length, self.unread, tree, read.embeds.dtype)
-        hidden = self._runner.read(read.embeds, self._place + read.positions, mask, read.layers)
+        reading = Reading(self._runner, read.embeds, self._place + read.positions, mask, read.layers)
+        output: PassOutput = yield Read(reading, logits)
         # Not before: what failed half way is read again.
         self._unread, self._place = [], place
-        return hidden
+        return output
 
     def _following_place(self) -> int:
         """The position of what follows all that is unread."""

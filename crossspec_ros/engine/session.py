@@ -6,18 +6,22 @@ no logits leave it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import torch
-
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
+
+if TYPE_CHECKING:
+    # A robot whose target is elsewhere needs no torch.
+    import numpy as np
+    import torch
+
+    from crossspec_ros.engine.pass_cost import PassCost
+    from crossspec_ros.engine.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,20 @@ class HiddenStates:
     def tapped(self, layers: Sequence[int]) -> torch.Tensor | None:
         """(read + accepted nodes, layers * width): the inputs of these layers at the same tokens, whichever
         others are tapped; None where none are asked for."""
+        import torch
+
         if not layers or self.taps is None:
             return None
         parts = self.taps[list(self.rows)].chunk(len(self.layers), -1)
         return torch.cat([parts[self.layers.index(layer)] for layer in layers], -1)
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """Nodes of trees that an engine elsewhere put to the target, and those it took, by proposer."""
+
+    drafted: Mapping[str, int]
+    accepted: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,9 @@ class Step:
 
     `path` are the accepted nodes of the tree, from the root down; `tokens` those of the path and the target's
     own next one, cut after an end of sequence, with which the response has `ended`. The pass read
-    `tokens_read` tokens, the tree's included, in `seconds` of the device's time.
+    `tokens_read` tokens, the tree's included, in `seconds` of the device's time; it read up to `most_read`
+    for each of the `rows` sessions that shared it. An engine with proposers of its own, for which the tree
+    was a hint, tells what these `proposed`. `round_trip_s` is the time that the link took, if there is one.
     """
 
     path: tuple[int, ...]
@@ -61,6 +77,10 @@ class Step:
     tokens_read: int
     seconds: float
     hidden: HiddenStates | None = None
+    rows: int = 1
+    most_read: int = 0
+    proposed: Proposed | None = None
+    round_trip_s: float = 0.0
 
 
 class Session(Protocol):
@@ -82,8 +102,9 @@ class Session(Protocol):
         """
         ...
 
-    def ask(self, question: str, trace: Trace) -> int:
-        """Begin an answer, whose spans go to `trace`; a further question takes the place of the last.
+    def ask(self, question: str, trace: Trace, max_new_tokens: int) -> int:
+        """Begin an answer of at most so many tokens, whose spans go to `trace`; a further question takes the
+        place of the last.
 
         Returns how many tokens the first step will read before its tree, as far as is known.
         """
@@ -91,6 +112,11 @@ class Session(Protocol):
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
         """Put the tree to the target as the answer's continuation, and keep what it accepts."""
+        ...
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes that went to the target's host and came from it, for this window."""
         ...
 
     @property
@@ -116,26 +142,23 @@ class Engine(Protocol):
         """Of its threads."""
         ...
 
-    @property
-    def pads(self) -> bool:
-        """Whether a pass costs as much as the next larger size that was measured."""
-        ...
-
     def tap(self, layers: Sequence[int]) -> None:
         """From now on let hidden states have the inputs of these decoder layers; before `warm_up`."""
         ...
 
     def warm_up(self, sessions: int) -> None:
-        """Take the buffers of so many sessions that live at a time, capture all graphs, and do what is slow
-        the first time."""
+        """Take the buffers of so many sessions of each robot that live at a time, capture all graphs, and do
+        what is slow the first time."""
         ...
 
-    def measure(self) -> dict[int, float]:
-        """T_verify(n): seconds of a pass over n tokens after a window of noise; takes some 60 passes."""
+    def measure(self) -> PassCost | None:
+        """What passes cost after windows of noise, kept up to date; takes some 60 passes for each number of
+        sequences that may share one. None where the engine decides itself what is verified."""
         ...
 
-    def open(self, window: int, trace: Trace) -> Session:
-        """A session for the window of this index; what is read ahead becomes spans of `trace`."""
+    def open(self, window: int, trace: Trace, robot: str = "") -> Session:
+        """A session for the window of this index of this robot; what is read ahead becomes spans of
+        `trace`."""
         ...
 
     def close(self) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 ROOT = -1
 """The parent of a first token: the last token that is already verified."""
@@ -131,6 +134,8 @@ def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ..
 
 def tree_positions(tree: DraftTree, after: int) -> torch.Tensor:
     """The (nodes,) positions of the tree's nodes by their depth; `after` is that of the token before it."""
+    import torch
+
     return after + torch.tensor(tree.depths(), dtype=torch.long)
 
 
@@ -139,6 +144,8 @@ def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype
 
     It is float, not bool: eager attention in transformers adds what it is given.
     """
+    import torch
+
     nodes = len(tree)
     seen = torch.ones(unread + nodes, cached + unread + nodes, dtype=torch.bool).tril(cached)
     seen[unread:, cached + unread :] = torch.from_numpy(tree.mask())

@@ -3,7 +3,6 @@ name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,46 +11,13 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
-from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
 
 Model = TypeVar("Model")
-
-
-@dataclass(frozen=True)
-class ModelPair:
-    """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
-
-    There need not be a draft. `translation` turns what it says into the target's tokens; token ids below
-    `shared_ids` mean the same to both.
-    """
-
-    target: VideoTarget
-    draft: EventModel | None
-    translation: Translation | None
-    shared_ids: int
-
-    @property
-    def frames(self) -> int:
-        """How many a window has."""
-        return self.target.spec.frames
-
-    @property
-    def frame_size(self) -> int:
-        """The shortest edge in pixels of the frames that the target looks at."""
-        return self.target.spec.image_size
-
-    @property
-    def event_images(self) -> int:
-        """How many a window has; 0 without a draft, and so is `event_image_size`."""
-        return self.draft.event_images if self.draft else 0
-
-    @property
-    def event_image_size(self) -> int:
-        return self.draft.image_size if self.draft else 0
 
 
 def load_pair(

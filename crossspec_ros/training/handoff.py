@@ -24,7 +24,8 @@ from crossspec_ros.drafting.handoff import Handoff, likeness, save_handoff
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes, state_loss, token_loss
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, VideoTarget
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training import dataset
 from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint

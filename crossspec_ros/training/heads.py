@@ -24,7 +24,8 @@ from crossspec_ros.drafting.heads.files import WEIGHTS, save_head
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training import dataset
 from crossspec_ros.training.head_fit import Recipe, fit_head

@@ -22,7 +22,7 @@ from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, to_device
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

@@ -22,7 +22,8 @@ from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.runner import SIZES
 from crossspec_ros.models.footprint import estimate, measured_bytes
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace

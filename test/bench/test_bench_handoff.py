@@ -13,7 +13,7 @@ from crossspec_ros.bench.handoff import auc
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.handoff import Handoff, save_handoff
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 
 
 def test_the_figures_of_a_window(pair: ModelPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,6 @@ import torch
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated, script, stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
@@ -23,13 +22,14 @@ from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine import accept, sequence
 from crossspec_ros.engine.accept import greedy_path
 from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -202,7 +202,7 @@ def test_a_frame_that_cannot_be_read_ahead_costs_no_caption(
 ) -> None:
     stream(decoder, windows[0], 1)
     with monkeypatch.context() as broken:
-        broken.setattr(TargetSequence, "_read", lambda self, tree: 1 / 0)
+        broken.setattr(RunnerPool, "read", lambda self, readings: 1 / 0)
         read = decoder.stream_frame(0, windows[0].frames[1], windows[0].frame_stamps_ns[1])
         assert read is not None and isinstance(read.exception(20), ZeroDivisionError)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
@@ -513,7 +513,7 @@ def test_passes_are_measured_and_correct_the_cost_model(
 ) -> None:
     cost = decoder.measure()
     assert 0 < cost.table()[1] < cost.table()[129]
-    before = VerifyCost(cost.table())
+    before = PassCost(cost.table())
     decoder.policy = Policy((), cost)
     decoder.caption(windows[0], QUESTION, Trace())
     assert cost.table()[1] != before.table()[1]
@@ -644,7 +644,7 @@ def test_an_answer_that_fails_early_is_made_anew_at_the_close(
     begin(decoder, windows[0])
     decoder.advance(0)
     with monkeypatch.context() as broken:
-        broken.setattr(TargetSequence, "_read", lambda self, tree: 1 / 0)
+        broken.setattr(RunnerPool, "read", lambda self, readings: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             decoder.advance(0)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])

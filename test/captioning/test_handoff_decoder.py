@@ -26,7 +26,7 @@ from crossspec_ros.drafting.handoff import FOLDER, Handoff, save_handoff
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

@@ -12,7 +12,7 @@ from crossspec_ros.drafting.handoff import THRESHOLDS, Handoff, likeness, load_h
 from crossspec_ros.drafting.heads.files import WEIGHTS
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 
 FRAMES, TOKENS, IMAGES, PATCHES = 8, 17, 5, 17
 

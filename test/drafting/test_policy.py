@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from plain_target import Guess
 
 from crossspec_ros.drafting.calibration import Calibration
-from crossspec_ros.drafting.cost import VerifyCost
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 CONTEXT = Context("what?")
@@ -30,7 +30,7 @@ def chain(probs: list[float]) -> DraftTree:
 
 
 def policy(tree: DraftTree, seconds: dict[int, float] | None, nodes: int = 64) -> Policy:
-    cost = VerifyCost(seconds) if seconds else None
+    cost = PassCost(seconds) if seconds else None
     return Policy((Guess(lambda context: tree),), cost, Limits(max_nodes=nodes))
 
 
@@ -40,7 +40,7 @@ def test_the_size_is_the_one_with_most_expected_tokens_per_second(
 ) -> None:
     seconds = {1: 1.0, 128: 1.0 + slope * 127}
     tree = DraftTree.merged([tree])
-    any_prob = Policy((Guess(lambda context: tree),), VerifyCost(seconds), Limits(least_prob=0.0))
+    any_prob = Policy((Guess(lambda context: tree),), PassCost(seconds), Limits(least_prob=0.0))
     got = any_prob.propose(CONTEXT, unread, 100)
     paths = sorted(tree.path_probs(), reverse=True)
     rates = [(1 + sum(paths[:n])) / (1 + slope * (unread + n - 1)) for n in range(len(tree) + 1)]
@@ -108,7 +108,7 @@ def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotte
         time.sleep(0.002)
         return chain([0.9])
 
-    patient = Policy((Guess(slow),), VerifyCost({1: 1e-4, 128: 1e-3}))
+    patient = Policy((Guess(slow),), PassCost({1: 1e-4, 128: 1e-3}))
     for _ in range(200):
         tree = patient.propose(CONTEXT, 1, 100)
         patient.observe(PassResult(CONTEXT, tree, (), (99,), False))
@@ -129,7 +129,7 @@ def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_al
 
     memory, head = Guess(quick), Guess(slow)
     memory.name, head.name = "memory", "head"
-    both = Policy((head, memory), VerifyCost({1: 2e-3, 128: 3e-3}))
+    both = Policy((head, memory), PassCost({1: 2e-3, 128: 3e-3}))
     rounds = 400
     for i in range(rounds):
         context = replace(CONTEXT, tokens=(7,) * (2 + i % 2))
@@ -145,7 +145,7 @@ def test_the_same_rounds_give_the_same_trees() -> None:
     def rounds() -> list[DraftTree]:
         rng = np.random.default_rng(5)
         guess = Guess(lambda context: chain(rng.uniform(0.3, 1.0, 6).tolist()))
-        seeded = Policy((guess,), VerifyCost({1: 1.0, 128: 12.0}))
+        seeded = Policy((guess,), PassCost({1: 1.0, 128: 12.0}))
         drawn = []
         for i in range(50):
             drawn.append(seeded.propose(CONTEXT, 1, 100))
@@ -169,7 +169,7 @@ def test_calibration_learns_the_observed_rate_at_the_nodes_that_were_reached() -
 
 
 def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
-    cost = VerifyCost({1: 1.0, 3: 2.0, 5: 6.0})
+    cost = PassCost({1: 1.0, 3: 2.0, 5: 6.0})
     assert cost.seconds(np.array([1, 2, 4, 5, 10])).tolist() == [1.0, 1.5, 4.0, 6.0, 12.0]
     for _ in range(400):
         cost.observe(3, 4.0)
@@ -179,7 +179,7 @@ def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
 
 
 def test_passes_larger_than_any_measured_leave_the_costs_alone() -> None:
-    cost = VerifyCost({1: 1.0, 128: 1.0})
+    cost = PassCost({1: 1.0, 128: 1.0})
     for _ in range(300):
         cost.observe(300, 1.0)
     assert cost.table() == {1: 1.0, 128: 1.0}

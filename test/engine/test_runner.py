@@ -9,7 +9,9 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 from crossspec_ros.engine.kv import KVBuffer
-from crossspec_ros.engine.runner import SIZES, ModelRunner, RunnerPool
+from crossspec_ros.engine.pass_cost import SIZES
+from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.runner_pool import RunnerPool
 
 
 @pytest.fixture(scope="module")

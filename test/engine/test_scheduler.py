@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.scheduler import MOST_AHEAD, Scheduler
+from crossspec_ros.engine.scheduler import MOST_AHEAD, Scheduler, Window
 
 WAIT_S = 20.0
 
@@ -39,12 +39,12 @@ def nothing() -> None:
 def test_a_window_that_is_about_to_close_does_not_wait_for_the_next_ones_first_frame(
     scheduler: Scheduler,
 ) -> None:
-    scheduler.submit_ahead(1004, nothing).result(WAIT_S)
-    first = scheduler.submit_ahead(1005, nothing)
+    scheduler.submit_ahead(Window(1004), nothing).result(WAIT_S)
+    first = scheduler.submit_ahead(Window(1005), nothing)
     settle(scheduler)
     assert not first.done()
-    session = object()
-    scheduler.begin_answer(session, 1004)
+    session = Window(1004)
+    scheduler.begin_answer(session)
     settle(scheduler)
     # Nor between passes, for one frame is soon read.
     assert not first.done()
@@ -52,16 +52,16 @@ def test_a_window_that_is_about_to_close_does_not_wait_for_the_next_ones_first_f
     first.result(WAIT_S)
     # A window that is open still when a second frame has come after it is not about to close, and the clock
     # may have gone back since: neither holds anything up.
-    later = [scheduler.submit_ahead(index, nothing) for index in (1006, 1006)]
-    later += [scheduler.submit_ahead(0, nothing)]
+    later = [scheduler.submit_ahead(Window(index), nothing) for index in (1006, 1006)]
+    later += [scheduler.submit_ahead(Window(0), nothing)]
     for future in later:
         future.result(WAIT_S)
 
 
 def test_where_frames_pile_up_one_is_read_between_two_passes(scheduler: Scheduler) -> None:
-    session = object()
-    scheduler.begin_answer(session, 3)
-    frames = [scheduler.submit_ahead(4, nothing) for _ in range(4)]
+    session = Window(3)
+    scheduler.begin_answer(session)
+    frames = [scheduler.submit_ahead(Window(4), nothing) for _ in range(4)]
     for read in range(3):
         assert sum(done(*frames)) == read
         scheduler.submit(nothing).result(WAIT_S)
@@ -72,7 +72,7 @@ def test_where_frames_pile_up_one_is_read_between_two_passes(scheduler: Schedule
     settle(scheduler)
     # The last one waits, as no other has come after it.
     assert not frames[3].done()
-    scheduler.end_answer(object())
+    scheduler.end_answer(Window(3))
     settle(scheduler)
     assert not frames[3].done()
     scheduler.end_answer(session)
@@ -86,7 +86,7 @@ def test_what_fails_is_the_failure_of_its_piece_alone(scheduler: Scheduler) -> N
     def panic() -> None:
         raise Panic("byte index 3")
 
-    for submit in (scheduler.submit, lambda do: scheduler.submit_ahead(0, do)):
+    for submit in (scheduler.submit, lambda do: scheduler.submit_ahead(Window(0), do)):
         assert isinstance(submit(panic).exception(WAIT_S), Panic)
     assert scheduler.submit(lambda: 5).result(WAIT_S) == 5 and not scheduler.pulse.death
 
@@ -101,7 +101,7 @@ def test_frames_that_pile_up_for_ever_are_dropped_and_what_is_left_at_the_end_is
 
     scheduler.submit(wait)
     assert begun.wait(WAIT_S)
-    frames = [scheduler.submit_ahead(i, nothing) for i in range(MOST_AHEAD + 3)]
+    frames = [scheduler.submit_ahead(Window(i), nothing) for i in range(MOST_AHEAD + 3)]
     assert [frame.cancelled() for frame in frames] == [True] * 3 + [False] * MOST_AHEAD
     closing = threading.Thread(target=scheduler.close)
     closing.start()
@@ -113,9 +113,9 @@ def test_frames_that_pile_up_for_ever_are_dropped_and_what_is_left_at_the_end_is
 def test_cancelled_frames_are_passed_over(scheduler: Scheduler) -> None:
     made: list[int] = []
     add: Callable[[int], Callable[[], None]] = lambda i: lambda: made.append(i)  # noqa: E731
-    session = object()
-    scheduler.begin_answer(session, 0)
-    frames = [scheduler.submit_ahead(1, add(i)) for i in range(3)]
+    session = Window(0)
+    scheduler.begin_answer(session)
+    frames = [scheduler.submit_ahead(Window(1), add(i)) for i in range(3)]
     assert frames[0].cancel() and frames[1].cancel()
     scheduler.end_answer(session)
     frames[2].result(WAIT_S)

@@ -10,12 +10,13 @@ import torch
 from plain_target import QUESTION, chain, logits
 
 from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import RunnerPool
+from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -62,13 +63,17 @@ class Opened:
         pool.warm_up(1)
         stream = CudaStream(target.device)
         self.sequence = TargetSequence(target, pool, stream, self.verifier, Trace())
+        self._serve = Batcher(target, pool, stream)
         for i, frame in enumerate(window.frames):
-            (self.sequence.read_ahead if i < prefilled else self.sequence.append)(frame, i)
+            self.do((self.sequence.read_ahead if i < prefilled else self.sequence.append)(frame, i))
+
+    def do(self, work: Requests[Result]) -> Result:
+        return together([work], self._serve)[0]
 
     def logits(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> torch.Tensor:
         """Of a step in which these nodes and this token are accepted."""
         self.verifier.accepts = path, following
-        self.sequence.step(tree, None)
+        self.do(self.sequence.step(tree, None))
         return self.verifier.logits
 
 
@@ -93,7 +98,7 @@ def test_frames_may_be_read_one_by_one_or_with_the_question(
     pair: ModelPair, windows: list[Window], prefilled: int
 ) -> None:
     opened = Opened(pair, windows[0], prefilled)
-    opened.sequence.ask(QUESTION, Trace())
+    opened.do(opened.sequence.ask(QUESTION, Trace()))
     assert close(opened.logits(chain([5, 6, 7])), logits(pair, windows[0], [5, 6, 7]))
 
 
@@ -103,7 +108,7 @@ def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windo
     rng = random.Random(7)
     for fused in (True, False):
         opened = Opened(pair, windows[1], 8)
-        opened.sequence.ask(QUESTION, Trace())
+        opened.do(opened.sequence.ask(QUESTION, Trace()))
         said: list[int] = []
         if not fused:
             opened.logits(DraftTree(), (), 9)
@@ -121,7 +126,7 @@ def test_after_any_accepted_path_the_sequence_goes_on_as_if_it_had_been_said(
 ) -> None:
     rng = random.Random(3)
     opened = Opened(pair, windows[2], 8)
-    opened.sequence.ask(QUESTION, Trace())
+    opened.do(opened.sequence.ask(QUESTION, Trace()))
     said: list[int] = []
     for _ in range(8):
         tree = random_tree(rng, rng.randrange(0, 20), pair.shared_ids)
@@ -139,8 +144,10 @@ def test_a_further_question_forgets_the_answer_and_keeps_the_frames(
 ) -> None:
     opened = Opened(pair, windows[0], prefilled)
     for i, question in enumerate((QUESTION, OTHER, QUESTION)):
-        opened.sequence.ask(OTHER, Trace())  # a question that nobody puts to the target changes nothing
-        opened.sequence.ask(question, Trace())
+        opened.do(
+            opened.sequence.ask(OTHER, Trace())
+        )  # a question that nobody puts to the target changes nothing
+        opened.do(opened.sequence.ask(question, Trace()))
         if i:
             assert opened.sequence.unread < 30
         got = opened.logits(chain([11, 12]), (0,), 13)
@@ -153,11 +160,11 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     pair: ModelPair, windows: list[Window]
 ) -> None:
     opened = Opened(pair, windows[0], 8)
-    opened.sequence.ask(QUESTION, Trace())
+    opened.do(opened.sequence.ask(QUESTION, Trace()))
     unread, eos = opened.sequence.unread, pair.target.spec.eos_ids[0]
     tree = chain([11, eos, 12])
     opened.verifier.accepts = (0, 1, 2), 13
-    step = opened.sequence.step(tree, None)
+    step = opened.do(opened.sequence.step(tree, None))
     assert (step.path, step.tokens, step.ended) == ((0, 1, 2), (11, eos), True)
     assert step.tokens_read == unread + 3 and step.seconds > 0
     assert step.hidden is not None and step.hidden.tapped((1,)) is None
@@ -166,7 +173,7 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     assert len(accepted) == question + 3
     assert torch.equal(pair.target.logits(accepted[question - 1 :]), opened.verifier.logits)
     opened.verifier.accepts = (1,), 13
-    step = opened.sequence.step(DraftTree((11, 12), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2), None)
+    step = opened.do(opened.sequence.step(DraftTree((11, 12), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2), None))
     assert step.hidden is not None
     assert torch.equal(pair.target.logits(step.hidden.accepted()), opened.verifier.logits[[0, 2]])
 
@@ -177,7 +184,7 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     pair: ModelPair, windows: list[Window], is_static: bool
 ) -> None:
     opened = Opened(pair, windows[0], 8, is_static, (3, 1))
-    opened.sequence.ask(QUESTION, Trace())
+    opened.do(opened.sequence.ask(QUESTION, Trace()))
     ids = pair.target.prompt_ids(QUESTION)
     frames = torch.cat(opened.sequence.frames)
     inputs = torch.cat(
@@ -185,11 +192,11 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     )
     opened.verifier.accepts = (1,), 12
     tree = DraftTree((12, 11), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2)
-    first = opened.sequence.step(tree, None)
+    first = opened.do(opened.sequence.step(tree, None))
     assert first.hidden is not None and first.hidden.tapped(()) is None
     got = [first.hidden.tapped((3, 1))]
     opened.verifier.accepts = (), 9
-    second = opened.sequence.step(DraftTree(), None)
+    second = opened.do(opened.sequence.step(DraftTree(), None))
     assert second.hidden is not None
     got.append(second.hidden.tapped((1, 3, 1)))
     states = pair.target.body(inputs_embeds=inputs[None], output_hidden_states=True).hidden_states

@@ -16,7 +16,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import LanguageModel
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.footprint import estimate
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DTYPES, Only, Placement, placement_of
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 from crossspec_ros.training.dataset import event_window, frame_window

@@ -11,7 +11,7 @@ import torch
 
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.training import pairs as pairs_module
 from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 from crossspec_ros.training.head_fit import Recipe, fit_head

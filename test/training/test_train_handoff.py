@@ -12,7 +12,7 @@ from plain_target import generated
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.handoff import likeness
 from crossspec_ros.drafting.heads.head import IGNORED
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.training import handoff as training
 from crossspec_ros.windows.window import Window
 

@@ -75,6 +75,11 @@ class CaptionMemory(Proposer):
         self.learned = 0
         """Captions since the start."""
 
+    @property
+    def known(self) -> int:
+        """Captions that it holds."""
+        return sum(question.known for question in self._questions.values())
+
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """The likeliest `budget` paths, down to probability `worth`; `probs` of siblings sum to at most 1."""
         known = self._questions.get(context.question)
@@ -175,6 +180,10 @@ class _Question:
         self._weights = np.tile(FIRST_WEIGHTS, (ORDERS + 1, 1))
         self._hint_biases = np.zeros(2 * BIASES)
         self._last_biases = np.zeros(BIASES)
+
+    @property
+    def known(self) -> int:
+        return len(self._table.captions)
 
     def attend(self, context: Context) -> None:
         """Take the hint as it stands."""

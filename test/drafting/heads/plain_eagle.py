@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window

@@ -16,7 +16,8 @@ from crossspec_ros.drafting.heads.draft_lora import DraftLora, merge
 from crossspec_ros.drafting.heads.files import save_head
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training.pairs import PairExtractor, extract
 from crossspec_ros.training.variants import new_head

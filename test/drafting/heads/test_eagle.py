@@ -15,7 +15,7 @@ from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 
 QWEN3 = {
     "model_type": "qwen3",

@@ -21,7 +21,7 @@ from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.pairs import PairExtractor, PairShards, extract
 from crossspec_ros.training.variants import VARIANTS, new_head

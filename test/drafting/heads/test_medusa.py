@@ -17,7 +17,7 @@ from crossspec_ros.drafting.heads.medusa import Medusa
 from crossspec_ros.drafting.heads.medusa_format import read_medusa, save_medusa
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads import online
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposers.heads import HeadProposer
-from crossspec_ros.models.loading import ModelPair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.pairs import PairExtractor
 from crossspec_ros.training.variants import new_head

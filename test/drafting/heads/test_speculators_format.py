@@ -23,7 +23,8 @@ from crossspec_ros.drafting.heads.speculators_format import read_speculators, sa
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.loading import ModelPair, load_pair
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

@@ -1,0 +1,164 @@
+"""What sequences ask of the target's device, and how the requests of several become one pass.
+
+A sequence's work is a generator: it yields a request where it needs the device, and gets the result back. So
+the work of several sequences can stand at a request at a time, and these are served together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from crossspec_ros.engine.cuda_stream import CudaStream
+from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.runner import Reading
+from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.models.base import VideoTarget
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class Encode:
+    """The vision tower's features of the (n, H, W, 3) uint8 RGB `frames` of one unit."""
+
+    frames: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """The language model's last hidden states of what is read, and the logits of the last few of them."""
+
+    reading: Reading
+    logits: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class PassOutput:
+    """What a pass gave one of the sequences that shared it, good until the next pass.
+
+    `hidden` (n, width), `tapped` (n, taps * width) where layers are tapped, `logits` (k, vocabulary). All
+    `rows` of the pass were as long as the longest, `tokens`; `begun` and `ended` are marks of the stream.
+    """
+
+    hidden: torch.Tensor
+    tapped: torch.Tensor | None
+    logits: torch.Tensor
+    rows: int
+    tokens: int
+    begun: Any
+    ended: Any
+
+
+Request = Encode | Read
+Requests = Generator[Request, Any, Result]
+"""The work of a sequence, which ends with a result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What became of a request, the i-th of those given: a result, or the error in place of it."""
+
+    i: int
+    result: Any = field(default=None)
+    error: BaseException | None = None
+
+
+class Batcher:
+    """Serves requests of several sequences in the passes that take least time, by the cost that was measured.
+
+    For one thread. Before `cost` is known, each has a pass of its own.
+    """
+
+    def __init__(self, target: VideoTarget, pool: RunnerPool, stream: CudaStream) -> None:
+        self._target, self._pool, self._stream = target, pool, stream
+        self.cost: PassCost | None = None
+
+    def __call__(self, requests: Sequence[Request]) -> Iterator[Served]:
+        """Serve all, in the order of the first request in each pass.
+
+        What fails together is tried again one by one, so that nobody bears what another's input does.
+        """
+        frames = [i for i, request in enumerate(requests) if isinstance(request, Encode)]
+        readings = {i: request.reading for i, request in enumerate(requests) if isinstance(request, Read)}
+        for group in sorted([*self._alike(frames, requests), *self._parts(readings)], key=min):
+            yield from self._served(group, requests)
+
+    def _served(self, group: Sequence[int], requests: Sequence[Request]) -> Iterator[Served]:
+        try:
+            results = self._together([requests[i] for i in group])
+        except BaseException as error:  # also a panic in a library
+            if len(group) == 1:
+                yield Served(group[0], error=error)
+            else:
+                for i in group:
+                    yield from self._served([i], requests)
+            return
+        for i, result in zip(group, results, strict=True):
+            yield Served(i, result)
+
+    def _together(self, group: Sequence[Request]) -> Sequence[Any]:
+        encodes = [request for request in group if isinstance(request, Encode)]
+        if encodes:
+            return self._target.encode(np.concatenate([request.frames for request in encodes]))
+        return self._read([request for request in group if isinstance(request, Read)])
+
+    def _read(self, group: Sequence[Read]) -> list[PassOutput]:
+        begun = self._stream.mark()
+        outputs = self._pool.read([request.reading for request in group])
+        hidden = [states[len(states) - one.logits :] for (states, _), one in zip(outputs, group, strict=True)]
+        # One reading of the head's weights for all.
+        wanted = torch.cat(hidden)
+        told = self._target.logits(wanted) if len(wanted) else wanted
+        logits = told.split([one.logits for one in group])
+        ended = self._stream.mark()
+        rows, tokens = len(group), max(len(one.reading) for one in group)
+        return [
+            PassOutput(states, tapped, own, rows, tokens, begun, ended)
+            for (states, tapped), own in zip(outputs, logits, strict=True)
+        ]
+
+    def _alike(self, frames: Sequence[int], requests: Sequence[Request]) -> list[list[int]]:
+        """Whole units of the same size go through the tower together; of others each alone."""
+        groups: dict[object, list[int]] = {}
+        for i in frames:
+            request = requests[i]
+            assert isinstance(request, Encode)
+            is_whole = len(request.frames) == self._target.spec.frames_per_unit
+            groups.setdefault(request.frames.shape if is_whole else i, []).append(i)
+        return list(groups.values())
+
+    def _parts(self, readings: dict[int, Reading]) -> list[list[int]]:
+        fitting = [i for i, reading in readings.items() if self.cost and self._pool.fits(reading)]
+        groups = [[i] for i in readings if i not in fitting]
+        if self.cost is not None:
+            parts = self.cost.parts([len(readings[i]) for i in fitting])
+            groups += [[fitting[j] for j in part] for part in parts]
+        return groups
+
+
+def together(works: Sequence[Requests[Result]], serve: Batcher) -> list[Result]:
+    """The results of works that are done side by side, step by step; raises the first error of any."""
+    results: dict[int, Result] = {}
+    requests: dict[int, Request] = {}
+
+    def go_on(i: int, result: Any) -> None:
+        try:
+            requests[i] = works[i].send(result)
+        except StopIteration as end:
+            results[i] = end.value
+
+    for i in range(len(works)):
+        go_on(i, None)
+    while requests:
+        asked, requests_now = list(requests), list(requests.values())
+        requests.clear()
+        for served in serve(requests_now):
+            if served.error is not None:
+                raise served.error
+            go_on(asked[served.i], served.result)
+    return [results[i] for i in range(len(works))]

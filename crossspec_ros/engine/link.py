@@ -1,0 +1,221 @@
+"""The stream between a robot and the server of its target: it begins anew whenever it breaks."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.wire import METHOD, VERSION
+from crossspec_ros.wire import captions_pb2 as wire
+
+_LOG = logging.getLogger(__name__)
+
+MOST_UNSENT = 16 << 20
+"""Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
+_MOST_MESSAGE = 64 << 20
+_KEEP_ALIVE = [
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.max_receive_message_length", _MOST_MESSAGE),
+    # Its own back-off would hide ours.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+SCHEMES = ("grpc", "grpcs")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server is: `grpcs://HOST:PORT` with TLS, `grpc://HOST:PORT` without; `ca` is a file of
+    certificates to trust in place of the system's; `token` the robot's own."""
+
+    url: str
+    robot: str
+    token: str = ""
+    ca: str = ""
+    application: str = "crossspec"
+
+    def channel(self) -> grpc.Channel:
+        """Not connected yet; raises InputError for what is no address or no certificate."""
+        scheme, netloc = split_url(self.url)
+        if scheme == "grpc":
+            return grpc.insecure_channel(netloc, _KEEP_ALIVE)
+        trusted = None
+        if self.ca:
+            try:
+                trusted = Path(self.ca).read_bytes()
+            except OSError as error:
+                raise InputError(
+                    f"the certificates '{self.ca}' cannot be read ({error}): name a PEM file"
+                ) from None
+        return grpc.secure_channel(netloc, grpc.ssl_channel_credentials(trusted), _KEEP_ALIVE)
+
+    def metadata(self) -> list[tuple[str, str]]:
+        """What Ray Serve routes by, and the token."""
+        token = [("authorization", f"Bearer {self.token}")] if self.token else []
+        return [("application", self.application), *token]
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Scheme and HOST:PORT; raises InputError for what is no such address."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in SCHEMES or not parts.hostname or not port or parts.path.strip("/"):
+        raise InputError(
+            f"'{url}' is no address of a server: write grpcs://HOST:PORT, or grpc:// without TLS"
+        )
+    return parts.scheme, parts.netloc
+
+
+class Link:
+    """One thread that keeps the stream; `send` may be called from any thread and never waits.
+
+    `on_message` and `on_lost` are called in the link's thread: the latter once for each stream that had
+    begun, with the reason. `epoch` counts the streams that have begun.
+    """
+
+    def __init__(
+        self, address: Address, on_message: Callable[[wire.Down], None], on_lost: Callable[[str], None]
+    ) -> None:
+        self._address, self._on_message, self._on_lost = address, on_message, on_lost
+        self._channel = address.channel()
+        self._queue: queue.SimpleQueue[wire.Up | None] = queue.SimpleQueue()
+        self._unsent = 0
+        self._lock = threading.Lock()
+        self._call: grpc.Call | None = None
+        self._ending = threading.Event()
+        self._changed = threading.Condition()
+        self.welcome: wire.Welcome | None = None
+        """That of the latest stream."""
+        self.is_up = False
+        self.epoch = 0
+        self.trouble = f"the target at {address.url} has not answered yet"
+        """Why there is no stream, in a sentence; empty while there is one."""
+        self.sent = self.received = 0
+        """Bytes."""
+        self.period_ns, self.phase_ns = 1_000_000_000, 0
+        self.pulse = Pulse("link")
+        self._thread = threading.Thread(target=self.pulse.run, args=(self._keep,), name="link", daemon=True)
+        self._thread.start()
+
+    def send(self, message: wire.Up) -> bool:
+        """Whether it will be sent: not without a stream, nor where too much waits."""
+        size = message.ByteSize()
+        with self._lock:
+            if not self.is_up or self._unsent + size > MOST_UNSENT:
+                return False
+            self._unsent += size
+            self.sent += size
+            self._queue.put(message)
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether there is a stream, or comes one within this time."""
+        with self._changed:
+            return (
+                self._changed.wait_for(lambda: self.is_up or self._ending.is_set(), timeout_s) and self.is_up
+            )
+
+    def close(self) -> None:
+        """End the stream and the thread."""
+        self._ending.set()
+        call = self._call
+        if call is not None:
+            call.cancel()
+        self._thread.join(5.0)
+        self._channel.close()
+
+    def _keep(self) -> None:
+        wait_s = _FIRST_WAIT_S
+        while not self._ending.is_set():
+            began = self.epoch
+            self._stream()
+            wait_s = _FIRST_WAIT_S if self.epoch > began else min(2 * wait_s, _LONGEST_WAIT_S)
+            # Robots that lost the same server must not come back all at once.
+            self._ending.wait(wait_s * random.uniform(0.5, 1.0))
+
+    def _stream(self) -> None:
+        outgoing: queue.SimpleQueue[wire.Up | None] = queue.SimpleQueue()
+        hello = wire.Hello(
+            version=VERSION, robot=self._address.robot, period_ns=self.period_ns, phase_ns=self.phase_ns
+        )
+        outgoing.put(wire.Up(hello=hello))
+        with self._lock:
+            self._queue, self._unsent = outgoing, 0
+        call = self._channel.stream_stream(
+            METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
+        )(self._outgoing(outgoing), metadata=self._address.metadata())
+        self._call = call
+        reason = "the server has ended the stream"
+        try:
+            for message in call:
+                self.pulse.beat()
+                self.received += message.ByteSize()
+                if not self.is_up and message.WhichOneof("what") == "welcome":
+                    self._began(message.welcome)
+                elif (
+                    message.WhichOneof("what") == "refused"
+                    and not message.refused.number
+                    and not message.session
+                ):
+                    reason = message.refused.sentence
+                elif self.is_up:
+                    self._on_message(message)
+        except grpc.RpcError as error:
+            reason = _reason(error) or reason
+        finally:
+            outgoing.put(None)
+            self._call = None
+            self._ended(reason)
+
+    def _outgoing(self, messages: queue.SimpleQueue[wire.Up | None]) -> Iterator[wire.Up]:
+        while (message := messages.get()) is not None:
+            with self._lock:
+                self._unsent = max(0, self._unsent - message.ByteSize())
+            yield message
+
+    def _began(self, welcome: wire.Welcome) -> None:
+        with self._changed:
+            self.welcome, self.trouble = welcome, ""
+            self.epoch += 1
+            self.is_up = True
+            self._changed.notify_all()
+        _LOG.info("connected to the target at %s", self._address.url)
+
+    def _ended(self, reason: str) -> None:
+        was_up = self.is_up
+        with self._changed:
+            self.is_up = False
+            self.trouble = f"the target at {self._address.url} cannot be reached: {reason}"
+            self._changed.notify_all()
+        if self._ending.is_set():
+            return
+        if was_up:
+            _LOG.warning("%s; it is tried again", self.trouble)
+            self._on_lost(self.trouble)
+
+
+def _reason(error: grpc.RpcError) -> str:
+    """gRPC's own words, in one line."""
+    if not isinstance(error, grpc.Call):
+        return ""
+    details = " ".join((error.details() or "").split())[:300]
+    return {
+        grpc.StatusCode.UNAUTHENTICATED: f"it does not know this robot's token ({details})",
+        grpc.StatusCode.UNAVAILABLE: f"no connection ({details})",
+        grpc.StatusCode.NOT_FOUND: f"it serves no such application ({details})",
+    }.get(error.code(), f"{error.code().name.lower()}: {details}")

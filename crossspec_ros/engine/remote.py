@@ -1,0 +1,287 @@
+"""The target on another host: frames go up as they come, and each pass of an answer comes down by itself.
+
+The server verifies to the end once it has been asked, with a memory of its own and the event draft's words as
+a hint. So the round trip is paid once for each window, not once for each pass.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crossspec_ros.engine.link import Address, Link
+from crossspec_ros.engine.session import Proposed, Step
+from crossspec_ros.engine.tree import DraftTree, follow
+from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.frames import frame_message
+
+if TYPE_CHECKING:
+    import torch
+
+    from crossspec_ros.engine.pass_cost import PassCost
+    from crossspec_ros.engine.sampling import Sampling
+
+
+class LinkError(InputError):
+    """There is no answer of the target, for the link is slow or lost."""
+
+
+class RemoteEngine:
+    """See `session.Engine`. A pass that does not come within `patience_s` fails, as does all that was under
+    way when the link broke."""
+
+    def __init__(self, address: Address, patience_s: float, connect_s: float) -> None:
+        """Raises InputError where the server is not reached within `connect_s`."""
+        self.patience_s = patience_s
+        self._sessions: dict[int, RemoteSession] = {}
+        self._lock = threading.Lock()
+        self._numbers = 0
+        self.counts = {"lost_links": 0, "late_passes": 0}
+        self.link = Link(address, self._take, self._lost)
+        if not self.link.wait(connect_s):
+            trouble = self.link.trouble
+            self.link.close()
+            raise InputError(f"{trouble}: start one there with crossspec serve, or correct the address")
+        assert self.link.welcome is not None
+        self.welcome = self.link.welcome
+        self._ending = threading.Event()
+        self.pulse = Pulse("link watch")
+        self._watch = threading.Thread(
+            target=self.pulse.run, args=(self._expire,), name="link watch", daemon=True
+        )
+        self._watch.start()
+
+    @property
+    def pulses(self) -> tuple[Pulse, ...]:
+        return self.link.pulse, self.pulse
+
+    def open(self, window: int, trace: Trace, robot: str = "") -> RemoteSession:
+        session = RemoteSession(self, self.number(), trace)
+        with self._lock:
+            self._sessions[session.number] = session
+        return session
+
+    def tap(self, layers: Sequence[int]) -> None:
+        if layers:
+            raise InputError(
+                "draft heads read the target's states, which stay on its server: set heads to none"
+            )
+
+    def warm_up(self, sessions: int) -> None:
+        """The server is warm."""
+
+    def measure(self) -> PassCost | None:
+        """Nothing: the server decides what it verifies."""
+        return None
+
+    def close(self) -> None:
+        self._ending.set()
+        self._watch.join()
+        self.link.close()
+        self._lost("this node ends")
+
+    def number(self) -> int:
+        """One that no session or answer has had."""
+        with self._lock:
+            self._numbers += 1
+            return self._numbers
+
+    def forget(self, session: RemoteSession) -> None:
+        """It is closed."""
+        with self._lock:
+            self._sessions.pop(session.number, None)
+
+    def _take(self, message: wire.Down) -> None:
+        with self._lock:
+            session = self._sessions.get(message.session)
+        if session is None:
+            return
+        if message.WhichOneof("what") == "piece":
+            session.take(message.piece)
+        elif message.WhichOneof("what") == "refused":
+            session.fail(
+                LinkError(f"the target's server refused: {message.refused.sentence}"), message.refused.number
+            )
+
+    def _lost(self, reason: str) -> None:
+        self.counts["lost_links"] += 1
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.fail(LinkError(reason))
+
+    def _expire(self) -> None:
+        while not self._ending.wait(0.02):
+            self.pulse.beat()
+            with self._lock:
+                sessions = list(self._sessions.values())
+            for session in sessions:
+                if session.is_late(self.patience_s):
+                    self.counts["late_passes"] += 1
+                    session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
+
+
+class RemoteSession:
+    """See `session.Session`."""
+
+    def __init__(self, engine: RemoteEngine, number: int, trace: Trace) -> None:
+        self._engine, self.number, self._trace = engine, number, trace
+        self._epoch = 0
+        self._sent: set[int] = set()
+        self._lock = threading.Lock()
+        self._ask: wire.Ask | None = None
+        self._answer = 0
+        self._tokens = 0
+        self._pieces: deque[Step] = deque()
+        self._waiting: Future[Step] | None = None
+        self._tree = DraftTree()
+        self._asked_ns = self._since_ns = 0
+        self._passes = 0
+        self._error: LinkError | None = None
+        self._sent_bytes, self._received_bytes = 0, 0
+        self._is_closed = False
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes up and down so far."""
+        return self._sent_bytes, self._received_bytes
+
+    @property
+    def frames(self) -> tuple[torch.Tensor, ...]:
+        return ()
+
+    def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
+        # Where there is no link, it is sent with `fit`, if there is one by then.
+        self._send_frame(frame, stamp_ns)
+        return _done()
+
+    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
+        self._error = None
+        for frame, stamp_ns in zip(frames, stamps_ns, strict=True):
+            if not isinstance(frame, np.ndarray):
+                raise InputError(
+                    "event features cannot stand in for frames on another host: set handoff to off"
+                )
+            if self._epoch != self._engine.link.epoch or stamp_ns not in self._sent:
+                self._send_frame(frame, stamp_ns)
+        self._send(wire.Up(session=self.number, fit=wire.Fit(stamps_ns=stamps_ns)))
+        return _done()
+
+    def ask(self, question: str, trace: Trace, max_new_tokens: int) -> int:
+        with self._lock:
+            self._trace, self._answer = trace, self._engine.number()
+            self._ask = wire.Ask(number=self._answer, question=question, max_new_tokens=max_new_tokens)
+            self._pieces.clear()
+            self._waiting, self._passes, self._tokens = None, 0, 0
+        return 0
+
+    def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
+        future: Future[Step] = Future()
+        with self._lock:
+            ask, self._ask = self._ask, None
+            self._since_ns = time.perf_counter_ns()
+            if ask is not None:
+                self._asked_ns = self._since_ns
+            self._waiting, self._tree = future, tree
+        if ask is not None:
+            if sampling is not None:
+                ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
+            ask.draft.token_ids.extend(tree.token_ids)
+            ask.draft.probs.extend(tree.probs)
+            self._send(wire.Up(session=self.number, ask=ask))
+        if self._error is not None:
+            self.fail(self._error)
+        else:
+            self._give()
+        return future
+
+    def rest(self) -> None:
+        """The server rests by itself."""
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._send(wire.Up(session=self.number, close=wire.Close()))
+            self._engine.forget(self)
+
+    def take(self, piece: wire.Piece) -> None:
+        """What a pass has added; that of an answer nobody waits for any more is dropped."""
+        now_ns = time.perf_counter_ns()
+        with self._lock:
+            self._received_bytes += piece.ByteSize()
+            if piece.number != self._answer:
+                return
+            round_trip_s = max(0.0, (now_ns - self._asked_ns) / 1e9 - piece.since_asked_s)
+            name = f"verify[{self._passes}]" if self._passes else "target_prefill"
+            self._trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
+            self._passes += 1
+            self._pieces.append(
+                Step(
+                    (),
+                    tuple(piece.token_ids),
+                    piece.ended,
+                    piece.tokens_read,
+                    piece.seconds,
+                    rows=piece.rows,
+                    most_read=piece.most_read,
+                    proposed=Proposed(dict(piece.drafted), dict(piece.accepted)),
+                    round_trip_s=round_trip_s,
+                )
+            )
+        self._give()
+
+    def fail(self, error: LinkError, number: int = 0) -> None:
+        """There will be no more pieces; of one answer alone where it has a number."""
+        with self._lock:
+            if number and number != self._answer:
+                return
+            self._error = error
+            future, self._waiting = self._waiting, None
+        if future is not None:
+            future.set_exception(error)
+
+    def is_late(self, patience_s: float) -> bool:
+        """Whether somebody has waited for a pass longer than this."""
+        return self._waiting is not None and time.perf_counter_ns() - self._since_ns > patience_s * 1e9
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._waiting is None or not self._pieces:
+                return
+            future, self._waiting = self._waiting, None
+            step, tree = self._pieces.popleft(), self._tree
+        said = iter((*step.tokens, -1))
+        path, _ = follow(tree, lambda node: next(said))
+        future.set_result(replace(step, path=path))
+
+    def _send_frame(self, frame: np.ndarray, stamp_ns: int) -> None:
+        if self._epoch != self._engine.link.epoch:
+            self._epoch = self._engine.link.epoch
+            self._sent.clear()
+        if self._send(wire.Up(session=self.number, frame=frame_message(frame, stamp_ns))):
+            self._sent.add(stamp_ns)
+
+    def _send(self, message: wire.Up) -> bool:
+        sent = self._engine.link.send(message)
+        if sent:
+            self._sent_bytes += message.ByteSize()
+        elif not self._is_closed and message.WhichOneof("what") != "frame":
+            trouble = self._engine.link.trouble or "more waits for the link than it carries"
+            self._error = LinkError(trouble)
+        return sent
+
+
+def _done() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(None)
+    return future

@@ -1,0 +1,49 @@
+"""What a robot knows of a target on another host: what it takes, and its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import InputSpec
+from crossspec_ros.wire import captions_pb2 as wire
+
+
+@dataclass(frozen=True)
+class RemoteDevice:
+    """In place of a torch device."""
+
+    url: str
+    type: str = "remote"
+
+    def __str__(self) -> str:
+        return self.url
+
+
+class RemoteTarget:
+    """The part of `models.base.VideoTarget` that needs no weights, as a server's welcome says it."""
+
+    def __init__(self, url: str, welcome: wire.Welcome) -> None:
+        """Raises InputError where the server sends no tokenizer."""
+        self.spec = InputSpec(
+            welcome.frames,
+            welcome.frames_per_unit,
+            welcome.image_size,
+            welcome.frame_tokens,
+            welcome.most_tokens,
+            tuple(welcome.eos_ids),
+        )
+        self.device, self.dtype = RemoteDevice(url), "the server's"
+        try:
+            self.tokenizer = Tokenizer.from_str(welcome.tokenizer)
+        # tokenizers knows only the bare Exception.
+        except Exception as error:
+            raise InputError(
+                f"the server at {url} sends no tokenizer ({error}): is it crossspec serve of this version?"
+            ) from error
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the question alone: what stands around it is the server's, which checks the whole length."""
+        return (), tuple(self.tokenizer.encode(question, add_special_tokens=False).ids)

@@ -1,0 +1,43 @@
+"""Both models of a decoder, or the target alone; for who holds them and need not wait for torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crossspec_ros.models.base import EventModel, VideoTarget
+    from crossspec_ros.models.translation import Translation
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
+
+    There need not be a draft. `translation` turns what it says into the target's tokens; token ids below
+    `shared_ids` mean the same to both.
+    """
+
+    target: VideoTarget
+    draft: EventModel | None
+    translation: Translation | None
+    shared_ids: int
+
+    @property
+    def frames(self) -> int:
+        """How many a window has."""
+        return self.target.spec.frames
+
+    @property
+    def frame_size(self) -> int:
+        """The shortest edge in pixels of the frames that the target looks at."""
+        return self.target.spec.image_size
+
+    @property
+    def event_images(self) -> int:
+        """How many a window has; 0 without a draft, and so is `event_image_size`."""
+        return self.draft.event_images if self.draft else 0
+
+    @property
+    def event_image_size(self) -> int:
+        return self.draft.image_size if self.draft else 0

@@ -1,0 +1,102 @@
+"""The Ray Serve application: one replica holds a target and the streams of its robots.
+
+`crossspec serve` runs it on this machine, `serve deploy config/serve.yaml` on a cluster. Replicas, placement,
+health, rolling updates and autoscaling are Ray Serve's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from ray import serve
+from ray.serve import metrics
+from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.serving.conversation import converse
+from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.wire import captions_pb2 as wire
+
+NAME = "crossspec"
+SERVICER = "crossspec_ros.serving.conversation:add_servicer"
+_TICK_S = 5.0
+
+
+class CaptionServer:
+    """A replica: the target in its own process, and up to `robots` streams."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._fleet = options.load()
+        self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
+        self._gauges = {
+            name: metrics.Gauge(f"crossspec_{name}", description)
+            for name, description in (
+                ("robots", "robots whose stream is open"),
+                *((name, f"robots {name.replace('_', ' ')} so far") for name in self._fleet.counts),
+            )
+        }
+        self._ticking = asyncio.get_event_loop().create_task(self._tick())
+
+    async def Stream(
+        self, messages: gRPCInputStream, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[wire.Down]:
+        """One robot, see `captions.proto`."""
+        token = dict(grpc_context.invocation_metadata()).get("authorization", "").removeprefix("Bearer ")
+
+        def admit(hello: wire.Hello) -> None:
+            if self._tokens is not None and not hmac.compare_digest(
+                self._tokens.get(hello.robot, "").encode(), token.encode()
+            ):
+                self._fleet.counts["refused"] += 1
+                raise InputError(
+                    f"the token is not that of the robot '{hello.robot[:64]}': set the one that the server's "
+                    f"file of tokens has for it"
+                )
+
+        async for message in converse(self._fleet, messages, admit):
+            yield message
+
+    def check_health(self) -> None:
+        """Raises where the target's thread has died; Ray Serve then starts another replica."""
+        if death := next((pulse.death for pulse in self._fleet.engine.pulses if pulse.death), ""):
+            raise RuntimeError(f"the target's thread has ended: {death}")
+
+    def __del__(self) -> None:
+        if fleet := getattr(self, "_fleet", None):
+            fleet.close()
+
+    async def _tick(self) -> None:
+        while True:
+            self._fleet.let_idle_go()
+            self._gauges["robots"].set(self._fleet.robots)
+            for name, count in self._fleet.counts.items():
+                self._gauges[name].set(count)
+            await asyncio.sleep(_TICK_S)
+
+
+def build(arguments: dict[str, Any]) -> serve.Application:
+    """The application of these options, for `serve deploy`; raises InputError for options that are none."""
+    options = ServeOptions.of(arguments)
+    # One more, so that a robot for which there is no room is told so by the replica.
+    limits = {"max_ongoing_requests": options.robots + 1, **options.deployment}
+    deployment: serve.Deployment = serve.deployment(name="target", **limits)(CaptionServer)
+    return deployment.bind(options)
+
+
+def read_tokens(file: Path) -> dict[str, str]:
+    """Each robot's token, of lines `ROBOT TOKEN`; raises InputError for a file that is not so."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the tokens '{file}' cannot be read ({error}): name a text file") from None
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    if not rows or not all(len(row) == 2 and len(row[1]) >= 16 for row in rows):
+        raise InputError(
+            f"'{file}' is no file of tokens: give each robot a line with its name and a token of at least 16 "
+            f"characters"
+        )
+    return {row[0]: row[1] for row in rows}

@@ -1,0 +1,90 @@
+"""A stream of messages up becomes a stream of messages down: the ingress of a robot, whatever carries it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.serving.fleet import Fleet
+from crossspec_ros.serving.robot_stream import RobotStream
+from crossspec_ros.wire import SERVICE, STREAM
+from crossspec_ros.wire import captions_pb2 as wire
+
+MOST_MESSAGES, MOST_BYTES = 400, 128 << 20
+"""Of a robot in a second: eight times what eight camera frames of 1440x1080 and their questions need."""
+MOST_UNREAD = 4096
+"""Messages that may wait for a robot that does not read them."""
+
+
+class Rate:
+    """What a robot has said in this second and the last."""
+
+    def __init__(self) -> None:
+        self._second, self._messages, self._bytes = 0, 0, 0
+
+    def check(self, message: wire.Up, now_s: float | None = None) -> None:
+        """Count it; raises InputError where there are too many, or too large ones."""
+        second = int(time.monotonic() if now_s is None else now_s)
+        if second != self._second:
+            self._second, self._messages, self._bytes = second, 0, 0
+        self._messages += 1
+        self._bytes += message.ByteSize()
+        if self._messages > MOST_MESSAGES or self._bytes > MOST_BYTES:
+            raise InputError(
+                f"more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MB came in a second: send frames "
+                f"at the camera's rate"
+            )
+
+
+async def converse(
+    fleet: Fleet, messages: AsyncIterator[wire.Up], admit: Callable[[wire.Hello], None] = lambda hello: None
+) -> AsyncIterator[wire.Down]:
+    """What the robot gets for what it says; ends with its messages, or when it is refused or let go.
+
+    `admit` raises InputError for a robot that must not come.
+    """
+    loop = asyncio.get_running_loop()
+    answers: asyncio.Queue[wire.Down | None] = asyncio.Queue()
+
+    def send(message: wire.Down | None) -> None:
+        # A robot that is cut off here begins anew.
+        late = answers.qsize() > MOST_UNREAD
+        loop.call_soon_threadsafe(answers.put_nowait, None if late else message)
+
+    stream, rate = RobotStream(fleet, send), Rate()
+
+    async def read() -> None:
+        try:
+            async for message in messages:
+                rate.check(message)
+                if message.WhichOneof("what") == "hello":
+                    admit(message.hello)
+                # Frames are decompressed there, and an answer may have to be cut short first.
+                await asyncio.to_thread(stream.take, message)
+        except InputError as error:
+            send(wire.Down(refused=wire.Refused(sentence=str(error)[:1000])))
+        finally:
+            send(None)
+
+    reader = asyncio.create_task(read())
+    try:
+        while (answer := await answers.get()) is not None:
+            yield answer
+    finally:
+        reader.cancel()
+        await asyncio.to_thread(stream.end)
+
+
+def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:
+    """Tell a gRPC server of the service; Ray Serve puts its own behaviour in the place of `servicer`'s."""
+    handler = grpc.stream_stream_rpc_method_handler(
+        getattr(servicer, STREAM),
+        request_deserializer=wire.Up.FromString,
+        response_serializer=wire.Down.SerializeToString,
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {STREAM: handler}),))

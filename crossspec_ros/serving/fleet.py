@@ -1,0 +1,199 @@
+"""The robots that share a target: who may come, where each one's windows end, and what each remembers."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import VideoTarget
+from crossspec_ros.models.text_tokenizer import tokenizer_digest
+from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
+
+_LOG = logging.getLogger(__name__)
+
+SESSIONS = 3
+"""Windows of a robot that may be held at a time: two that are open, and the one captioned last."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_PHASES = 64
+"""Places in a period where windows may end."""
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """How many `robots` there is room for, who drafts for them, the folder `memories` where each one's
+    captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), and after how
+    many seconds without a word a robot is let go."""
+
+    robots: int = 8
+    proposers: tuple[str, ...] = ("memory", "event_draft")
+    memories: Path | None = None
+    fleet_memory: bool = True
+    idle_s: float = 60.0
+    limits: Limits = field(default_factory=Limits)
+
+
+class Robot:
+    """What is kept of one robot while its stream lasts: its policy, with proposers of its own.
+
+    `turn` is held by whoever uses the policy.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        remembered: int,
+        period_ns: int,
+        phase_ns: int,
+        keep: MemoryFile | None,
+    ) -> None:
+        self.name, self.policy, self.remembered = name, policy, remembered
+        self.period_ns, self.phase_ns = period_ns, phase_ns
+        self.turn = threading.Lock()
+        self.heard_s = time.monotonic()
+        self.on_gone: Callable[[str], None] = lambda reason: None
+        """Told why the robot was let go."""
+        self._keep = keep
+
+    def close(self) -> None:
+        """Save what it remembers."""
+        keep, self._keep = self._keep, None
+        if keep is not None:
+            keep.close()
+
+
+class Fleet:
+    """One engine and the robots that share it; safe for any thread."""
+
+    def __init__(self, target: VideoTarget, settings: FleetSettings) -> None:
+        self.target, self.settings = target, settings
+        self.engine = LocalEngine(target, robots=settings.robots)
+        self._shared = SharedMemory() if settings.fleet_memory else None
+        self._robots: dict[str, Robot] = {}
+        self._lock = threading.Lock()
+        self.counts = {"admitted": 0, "refused": 0, "let_go": 0, "replaced": 0}
+        self.cost: PassCost | None = None
+
+    def warm_up(self) -> None:
+        """Take all buffers and measure what passes cost, for one sequence and for many."""
+        self.engine.warm_up(SESSIONS)
+        self.cost = self.engine.measure()
+
+    @property
+    def robots(self) -> int:
+        """How many there are."""
+        return len(self._robots)
+
+    def admit(self, name: str, period_ns: int, phase_ns: int, on_gone: Callable[[str], None]) -> Robot:
+        """The robot of this name, whose stream has begun; an earlier stream of it is let go.
+
+        Raises:
+            InputError: there is no room, or the name or the period is none.
+        """
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"the robot's name is '{name[:80]}': give it letters, digits, '.', '_' or '-', at most 64"
+            )
+        if not 10_000_000 <= period_ns <= 3_600_000_000_000:
+            raise InputError(f"windows of {period_ns} ns are none: give a period of 10 ms to an hour")
+        self.let_go(name, "another stream of the same robot has begun", "replaced")
+        with self._lock:
+            if len(self._robots) >= self.settings.robots:
+                self.counts["refused"] += 1
+                raise InputError(
+                    f"the server has room for {self.settings.robots} robots and has as many: wait until one "
+                    f"has gone, or start it with more --robots"
+                )
+            # Its place, while its memory is read.
+            robot = self._robots[name] = self._made(name, period_ns, phase_ns % period_ns)
+            robot.on_gone = on_gone
+            self.counts["admitted"] += 1
+        return robot
+
+    def leave(self, robot: Robot) -> None:
+        """Its stream has ended."""
+        with self._lock:
+            if self._robots.get(robot.name) is robot:
+                del self._robots[robot.name]
+        self.engine.forget(robot.name)
+        with robot.turn:
+            robot.close()
+
+    def let_go(self, name: str, reason: str, count: str = "let_go") -> None:
+        """End the stream of this robot, if there is one, and tell it why."""
+        with self._lock:
+            robot = self._robots.get(name)
+        if robot is not None:
+            self.counts[count] += 1
+            robot.on_gone(reason)
+            self.leave(robot)
+
+    def let_idle_go(self) -> None:
+        """End the streams of robots that have said nothing for long."""
+        late_s = time.monotonic() - self.settings.idle_s
+        with self._lock:
+            idle = [robot.name for robot in self._robots.values() if robot.heard_s < late_s]
+        for name in idle:
+            self.let_go(name, f"nothing was heard of it for {self.settings.idle_s:g} s")
+
+    def emptiest_phase(self, period_ns: int, beside: Robot | None = None) -> int:
+        """Where in the period windows should end, to be farthest from those of other robots."""
+        with self._lock:
+            taken = [r.phase_ns % period_ns for r in self._robots.values() if r is not beside]
+        places = [i * period_ns // _PHASES for i in range(_PHASES)]
+
+        def distance(place: int) -> int:
+            apart = [abs(place - other) for other in taken]
+            return min((min(one, period_ns - one) for one in apart), default=0)
+
+        return max(places, key=distance)
+
+    def close(self) -> None:
+        """Let all robots go and end the engine."""
+        for name in list(self._robots):
+            self.let_go(name, "the server ends")
+        self.engine.close()
+
+    def _made(self, name: str, period_ns: int, phase_ns: int) -> Robot:
+        proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]
+        memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
+        if self._shared is not None:
+            proposers.append(FleetMemory(self._shared))
+        for proposer in proposers:
+            proposer.load(self.target)
+        keep, remembered = None, 0
+        if memory is not None and self.settings.memories is not None:
+            keep = self._memory_file(name, memory)
+            remembered = memory.known
+        policy = Policy(proposers, self.cost, self.settings.limits)
+        return Robot(name, policy, remembered, period_ns, phase_ns, keep)
+
+    def _memory_file(self, name: str, memory: CaptionMemory) -> MemoryFile | None:
+        assert self.settings.memories is not None
+        ids = self.target.body.get_input_embeddings().num_embeddings
+        file = self.settings.memories / f"{name}.json"
+        try:
+            return MemoryFile(memory, file, tokenizer_digest(self.target.tokenizer), ids)
+        except InputError as error:
+            # A robot without a memory is slower, and no less right.
+            _LOG.warning("the captions of robot %s are not kept: %s", name, error)
+            return None
+
+
+def proposer_names(settings: FleetSettings) -> Sequence[str]:
+    """All that may draft for a robot."""
+    return (*settings.proposers, *([FleetMemory.name] if settings.fleet_memory else []))

@@ -1,0 +1,80 @@
+"""What a server is told: the target, who may come, who drafts; for the command and for a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.drafting.registry import HEADS, proposer_names
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import DTYPES
+
+if TYPE_CHECKING:
+    from crossspec_ros.serving.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """The options of `crossspec serve`, and the `args` of config/serve.yaml.
+
+    `deployment` goes to Ray Serve as it is: num_replicas, autoscaling_config, ray_actor_options and the like.
+    """
+
+    target: str = ""
+    dtype: str = DTYPES[0]
+    device: str = "auto"
+    robots: int = 8
+    proposers: str = "memory,event_draft"
+    memories: str = ""
+    fleet_memory: bool = True
+    idle_s: float = 60.0
+    tokens: str = ""
+    threads: int = 1
+    deployment: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> ServeOptions:
+        """Raises InputError for a name that is none, or a value out of its range."""
+        known = {each.name: each for each in fields(cls)}
+        for name in arguments:
+            if name not in known:
+                raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
+        options = cls(**arguments)
+        names = options.proposer_names
+        usable = [name for name in proposer_names() if name != HEADS]
+        if wrong := [name for name in names if name not in usable]:
+            raise InputError(
+                f"'{wrong[0]}' drafts for no fleet: proposers are of {', '.join(usable)}, comma between"
+            )
+        if not 1 <= options.robots <= 64:
+            raise InputError(f"room for {options.robots} robots is asked for: take 1 to 64 a replica")
+        if not options.idle_s > 0:
+            raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
+        return options
+
+    @property
+    def proposer_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.proposers.split(",") if name.strip())
+
+    def load(self) -> Fleet:
+        """The fleet, warm; raises InputError for a checkpoint that is missing or does not fit."""
+        from crossspec_ros.models.loading import load_pair
+        from crossspec_ros.models.placement import NO_DRAFT, available
+        from crossspec_ros.paths import share_dir
+        from crossspec_ros.serving.fleet import Fleet, FleetSettings
+
+        placement = available(self.dtype, self.device, "")
+        models = share_dir() / "models" / "tiny"
+        pair = load_pair(models, self.threads, placement, self.target, NO_DRAFT)
+        settings = FleetSettings(
+            self.robots,
+            self.proposer_names,
+            Path(self.memories) if self.memories else None,
+            self.fleet_memory,
+            self.idle_s,
+        )
+        fleet = Fleet(pair.target, settings)
+        fleet.warm_up()
+        return fleet

@@ -1,0 +1,309 @@
+"""One robot's stream: what it says becomes work of its sessions, and each pass of an answer goes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+
+import numpy as np
+import torch
+
+from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.session import Session
+from crossspec_ros.errors import InputError
+from crossspec_ros.serving.fleet import SESSIONS, Fleet, Robot
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.wire import VERSION
+from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.frames import read_frame
+
+MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT = 2048, 10_000, 512
+_TURN_S = 30.0
+"""How long an answer may take to end once it is cut short."""
+
+
+class Hint:
+    """What a robot's event draft has said, in the target's tokens."""
+
+    feature: np.ndarray | None = None
+    states: tuple[torch.Tensor, ...] = ()
+
+    def __init__(self) -> None:
+        self._said: tuple[tuple[int, ...], tuple[float, ...]] = (), ()
+
+    def take(self, draft: wire.Draft) -> None:
+        """Take what was said so far in place of what was known; raises InputError for what is no draft."""
+        tokens, probs = tuple(draft.token_ids), tuple(draft.probs)
+        if len(tokens) != len(probs) or len(tokens) > MOST_DRAFT:
+            raise InputError(
+                f"a draft has {len(tokens)} tokens and {len(probs)} probabilities: send as many of both, at "
+                f"most {MOST_DRAFT}"
+            )
+        if not all(0.0 <= prob <= 1.0 for prob in probs):
+            raise InputError("a draft's probabilities are not all between 0 and 1: send the draft's own")
+        # Token ids that are none of the target's are never met.
+        self._said = tokens, probs
+
+    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        return self._said
+
+
+class _Window:
+    """What is held of a window: its session, frames that were not read yet, and the answer in work."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.frames: dict[int, np.ndarray] = {}
+        self.answer: Answer | None = None
+        self.number = 0
+        self.hint = Hint()
+        self.cut = threading.Event()
+        self.over: Future[None] | None = None
+
+
+class RobotStream:
+    """Takes a robot's messages in their order, one at a time, and gives its own to `send` from any thread;
+    None once there will be no more.
+
+    `take` never waits for the target, but for an answer that it cuts short.
+    """
+
+    def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
+        self._fleet, self._send = fleet, send
+        self._robot: Robot | None = None
+        self._windows: OrderedDict[int, _Window] = OrderedDict()
+        self._is_over = False
+        self.counts: Counter[str] = Counter()
+
+    def take(self, message: wire.Up) -> None:
+        """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
+        on.
+
+        Raises:
+            InputError: the robot is not admitted, and the stream must end.
+        """
+        kind = message.WhichOneof("what")
+        if self._robot is None:
+            if kind != "hello":
+                raise InputError("the stream did not begin with a hello: connect with crossspec's captioner")
+            self._admit(message.hello)
+            return
+        self._robot.heard_s = time.monotonic()
+        try:
+            if kind == "frame":
+                self._take_frame(message.session, message.frame)
+            elif kind == "fit":
+                self._fit(message.session, list(message.fit.stamps_ns))
+            elif kind == "ask":
+                self._ask(message.session, message.ask)
+            elif kind == "draft":
+                self._window(message.session).hint.take(message.draft)
+            elif kind == "close":
+                self._close(message.session)
+            else:
+                raise InputError(
+                    f"a message says '{kind}', which means nothing here: send what the .proto says"
+                )
+        except InputError as error:
+            self.counts["refused_messages"] += 1
+            number = message.ask.number if kind == "ask" else 0
+            self._refuse(message.session, number, str(error))
+
+    def end(self) -> None:
+        """The stream has ended, whoever ended it: give all back."""
+        self._is_over = True
+        for index in list(self._windows):
+            self._close(index)
+        robot, self._robot = self._robot, None
+        if robot is not None:
+            self._fleet.leave(robot)
+
+    def _admit(self, hello: wire.Hello) -> None:
+        if hello.version != VERSION:
+            raise InputError(
+                f"the robot speaks version {hello.version} of the protocol and the server {VERSION}: install "
+                f"the same crossspec_ros on both"
+            )
+        fleet = self._fleet
+        robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
+        self._robot = robot
+        spec = fleet.target.spec
+        welcome = wire.Welcome(
+            version=VERSION,
+            frames=spec.frames,
+            frames_per_unit=spec.frames_per_unit,
+            image_size=spec.image_size,
+            frame_tokens=spec.frame_tokens,
+            most_tokens=spec.most_tokens,
+            eos_ids=spec.eos_ids,
+            tokenizer=fleet.target.tokenizer.to_str(),
+            phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
+            remembered=robot.remembered,
+        )
+        self._tell(wire.Down(welcome=welcome))
+
+    def _let_go(self, reason: str) -> None:
+        self._refuse(0, 0, reason)
+        self._is_over = True
+        self._send(None)
+
+    def _take_frame(self, index: int, message: wire.Frame) -> None:
+        frame = read_frame(message)
+        window = self._window(index)
+        if message.stamp_ns in window.frames:
+            raise InputError(
+                f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
+            )
+        if len(window.frames) >= self._fleet.target.spec.frames:
+            raise InputError(
+                f"window {index} has {len(window.frames)} frames, as many as the target takes: send no more"
+            )
+        window.frames[message.stamp_ns] = frame
+        if window.over is None and list(window.frames) == sorted(window.frames):
+            window.session.append(frame, message.stamp_ns)
+
+    def _fit(self, index: int, stamps_ns: list[int]) -> None:
+        window = self._window(index)
+        missing = [stamp for stamp in stamps_ns if stamp not in window.frames]
+        if missing or not stamps_ns:
+            raise InputError(
+                f"window {index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked for: "
+                f"send frames before they are asked about"
+            )
+        self._cut(window)
+        window.session.fit([window.frames[stamp] for stamp in stamps_ns], stamps_ns)
+
+    def _ask(self, index: int, ask: wire.Ask) -> None:
+        window = self._window(index)
+        if not window.frames:
+            raise InputError(f"window {index} has no frames: send them before a question")
+        self._check(ask)
+        window.hint = Hint()
+        window.hint.take(ask.draft)
+        self._cut(window)
+        robot = self._robot
+        assert robot is not None
+        sampling = Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
+        context = Context(ask.question, prompt_ids=self._fleet.target.prompt_ids(ask.question)[1])
+        begun_ns = time.perf_counter_ns()
+        robot.turn.acquire()
+        try:
+            robot.policy.start(index)
+            answer = Answer(
+                window.session, robot.policy, window.hint, context, Trace(), ask.max_new_tokens, sampling
+            )
+            window.answer, window.number, cut = answer, ask.number, threading.Event()
+            window.cut = cut
+            tell = _Pieces(index, ask.number, answer, begun_ns, self._tell)
+            over = window.over = answer.go_on(lambda: tell() and not cut.is_set() and not self._is_over)
+        except BaseException:
+            robot.turn.release()
+            raise
+        over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
+
+    def _ended(
+        self, index: int, window: _Window, robot: Robot, answer: Answer, tell: _Pieces, over: Future[None]
+    ) -> None:
+        """In the engine's thread, mostly: tell the end, and learn from it."""
+        try:
+            error = None if over.cancelled() else over.exception()
+            if error is not None:
+                self.counts["failed_answers"] += 1
+                self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
+            else:
+                tell()
+                if window.cut.is_set():
+                    answer.cut()
+            lesson = answer.take_lesson()
+            if lesson is not None:
+                robot.policy.observe(lesson)
+                robot.policy.finish()
+        finally:
+            window.session.rest()
+            robot.turn.release()
+
+    def _check(self, ask: wire.Ask) -> None:
+        target, question = self._fleet.target, ask.question
+        if not question.strip() or len(question) > MOST_QUESTION:
+            raise InputError(
+                f"the question has {len(question)} characters: ask in words, with at most {MOST_QUESTION}"
+            )
+        room = target.spec.most_tokens - target.spec.frame_tokens
+        used = sum(map(len, target.prompt_ids(question)))
+        if not 1 <= ask.max_new_tokens <= min(MOST_NEW_TOKENS, room - used):
+            raise InputError(
+                f"a question of {used} tokens and an answer of {ask.max_new_tokens} are asked for, but the "
+                f"target takes {room} beside the frames: shorten them"
+            )
+        if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
+            raise InputError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
+
+    def _window(self, index: int) -> _Window:
+        """The window of this index, or a new one; the oldest gives way where there are too many."""
+        assert self._robot is not None
+        if index not in self._windows:
+            while len(self._windows) >= SESSIONS:
+                self._close(next(iter(self._windows)))
+            self._windows[index] = _Window(self._fleet.engine.open(index, Trace(), self._robot.name))
+        return self._windows[index]
+
+    def _cut(self, window: _Window) -> None:
+        """End the answer in work, if one is: another takes its place."""
+        window.cut.set()
+        if window.over is not None:
+            wait([window.over], _TURN_S)
+
+    def _close(self, index: int) -> None:
+        window = self._windows.pop(index, None)
+        if window is not None:
+            window.cut.set()
+            window.session.close()
+
+    def _refuse(self, index: int, number: int, sentence: str) -> None:
+        self._tell(wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000])))
+
+    def _tell(self, message: wire.Down) -> None:
+        if not self._is_over:
+            self._send(message)
+
+
+class _Pieces:
+    """What each pass has added to an answer since the last time."""
+
+    def __init__(
+        self, index: int, number: int, answer: Answer, begun_ns: int, send: Callable[[wire.Down], None]
+    ) -> None:
+        self.number = number
+        self._index, self._answer, self._begun_ns, self._send = index, answer, begun_ns, send
+        self._told, self._ended = 0, False
+        self._drafted: Counter[str] = Counter()
+        self._accepted: Counter[str] = Counter()
+
+    def __call__(self) -> bool:
+        """Send what is new, if anything is; always true."""
+        answer = self._answer
+        if self._ended or (len(answer.tokens) == self._told and not answer.ended):
+            return True
+        step = answer.last
+        assert step is not None
+        piece = wire.Piece(
+            number=self.number,
+            token_ids=answer.tokens[self._told :],
+            ended=answer.ended,
+            tokens_read=step.tokens_read,
+            rows=step.rows,
+            most_read=step.most_read,
+            seconds=step.seconds,
+            drafted=answer.drafted - self._drafted,
+            accepted=answer.accepted - self._accepted,
+            since_asked_s=(time.perf_counter_ns() - self._begun_ns) / 1e9,
+        )
+        self._told, self._ended = len(answer.tokens), answer.ended
+        self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
+        self._send(wire.Down(session=self._index, piece=piece))
+        return True

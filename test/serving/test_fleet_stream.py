@@ -1,0 +1,389 @@
+"""Robots and their target over real gRPC streams: captions are those of a robot alone, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+from plain_target import QUESTION, generated
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
+from crossspec_ros.engine.link import Address, Link, split_url
+from crossspec_ros.engine.remote import LinkError, RemoteEngine
+from crossspec_ros.engine.remote_target import RemoteTarget
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.serving.conversation import MOST_MESSAGES, Rate, add_servicer, converse
+from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+from crossspec_ros.wire import METHOD, VERSION
+from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.frames import frame_message, read_frame
+
+WAIT_S = 30.0
+OTHER = "How many cars are there, and of which colour?"
+
+
+class Server:
+    """A fleet behind a plain gRPC server, where Ray Serve's proxy would be; it may end and begin again."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet, self.port = fleet, 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"grpc://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        fleet = self.fleet
+
+        class Servicer:
+            async def Stream(
+                self, messages: AsyncIterator[wire.Up], context: object
+            ) -> AsyncIterator[wire.Down]:
+                async for message in converse(fleet, messages):
+                    yield message
+
+        async def start() -> None:
+            self._server = grpc.aio.server()
+            add_servicer(Servicer(), self._server)
+            self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+            await self._server.start()
+
+        self._do(start())
+
+    def stop(self) -> None:
+        self._do(self._server.stop(None))
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: object) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def fleet(pair: ModelPair) -> Iterator[Fleet]:
+    fleet = Fleet(pair.target, FleetSettings(robots=4))
+    fleet.warm_up()
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture(scope="module")
+def server(fleet: Fleet) -> Iterator[Server]:
+    server = Server(fleet)
+    yield server
+    server.close()
+
+
+def robot(server: Server, name: str, patience_s: float = WAIT_S) -> PrefillHiddenDecoder:
+    """A robot's decoder, as the captioner makes it where there is no event draft."""
+    engine = RemoteEngine(Address(server.url, name), patience_s, WAIT_S)
+    target = RemoteTarget(server.url, engine.welcome)
+    pair = ModelPair(target, None, None, 0)  # type: ignore[arg-type]
+    policy = Policy((EventDraftProposer(),), None)
+    return PrefillHiddenDecoder(pair, policy, engine=engine, owns_engine=True)
+
+
+def caption(decoder: PrefillHiddenDecoder, window: Window) -> tuple[int, ...]:
+    for i, frame in enumerate(window.frames):
+        decoder.stream_frame(window.index, frame, window.frame_stamps_ns[i], i + 1 == len(window.frames))
+    decoder.begin(window.index, QUESTION)
+    decoder.advance(window.index, lambda: True)
+    return decoder.caption(window, QUESTION, Trace()).token_ids
+
+
+def test_captions_of_many_robots_at_once_are_those_of_the_target_alone(
+    server: Server, pair: ModelPair, windows: list[Window]
+) -> None:
+    wanted = [generated(pair, window) for window in windows]
+
+    def live(name: str) -> None:
+        rng = random.Random(name)
+        decoder = robot(server, name)
+        try:
+            for i in [rng.randrange(len(windows)) for _ in range(6)]:
+                time.sleep(rng.uniform(0, 0.05))
+                assert caption(decoder, windows[i]) == wanted[i]
+            answer = decoder.ask(OTHER, Trace())
+            assert answer.token_ids == generated(pair, windows[i], question=OTHER)
+        finally:
+            decoder.close()
+
+    with ThreadPoolExecutor(4) as robots:
+        list(robots.map(live, ["r0", "r1", "r2", "r3"]))
+    assert server.fleet.robots == 0 or _settles(lambda: server.fleet.robots == 0)
+
+
+def _settles(is_so: object, within_s: float = WAIT_S) -> bool:
+    end_s = time.monotonic() + within_s
+    while time.monotonic() < end_s:
+        if is_so():  # type: ignore[operator]
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_report_can_tell_the_link_from_the_target(server: Server, windows: list[Window]) -> None:
+    decoder = robot(server, "counted")
+    try:
+        caption(decoder, windows[0])
+        told = decoder.caption(windows[1], QUESTION, Trace())
+        up, down = told.traffic
+        assert up > sum(len(frame_message(frame, 0).data) for frame in windows[1].frames)
+        assert 0 < down < up and 0 < told.round_trip_s < WAIT_S
+        assert told.target_passes > 0 and sum(told.drafted.values()) >= sum(told.accepted.values()) > 0
+    finally:
+        decoder.close()
+
+
+def link(server: Server, name: str) -> Link:
+    return Link(Address(server.url, name), lambda message: None, lambda reason: None)
+
+
+def test_a_full_server_refuses_another_robot_with_a_sentence_and_has_room_once_one_has_gone(
+    server: Server,
+) -> None:
+    links = [
+        Link(Address(server.url, f"full{i}"), lambda message: None, lambda reason: None) for i in range(4)
+    ]
+    try:
+        assert all(link.wait(WAIT_S) for link in links)
+        with pytest.raises(InputError, match=r"room for 4 robots"):
+            RemoteEngine(Address(server.url, "late"), WAIT_S, connect_s=1.0)
+        links.pop().close()
+        engine = RemoteEngine(Address(server.url, "late"), WAIT_S, WAIT_S)
+        engine.close()
+    finally:
+        for link in links:
+            link.close()
+
+
+def test_the_same_robot_takes_its_own_place_and_an_idle_one_is_let_go(server: Server) -> None:
+    lost: list[str] = []
+    first = Link(Address(server.url, "twin"), lambda message: None, lost.append)
+    assert first.wait(WAIT_S)
+    second = Link(Address(server.url, "twin"), lambda message: None, lambda reason: None)
+    try:
+        assert second.wait(WAIT_S) and _settles(lambda: lost)
+        assert "another stream of the same robot" in lost[0]
+        first.close()
+        with server.fleet._lock:
+            others = [one for one in server.fleet._robots.values() if one.name == "twin"]
+        before = server.fleet.counts["let_go"]
+        for one in others:
+            one.heard_s -= 1e6
+        server.fleet.let_idle_go()
+        assert server.fleet.counts["let_go"] == before + len(others)
+    finally:
+        second.close()
+
+
+def test_a_lost_link_fails_what_is_under_way_and_the_next_windows_are_captioned(
+    server: Server, pair: ModelPair, windows: list[Window]
+) -> None:
+    decoder = robot(server, "torn")
+    try:
+        wanted = generated(pair, windows[1])
+        assert caption(decoder, windows[0]) == generated(pair, windows[0])
+        server.stop()
+        assert _settles(lambda: not decoder._engine.link.is_up)  # type: ignore[attr-defined]
+        with pytest.raises(LinkError, match="cannot be reached"):
+            decoder.caption(windows[1], QUESTION, Trace())
+        server.start()
+        assert decoder._engine.link.wait(WAIT_S)  # type: ignore[attr-defined]
+        # Its frames were sent to nobody: they are sent again.
+        assert decoder.caption(windows[1], QUESTION, Trace()).token_ids == wanted
+    finally:
+        decoder.close()
+
+
+def test_a_server_that_does_not_answer_in_time_blocks_nobody(
+    server: Server, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = robot(server, "slow", patience_s=0.1)
+    try:
+        monkeypatch.setattr(decoder._engine.link, "_on_message", lambda message: None)  # type: ignore[attr-defined]
+        with pytest.raises(LinkError, match=r"has not answered for 0\.1 s"):
+            decoder.caption(windows[0], QUESTION, Trace())
+    finally:
+        decoder.close()
+
+
+def raw(server: Server, messages: list[bytes], seconds: float = 5.0) -> list[wire.Down]:
+    """What the server says to these bytes, whatever they are, until it ends the stream or falls silent."""
+    with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        stream = channel.stream_stream(
+            METHOD, request_serializer=None, response_deserializer=wire.Down.FromString
+        )
+        told: list[wire.Down] = []
+        with contextlib.suppress(grpc.RpcError):
+            told.extend(stream(iter(messages), timeout=seconds))
+        return told
+
+
+def hello(name: str, version: int = VERSION) -> wire.Up:
+    return wire.Up(hello=wire.Hello(version=version, robot=name, period_ns=1_000_000_000))
+
+
+@pytest.mark.parametrize(
+    ("first", "sentence"),
+    [
+        (hello("x", VERSION + 1), "speaks version"),
+        (hello("../../etc"), "name is"),
+        (wire.Up(hello=wire.Hello(version=VERSION, robot="x", period_ns=3)), "windows of 3 ns"),
+        (wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])), "did not begin with a hello"),
+    ],
+)
+def test_who_does_not_say_hello_as_it_should_is_told_why(
+    server: Server, first: wire.Up, sentence: str
+) -> None:
+    told = raw(server, [first.SerializeToString()])
+    assert [one.WhichOneof("what") for one in told] == ["refused"] and sentence in told[0].refused.sentence
+
+
+def mutated(rng: random.Random, message: bytes) -> bytes:
+    """The message with bytes changed, cut off, doubled or put in."""
+    data = bytearray(message)
+    for _ in range(rng.randrange(1, 6)):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(4):
+            case 0 if data:
+                data[at % len(data)] = rng.randrange(256)
+            case 1:
+                del data[at:]
+            case 2:
+                data[at:at] = data[at : at + rng.randrange(32)]
+            case _:
+                data[at:at] = rng.randbytes(rng.randrange(1, 8))
+    return bytes(data)
+
+
+def test_no_message_ends_the_server_or_another_robots_captions(
+    server: Server, pair: ModelPair, windows: list[Window]
+) -> None:
+    rng = random.Random(5)
+    frame = frame_message(windows[0].frames[0], 1)
+    good = [
+        wire.Up(session=3, frame=frame),
+        wire.Up(session=3, fit=wire.Fit(stamps_ns=[1])),
+        wire.Up(session=3, ask=wire.Ask(number=1, question=QUESTION, max_new_tokens=8)),
+        wire.Up(session=3, draft=wire.Draft(number=1, token_ids=[5], probs=[0.5])),
+        wire.Up(session=3, close=wire.Close()),
+    ]
+    neighbour = robot(server, "neighbour")
+    wanted = generated(pair, windows[2])
+    try:
+        for round_ in range(12):
+            messages = [rng.choice(good).SerializeToString() for _ in range(25)]
+            noisy = [mutated(rng, one) if rng.random() < 0.7 else one for one in messages]
+            raw(server, [hello(f"noisy{round_ % 2}").SerializeToString(), *noisy])
+            assert caption(neighbour, windows[2]) == wanted
+    finally:
+        neighbour.close()
+    assert not any(pulse.death for pulse in server.fleet.engine.pulses)
+    assert _settles(lambda: server.fleet.robots == 0)
+
+
+def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
+    server: Server, windows: list[Window]
+) -> None:
+    frame = frame_message(windows[0].frames[0], 1)
+    absurd = wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")
+    short = wire.Frame(stamp_ns=2, height=4, width=4, data=b"x" * 47)
+    draft = wire.Draft(token_ids=[5, 6], probs=[0.5])
+    ask = wire.Ask(number=7, question=QUESTION, max_new_tokens=64)
+    said = [
+        hello("clumsy"),
+        wire.Up(session=1, frame=absurd),
+        wire.Up(session=1, frame=short),
+        wire.Up(session=1, ask=ask),
+        wire.Up(session=1, frame=frame),
+        wire.Up(session=1, frame=frame),
+        wire.Up(session=1, fit=wire.Fit(stamps_ns=[5])),
+        wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
+        wire.Up(session=1, draft=draft),
+        wire.Up(session=1, ask=wire.Ask(number=6, question=" ", max_new_tokens=5)),
+        wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=10**6)),
+        wire.Up(session=1),
+        wire.Up(session=1, ask=ask),
+    ]
+    requests = iter(said)
+    done = threading.Event()
+
+    def messages() -> Iterator[wire.Up]:
+        yield from requests
+        done.wait(WAIT_S)
+
+    with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        stream = channel.stream_stream(
+            METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
+        )
+        sentences, tokens = [], 0
+        for one in stream(messages(), timeout=WAIT_S):
+            if one.WhichOneof("what") == "refused":
+                sentences.append(one.refused.sentence)
+            elif one.WhichOneof("what") == "piece":
+                tokens += len(one.piece.token_ids)
+                assert one.piece.number == 7
+                if one.piece.ended:
+                    done.set()
+    expected = ["pixels", "47 bytes", "no frames", "already", "lacks the frames", "2 tokens", "0 characters"]
+    assert len(sentences) == 9 and tokens > 3
+    for part, sentence in zip(expected[:6], sentences[:6], strict=True):
+        assert part in sentence
+    assert "characters" in sentences[6] and "1000000" in sentences[7] and "None" in sentences[8]
+
+
+def test_a_robot_that_says_too_much_is_cut_off() -> None:
+    rate, message = Rate(), wire.Up(session=1, close=wire.Close())
+    for _ in range(MOST_MESSAGES):
+        rate.check(message, 10.0)
+    with pytest.raises(InputError, match="more than"):
+        rate.check(message, 10.9)
+    rate.check(message, 11.0)
+
+
+def test_windows_of_robots_end_as_far_apart_as_can_be(pair: ModelPair) -> None:
+    fleet = Fleet(pair.target, FleetSettings(robots=4, fleet_memory=False))
+    try:
+        second, phases = 1_000_000_000, []
+        for i in range(4):
+            phase = fleet.emptiest_phase(second)
+            fleet.admit(f"r{i}", second, phase, lambda reason: None)
+            phases.append(phase)
+        assert sorted(phases) == [0, second // 4, second // 2, 3 * second // 4]
+    finally:
+        fleet.close()
+
+
+def test_frames_come_over_as_they_are() -> None:
+    frame = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
+    assert (read_frame(frame_message(frame, 3)) == frame).all()
+    bare = wire.Frame(height=48, width=64, data=frame.tobytes())
+    assert (read_frame(bare) == frame).all()
+
+
+@pytest.mark.parametrize("url", ["http://a:1", "grpc://a", "grpcs://:5", "grpc://a:1/b", "grpc://a:x", "a:1"])
+def test_what_is_no_address_is_told(url: str) -> None:
+    with pytest.raises(InputError, match="is no address of a server"):
+        split_url(url)
