@@ -10,7 +10,7 @@ SHARE = Path("share") / NAME
 # colcon runs a link to this file, with nothing beside it.
 ROOT = Path(__file__).resolve().parent
 
-BOUNDS = {"rosbags": ">=0.11", "transformers": ">=5.20,<6"}
+BOUNDS = {"ray[serve]": "==2.60.0", "rosbags": ">=0.11", "transformers": ">=5.20,<6"}
 """Of the packages whose interfaces differ outside of these; of all others a host's own version may stay."""
 ROS = ["cv-bridge", "ros-kilted-common-interfaces", "ros-kilted-rclpy", "ros-kilted-rmw-fastrtps-cpp"]
 """What the nodes need from PyPI where no ROS is installed, beside the messages in interfaces/."""
@@ -49,7 +49,11 @@ setup(
     package_data={f"{NAME}.regress": ["page.html"]},
     python_requires=">=3.10",
     install_requires=names("requirements.txt"),
-    extras_require={"ros": ROS, "test": names("requirements-dev.txt")},
+    extras_require={
+        "ros": ROS,
+        "serve": names("requirements-serve.txt"),
+        "test": [*names("requirements-dev.txt"), *names("requirements-serve.txt")],
+    },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (str(SHARE), ["package.xml", "plugin.xml"]),

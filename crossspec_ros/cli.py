@@ -21,7 +21,9 @@ from crossspec_ros.arguments import (
 )
 from crossspec_ros.bench.arguments import add_bench
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import DTYPES
 from crossspec_ros.recordings.recording import FORMATS
+from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.training.tiny import FAMILIES, PAIR
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
         _synth,
         _convert,
         _train,
+        _serve,
         add_bench,
     ):
         register(subparsers)
@@ -209,6 +212,57 @@ def _synth(subparsers: Subparsers) -> None:
         "--seed", type=int, default=1_000_001, help="which drive; below 1000000 are training's [1000001]"
     )
     parser.set_defaults(handler=lazily("crossspec_ros.training.synth:run"))
+
+
+def _serve(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve the target to captioners on other machines",
+        description="Loads a target once and verifies for many robots, whose captioners name this machine as "
+        "their target: grpc://HOST:PORT. Runs Ray Serve, which comes with crossspec_ros[serve].",
+    )
+    default = ServeOptions()
+    parser.add_argument("--target", default="", help="folder or hub id of the target; empty for the tiny one")
+    parser.add_argument("--dtype", choices=DTYPES, default=default.dtype, help="numbers it is loaded in")
+    parser.add_argument(
+        "--device", default=default.device, help="where it runs; auto is the first GPU or the CPU"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=9000,
+        help="port to listen at, on all addresses; with TLS also the next one",
+    )
+    parser.add_argument(
+        "--robots", type=int, default=default.robots, help="how many there is room for; each costs KV cache"
+    )
+    parser.add_argument("--proposers", default=default.proposers, help="who drafts, comma between")
+    parser.add_argument(
+        "--memories",
+        default="",
+        metavar="FOLDER",
+        help="where each robot's captions are kept; empty: nowhere",
+    )
+    parser.add_argument(
+        "--no-fleet-memory",
+        dest="fleet_memory",
+        action="store_false",
+        help="let no robot draft from what others said",
+    )
+    parser.add_argument(
+        "--idle-s",
+        type=float,
+        default=default.idle_s,
+        help="silence after which a robot is let go, in seconds",
+    )
+    parser.add_argument(
+        "--tokens", default="", metavar="FILE", help="lines ROBOT TOKEN; empty: any robot may come"
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate, for grpcs")
+    parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
+    parser.add_argument("--threads", type=int, default=default.threads, help="CPU threads of the target")
+    parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
+    parser.set_defaults(handler=lazily("crossspec_ros.serving.command:run"))
 
 
 def _train(subparsers: Subparsers) -> None:

@@ -14,6 +14,10 @@ class InputError(ValueError):
         return f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
 
 
+class LinkError(InputError):
+    """The target's server gave no answer, for the link to it is slow or lost, or it refused."""
+
+
 def as_exception(error: BaseException) -> Exception:
     """The error as an `Exception`: a panic of a library written in Rust comes as a bare BaseException."""
     if isinstance(error, Exception):

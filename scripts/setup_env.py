@@ -27,6 +27,8 @@ PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
 APT = "sudo apt install g++ make python3-dev python3-venv"
 
+FURTHER = ("dev", "serve")
+"""Files of requirements for tests and for the server of a target."""
 OWNED_BY_ROS = ("cv-bridge", "numpy", "opencv-python-headless")
 """What a ROS installation brings itself, compiled to fit together."""
 
@@ -91,8 +93,8 @@ def steps(ros: str) -> list[Step]:
         Step("torch", f"{pin}, the largest download", [pin, gpu], lambda: install_torch(pin, gpu)),
         Step(
             "python",
-            "Python packages of requirements.txt and requirements-dev.txt",
-            [requirements, ROOT / "requirements-dev.txt"],
+            "Python packages of requirements.txt and those for tests and crossspec serve",
+            [requirements, *(ROOT / f"requirements-{name}.txt" for name in FURTHER)],
             lambda: install_requirements(ros),
         ),
     ]
@@ -156,7 +158,7 @@ def install_requirements(ros: str) -> None:
         major = ask("import numpy; print(numpy.__version__.split('.')[0])")
         pins = [f"numpy=={major}.*", *(pin for pin in pins if pin.split("==")[0] not in OWNED_BY_ROS)]
     chosen = [pin for pin in pins if pin and not pin.startswith("#")]
-    pip("install", *chosen, "-r", str(ROOT / "requirements-dev.txt"))
+    pip("install", *chosen, *(f"-r{ROOT / f'requirements-{name}.txt'}" for name in FURTHER))
 
 
 def install_ros(wheels: Path) -> None:

@@ -19,7 +19,8 @@ class Caption:
     caption was cut; those of an event draft are of its own vocabulary.
     `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
     target, which took `accepted` of them; a token that two proposed counts for both. Of a target on another
-    host, `traffic` is the bytes that went there and came from there, and `round_trip_s` the link's time.
+    host, `traffic` is the bytes that went there and came from there, and `round_trip_s` the link's time;
+    `unreached` says why it was not heard, where the event draft's words had to do.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Caption:
     late: bool = False
     traffic: tuple[int, int] = (0, 0)
     round_trip_s: float = 0.0
+    unreached: str = ""
 
     @property
     def lossy(self) -> bool:

@@ -20,7 +20,7 @@ from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, Open
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Engine
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -82,6 +82,11 @@ class PrefillHiddenDecoder:
         self._is_closed = False
         self.at_close: Callable[[], object] = lambda: None
         """Called when the decoder closes."""
+
+    @property
+    def engine(self) -> Engine:
+        """What it holds of the target."""
+        return self._engine
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -227,6 +232,11 @@ class PrefillHiddenDecoder:
                 opened.trace.add("answer", begun_ns, answer.ended_ns)
                 self._last = opened
                 return caption
+            except LinkError as error:
+                if self._drafts is None or not len(window.event_images):
+                    raise
+                alone = self._draft_alone(opened, window, question, cancel, deadline_ns)
+                return replace(alone, unreached=str(error))
             finally:
                 opened.stop.set()
                 if self._last is not opened:

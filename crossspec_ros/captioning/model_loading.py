@@ -60,7 +60,7 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     check_cpu_memory(settings, placement)
     pair = load_models(settings, placement)
     handoff = load_handoff(settings, pair)
-    target = target_path(_models(settings), settings.target)
+    target = target_path(models_folder(settings), settings.target)
     memory = memory_path(settings.memory, target, vocabulary(pair))
     # Which of them are asked is a parameter that may change while the node runs.
     everyone = make_proposers(proposer_names(), asked_heads(settings, pair), settings.learn_heads)
@@ -76,7 +76,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
     from crossspec_ros.drafting.registry import proposer_names
 
     if not settings.heads:
-        return fitting_heads(_models(settings) / "heads", pair.target, pair.draft)
+        return fitting_heads(models_folder(settings) / "heads", pair.target, pair.draft)
     folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
     for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
         from crossspec_ros.drafting.heads.draft_lora import merge
@@ -112,7 +112,9 @@ def load_models(settings: CaptionerSettings, placement: Placement, only: Only = 
     """Load the models of the captioner's parameters in this placement, see `models.loading.load_pair`."""
     from crossspec_ros.models.loading import load_pair
 
-    return load_pair(_models(settings), settings.threads, placement, settings.target, settings.draft, only)
+    return load_pair(
+        models_folder(settings), settings.threads, placement, settings.target, settings.draft, only
+    )
 
 
 def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> FeatureHandoff | None:
@@ -123,7 +125,7 @@ def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> FeatureHandoff
     from crossspec_ros.captioning.handoff import FeatureHandoff
     from crossspec_ros.drafting import handoff
 
-    folder = _models(settings) / handoff.FOLDER
+    folder = models_folder(settings) / handoff.FOLDER
     return FeatureHandoff(handoff.load_handoff(folder, pair.target, pair.draft), settings.handoff)
 
 
@@ -133,7 +135,7 @@ def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: On
     from crossspec_ros.models.loading import draft_path, target_path
     from crossspec_ros.models.registry import draft_architecture, target_architecture
 
-    models = _models(settings)
+    models = models_folder(settings)
     target = target_architecture(target_path(models, settings.target, with_weights=False))
     draft = draft_path(models, settings.draft, with_weights=False)
     footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
@@ -143,7 +145,8 @@ def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: On
         raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
 
 
-def _models(settings: CaptionerSettings) -> Path:
+def models_folder(settings: CaptionerSettings) -> Path:
+    """The folder of the captioner's parameters, or that of the tiny pair."""
     return Path(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
 
 

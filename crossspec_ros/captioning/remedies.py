@@ -40,6 +40,12 @@ RISING = {
     "driver",
     "stray_frames": "single frames have stamps far from all others and are dropped: check the node that "
     "stamps them",
+    # of the link to the target's server
+    "lost_links": "the link to the target's server broke: check the network and the server",
+    "late_passes": "the target's server answers too late: look at its load and the network, or raise "
+    "link.timeout_s",
+    "target_unreached": "captions are the event draft's, because the target's server does not answer: look "
+    "at the part link",
     # of the windows
     "backward_jumps": "time has jumped back and the windows started anew: synchronise the clocks, unless a "
     "recording began again",

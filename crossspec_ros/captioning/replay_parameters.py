@@ -8,7 +8,8 @@ from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value
-from crossspec_ros.captioning.settings import NODES, SynchronizerSettings
+from crossspec_ros.captioning.remote_loading import is_remote, remote_spec
+from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
@@ -127,7 +128,10 @@ def window_shape(captioner: Mapping[str, Value]) -> dict[str, Value]:
             f"--models, or train the tiny pair with crossspec train tiny"
         )
     drafting = draft_path(folder, draft, with_weights=False)
-    spec = target_spec(target_path(folder, target, with_weights=False))
+    if is_remote(target):
+        spec = remote_spec(CaptionerSettings.of(captioner))
+    else:
+        spec = target_spec(target_path(folder, target, with_weights=False))
     return {
         "frames": spec.frames,
         "frame_size": spec.image_size,

@@ -60,7 +60,11 @@ class CaptionerSettings(Settings):
     models_folder: str = param(
         "", "folder with the target and draft checkpoints, empty for the tiny pair", name="models.folder"
     )
-    target: str = param("", "folder or hub id of the target alone, empty for that in models.folder")
+    target: str = param(
+        "",
+        "folder or hub id of the target alone, empty for that in models.folder; or grpcs://HOST:PORT, or "
+        "grpc:// without TLS, of a server that crossspec serve runs",
+    )
     draft: str = param(
         "", "folder or hub id of the draft alone, empty for that in models.folder, none for no draft"
     )
@@ -131,6 +135,22 @@ class CaptionerSettings(Settings):
         "when aligned event features stand in for frames, which is lossy: missing is where there are none, "
         "predicted and probed also where features are expected, or were seen on the first frame, to be alike",
         choices=HANDOFFS,
+    )
+    link_robot: str = param(
+        "", "this robot's name to the server of its target, empty for the host's name", name="link.robot"
+    )
+    link_token_file: str = param(
+        "", "file with this robot's token, where the server asks for one", name="link.token_file"
+    )
+    link_ca_file: str = param(
+        "", "PEM file of certificates to trust for grpcs, empty for the system's", name="link.ca_file"
+    )
+    link_timeout_s: float = param(
+        1.0,
+        "how long a pass of a server's target may take; then the event draft's caption is published instead",
+        0.05,
+        60.0,
+        name="link.timeout_s",
     )
     threads: int = param(1, "CPU threads of each model", 1, 256)
     autostart: bool = param(True, "configure and activate without being told to")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+UNREACHED = "target_unreached"
+"""Beside the faults of inputs: the target's server did not answer in time."""
 _MOST_QUESTIONS = 16
 """Questions that may wait: at more, whoever asks is faster than the target."""
 
@@ -355,6 +357,8 @@ class CaptionWorker:
             raise
         except BaseException as error:
             return Outcome(item.window, trace, error=as_exception(error), flags=faults)
+        if caption.unreached:
+            faults = (*faults, UNREACHED)
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])

@@ -19,7 +19,7 @@ import numpy as np
 from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.session import Proposed, Step
 from crossspec_ros.engine.tree import DraftTree, follow
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import captions_pb2 as wire
@@ -32,17 +32,13 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
 
 
-class LinkError(InputError):
-    """There is no answer of the target, for the link is slow or lost."""
-
-
 class RemoteEngine:
     """See `session.Engine`. A pass that does not come within `patience_s` fails, as does all that was under
     way when the link broke."""
 
     def __init__(self, address: Address, patience_s: float, connect_s: float) -> None:
         """Raises InputError where the server is not reached within `connect_s`."""
-        self.patience_s = patience_s
+        self.url, self.patience_s = address.url, patience_s
         self._sessions: dict[int, RemoteSession] = {}
         self._lock = threading.Lock()
         self._numbers = 0

@@ -35,6 +35,7 @@ class RemoteTarget:
             welcome.most_tokens,
             tuple(welcome.eos_ids),
         )
+        self._closing = tuple(welcome.closing_ids)
         self.device, self.dtype = RemoteDevice(url), "the server's"
         try:
             self.tokenizer = Tokenizer.from_str(welcome.tokenizer)
@@ -45,5 +46,6 @@ class RemoteTarget:
             ) from error
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the question alone: what stands around it is the server's, which checks the whole length."""
-        return (), tuple(self.tokenizer.encode(question, add_special_tokens=False).ids)
+        """Of the question and what ends the prompt; the server checks the length of all of it."""
+        asked = self.tokenizer.encode(question, add_special_tokens=False).ids
+        return (), (*asked, *self._closing)

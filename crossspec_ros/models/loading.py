@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
+from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
@@ -55,6 +56,15 @@ def load_pair(
         draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0], video.prompt_ids("")[1]
     )
     return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer))
+
+
+def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventModel:
+    """The event draft alone, whose target is elsewhere; see `load_pair`."""
+    torch.set_num_threads(threads)
+    folder = draft_path(models, draft)
+    assert folder is not None, "there is to be a draft"
+    architecture = draft_architecture(folder)
+    return _loaded(architecture, architecture.tokenizer(), placement, True)
 
 
 def _loaded(

@@ -23,6 +23,7 @@ from crossspec_ros.captioning.model_loading import (
     load_smaller,
 )
 from crossspec_ros.captioning.params import read_names
+from crossspec_ros.captioning.remote_loading import is_remote, link_reading, load_remote_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
 from crossspec_ros.drafting.limits import Limits
@@ -60,6 +61,8 @@ def load(settings: CaptionerSettings) -> Decoder:
 
     Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
+    if is_remote(settings.target):
+        return load_remote_decoder(settings)
     asked = asked_placement(settings)
     if settings.models_fallback:
         return load_smaller(asked, lambda placement: load_decoder(settings, placement))
@@ -123,7 +126,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._close_decoder()
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
-        asked = asked_placement(self._settings) if hasattr(self._decoder, "pair") else None
+        has_own = hasattr(self._decoder, "pair") and not is_remote(self._settings.target)
+        asked = asked_placement(self._settings) if has_own else None
         self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, asked)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
@@ -335,7 +339,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         flow = {"windows": self._windows, "answers": self._answers} if self._inputs else {}
         worker = self._worker
         health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
-        return {"captions": Reading(flow, wrong), **health}
+        return {"captions": Reading(flow, wrong), **health, **link_reading(self._decoder)}
 
 
 def main(args: Sequence[str] | None = None) -> None:

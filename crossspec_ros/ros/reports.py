@@ -67,6 +67,8 @@ def captioned_report(
         ProposerCount(name=name, drafted=count, accepted=caption.accepted.get(name, 0))
         for name, count in caption.drafted.items()
     ]
+    message.link_bytes_up, message.link_bytes_down = caption.traffic
+    message.link_round_trip_ms = 1e3 * caption.round_trip_s
     message.stages = [Stage(name=name, ms=ms) for name, ms in latencies(trace).items()]
     closed_ns = trace.marks["closed"]
     message.spans = [
@@ -112,5 +114,8 @@ def report_values(message: WindowReport) -> dict[str, Any]:
         "lossy": message.caption.lossy,
         "acceptance_length": message.acceptance_length,
         "stages": {stage.name: stage.ms for stage in message.stages},
+        "link_bytes_up": message.link_bytes_up,
+        "link_bytes_down": message.link_bytes_down,
+        "link_round_trip_ms": message.link_round_trip_ms,
         **{name: getattr(message, name) for name in counts},
     }

@@ -54,6 +54,10 @@ class ServeOptions:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
         return options
 
+    def given(self) -> dict[str, Any]:
+        """What `of` takes."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     @property
     def proposer_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.proposers.split(",") if name.strip())

@@ -141,6 +141,7 @@ class RobotStream:
             frame_tokens=spec.frame_tokens,
             most_tokens=spec.most_tokens,
             eos_ids=spec.eos_ids,
+            closing_ids=fleet.target.prompt_ids("")[1],
             tokenizer=fleet.target.tokenizer.to_str(),
             phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
             remembered=robot.remembered,

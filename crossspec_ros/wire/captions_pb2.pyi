@@ -104,7 +104,7 @@ class Down(_message.Message):
     def __init__(self, session: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids", "tokenizer", "phase_ns", "remembered")
+    __slots__ = ("version", "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids", "tokenizer", "closing_ids", "phase_ns", "remembered")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     FRAMES_PER_UNIT_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,7 @@ class Welcome(_message.Message):
     MOST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EOS_IDS_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
+    CLOSING_IDS_FIELD_NUMBER: _ClassVar[int]
     PHASE_NS_FIELD_NUMBER: _ClassVar[int]
     REMEMBERED_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -123,9 +124,10 @@ class Welcome(_message.Message):
     most_tokens: int
     eos_ids: _containers.RepeatedScalarFieldContainer[int]
     tokenizer: str
+    closing_ids: _containers.RepeatedScalarFieldContainer[int]
     phase_ns: int
     remembered: int
-    def __init__(self, version: _Optional[int] = ..., frames: _Optional[int] = ..., frames_per_unit: _Optional[int] = ..., image_size: _Optional[int] = ..., frame_tokens: _Optional[int] = ..., most_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., tokenizer: _Optional[str] = ..., phase_ns: _Optional[int] = ..., remembered: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., frames: _Optional[int] = ..., frames_per_unit: _Optional[int] = ..., image_size: _Optional[int] = ..., frame_tokens: _Optional[int] = ..., most_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., tokenizer: _Optional[str] = ..., closing_ids: _Optional[_Iterable[int]] = ..., phase_ns: _Optional[int] = ..., remembered: _Optional[int] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ("number", "token_ids", "ended", "tokens_read", "rows", "most_read", "seconds", "drafted", "accepted", "since_asked_s")

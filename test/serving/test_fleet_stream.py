@@ -19,9 +19,9 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
-from crossspec_ros.engine.remote import LinkError, RemoteEngine
+from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import MOST_MESSAGES, Rate, add_servicer, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings

