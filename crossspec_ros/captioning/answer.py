@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
@@ -24,6 +23,8 @@ from crossspec_ros.telemetry.trace import Trace
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+    from crossspec_ros.engine.sampling import Sampling
 
 
 class Drafted(Protocol):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 from plain_target import QUESTION, generated
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
@@ -387,3 +391,39 @@ def test_frames_come_over_as_they_are() -> None:
 def test_what_is_no_address_is_told(url: str) -> None:
     with pytest.raises(InputError, match="is no address of a server"):
         split_url(url)
+
+
+ROBOT = """
+import sys, numpy as np, psutil
+from types import SimpleNamespace
+from crossspec_ros.captioning.remote_loading import load_remote_decoder
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+import crossspec_ros.ros.captioner
+
+settings = CaptionerSettings.of({"target": sys.argv[1], "draft": "none", "link.robot": "small"})
+frames = np.load(sys.argv[2])
+decoder = load_remote_decoder(settings)
+stamps = tuple(range(len(frames)))
+window = Window(0, 0, 1_000_000_000, frames[:0], frames, stamps)
+for _ in range(3):
+    text = decoder.caption(window, settings.question, Trace()).text
+decoder.close()
+print(psutil.Process().memory_info().rss / 1e6, "torch" in sys.modules)
+print(text)
+"""
+
+
+def test_a_robot_without_an_event_draft_needs_no_torch_and_little_memory(
+    server: Server, pair: ModelPair, windows: list[Window], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "frames.npy", windows[0].frames)
+    command = [sys.executable, "-c", ROBOT, server.url, str(tmp_path / "frames.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    figures, text = done.stdout.strip().split("\n")[-2:]
+    megabytes, has_torch = figures.split()
+    assert float(megabytes) < 200 and has_torch == "False"
+    wanted = generated(pair, windows[0], question=CaptionerSettings().question)
+    assert text == pair.target.tokenizer.decode(wanted).strip()
