@@ -24,9 +24,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Encode:
-    """The vision tower's features of the (n, H, W, 3) uint8 RGB `frames` of one unit."""
+    """The vision tower's features of each unit of frames (n, H, W, 3) uint8 RGB, as a list."""
 
-    frames: np.ndarray
+    units: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,8 @@ class Batcher:
         """
         frames = [i for i, request in enumerate(requests) if isinstance(request, Encode)]
         readings = {i: request.reading for i, request in enumerate(requests) if isinstance(request, Read)}
-        for group in sorted([*self._alike(frames, requests), *self._parts(readings)], key=min):
+        groups = [*([frames] if frames else []), *self._parts(readings)]
+        for group in sorted(groups, key=min):
             yield from self._served(group, requests)
 
     def _served(self, group: Sequence[int], requests: Sequence[Request]) -> Iterator[Served]:
@@ -102,9 +103,10 @@ class Batcher:
             yield Served(i, result)
 
     def _together(self, group: Sequence[Request]) -> Sequence[Any]:
-        encodes = [request for request in group if isinstance(request, Encode)]
+        encodes = [request.units for request in group if isinstance(request, Encode)]
         if encodes:
-            return self._target.encode(np.concatenate([request.frames for request in encodes]))
+            features = iter(self._encode([unit for units in encodes for unit in units]))
+            return [[next(features) for _ in units] for units in encodes]
         return self._read([request for request in group if isinstance(request, Read)])
 
     def _read(self, group: Sequence[Read]) -> list[PassOutput]:
@@ -122,15 +124,17 @@ class Batcher:
             for (states, tapped), own in zip(outputs, logits, strict=True)
         ]
 
-    def _alike(self, frames: Sequence[int], requests: Sequence[Request]) -> list[list[int]]:
-        """Whole units of the same size go through the tower together; of others each alone."""
-        groups: dict[object, list[int]] = {}
-        for i in frames:
-            request = requests[i]
-            assert isinstance(request, Encode)
-            is_whole = len(request.frames) == self._target.spec.frames_per_unit
-            groups.setdefault(request.frames.shape if is_whole else i, []).append(i)
-        return list(groups.values())
+    def _encode(self, units: Sequence[np.ndarray]) -> Sequence[Any]:
+        """Whole units of the same size go through the tower together, others each alone."""
+        alike: dict[object, list[int]] = {}
+        for i, unit in enumerate(units):
+            is_whole = len(unit) == self._target.spec.frames_per_unit
+            alike.setdefault(unit.shape if is_whole else i, []).append(i)
+        features: dict[int, Any] = {}
+        for group in alike.values():
+            made = self._target.encode(np.concatenate([units[i] for i in group]))
+            features |= dict(zip(group, made, strict=True))
+        return [features[i] for i in range(len(units))]
 
     def _parts(self, readings: dict[int, Reading]) -> list[list[int]]:
         fitting = [i for i, reading in readings.items() if self.cost and self._pool.fits(reading)]

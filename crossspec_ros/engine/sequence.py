@@ -69,8 +69,7 @@ class TargetSequence:
         (n, width) that stand in for those of a frame which is a unit."""
         self._stamps.append(stamp_ns)
         self._waiting.append(frame)
-        if len(self._waiting) == self._target.spec.frames_per_unit:
-            yield from self._encode()
+        yield from self._encode(self._whole())
 
     def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> Requests[None]:
         """Encode and read the next frame ahead of the question; after `fit` it changes nothing."""
@@ -94,12 +93,14 @@ class TargetSequence:
             # What comes now would stand behind the question.
             or (self._prefix is not None and len(self._stamps) < len(stamps_ns))
             # A unit that could not be encoded.
-            or len(self._waiting) == self._target.spec.frames_per_unit
+            or self._whole()
         ):
             self._runner.keep(0)
             self._begin()
-        for i in range(len(self._stamps), len(frames)):
-            yield from self.append(frames[i], stamps_ns[i])
+        missing = len(self._stamps)
+        self._stamps += stamps_ns[missing:]
+        self._waiting += frames[missing:]
+        yield from self._encode(self._whole())
         self._is_whole = True
 
     def ask(self, question: str, trace: Trace) -> Requests[None]:
@@ -107,8 +108,7 @@ class TargetSequence:
         self._trace, self._passes = trace, 0
         # Before anything changes, for it may fail.
         closing = self._target.closing(question)
-        if self._waiting:
-            yield from self._encode()
+        yield from self._encode(len(self._waiting))
         if self._prefix is None:
             self._prefix = self._runner.length + self.unread, self._following_place()
         elif self._runner.length < self._prefix[0]:
@@ -156,25 +156,41 @@ class TargetSequence:
         self._features.clear()
         self._unread.clear()
 
-    def _encode(self) -> Requests[None]:
-        """Encode the unit that waits, unless that was done before."""
-        last, per_unit = len(self._stamps) - 1, self._target.spec.frames_per_unit
-        known = tuple(self._stamps[-len(self._waiting) :])
+    def _whole(self) -> int:
+        """How many of the frames that wait make whole units."""
+        per_unit = self._target.spec.frames_per_unit
+        return len(self._waiting) // per_unit * per_unit
+
+    def _encode(self, count: int) -> Requests[None]:
+        """Encode the units of so many frames that wait, all at once, save those that were before."""
+        if not count:
+            return
+        per_unit = self._target.spec.frames_per_unit
+        begin = len(self._stamps) - len(self._waiting)
+        units = [range(i, min(i + per_unit, count)) for i in range(0, count, per_unit)]
         # Of two frames with one stamp, nobody knows which was meant.
-        is_known = len(set(self._stamps)) == len(self._stamps) and known in self._features
-        if isinstance(self._waiting[0], torch.Tensor):
-            features = self._waiting[0].to(self._target.dtype)
-        elif is_known:
-            features = self._features[known]
-        else:
-            with self._trace.span(f"frame_encode[{last}]"):
-                features = yield Encode(np.stack(self._waiting))
-            self._features.setdefault(known, features)
-        unit = self._target.unit(features, last // per_unit)
-        self._unread.append(unit)
-        self.frames.append(unit.embeds)
+        is_known = len(set(self._stamps)) == len(self._stamps)
+        found: list[Any] = []
+        for unit in units:
+            first, known = self._waiting[unit[0]], tuple(self._stamps[begin + i] for i in unit)
+            if isinstance(first, torch.Tensor):
+                found.append(first.to(self._target.dtype))
+            else:
+                found.append(self._features.get(known) if is_known else None)
+        new = [at for at, features in enumerate(found) if features is None]
+        if new:
+            with self._trace.span(f"frame_encode[{begin + count - 1}]"):
+                frames = [[self._waiting[i] for i in units[at]] for at in new]
+                encoded = yield Encode([np.stack(unit) for unit in frames])
+            for at, features in zip(new, encoded, strict=True):
+                found[at] = features
+                self._features.setdefault(tuple(self._stamps[begin + i] for i in units[at]), features)
+        for unit, features in zip(units, found, strict=True):
+            chunk = self._target.unit(features, (begin + unit[0]) // per_unit)
+            self._unread.append(chunk)
+            self.frames.append(chunk.embeds)
         # Not before: what failed half way still waits.
-        self._waiting.clear()
+        del self._waiting[:count]
 
     def _read(self, tree: DraftTree, logits: int) -> Requests[PassOutput]:
         """What the pass over all that is unread and the tree gives, with the logits of so many last tokens;
