@@ -76,9 +76,16 @@ def add_bench(subparsers: Subparsers) -> None:
     gpu.add_argument("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu.add_argument("--tiny", action="store_true", help="try the command on small models on the CPU")
     gpu.add_argument("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
-    for bench in (latency, trace, events, gpu, heads):
+    fleet = add("fleet", "many robots and one target over Ray Serve, against other ways to serve them")
+    fleet.add_argument("--robots", default="1,2,4,8,16", help="how many at a time [1,2,4,8,16]")
+    fleet.add_argument("--windows", type=at_least(4), default=20, help="windows of each robot [20]")
+    fleet.add_argument("--drives", type=at_least(1), default=12, help="recorded drives of 4 windows [12]")
+    fleet.add_argument("--repeats", type=at_least(1), default=3, help="interleaved runs of each way [3]")
+    fleet.add_argument("--threads", type=at_least(1), default=2, help="CPU threads of a served target [2]")
+    fleet.add_argument("--no-links", action="store_true", help="leave out slow links")
+    for bench in (latency, trace, events, gpu, heads, fleet):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads, handoff):
+    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads, handoff, fleet):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
     figure.add_argument(

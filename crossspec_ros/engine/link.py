@@ -33,6 +33,8 @@ _KEEP_ALIVE = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 SCHEMES = ("grpc", "grpcs")
+OnMessage = Callable[[wire.Down], None]
+OnLost = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,7 @@ class Link:
     begun, with the reason. `epoch` counts the streams that have begun.
     """
 
-    def __init__(
-        self, address: Address, on_message: Callable[[wire.Down], None], on_lost: Callable[[str], None]
-    ) -> None:
+    def __init__(self, address: Address, on_message: OnMessage, on_lost: OnLost) -> None:
         self._address, self._on_message, self._on_lost = address, on_message, on_lost
         self._channel = address.channel()
         self._queue: queue.SimpleQueue[wire.Up | None] = queue.SimpleQueue()

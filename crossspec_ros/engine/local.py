@@ -66,8 +66,9 @@ class LocalEngine:
         self.scheduler.submit(lambda: self.pool.warm_up(count, self._robots)).result()
         self.scheduler.submit(lambda: self._noise(1)[0].close()).result()
 
-    def measure(self) -> PassCost:
-        batches = [b for b in BATCHES if b < 2 * self._robots and b <= self.pool.rows]
+    def measure(self, shared: bool = True) -> PassCost:
+        """Passes are only shared where that was measured."""
+        batches = [b for b in BATCHES if shared and b < 2 * self._robots and b <= self.pool.rows]
 
         def measure() -> PassCost:
             noise = self._noise(max(batches, default=1))

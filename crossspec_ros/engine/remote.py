@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.engine.link import Address, Link
+from crossspec_ros.engine.link import Address, Link, OnLost, OnMessage
 from crossspec_ros.engine.session import Proposed, Step
 from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError, LinkError
@@ -36,14 +36,20 @@ class RemoteEngine:
     """See `session.Engine`. A pass that does not come within `patience_s` fails, as does all that was under
     way when the link broke."""
 
-    def __init__(self, address: Address, patience_s: float, connect_s: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        patience_s: float,
+        connect_s: float,
+        connect: Callable[[Address, OnMessage, OnLost], Link] = Link,
+    ) -> None:
         """Raises InputError where the server is not reached within `connect_s`."""
         self.url, self.patience_s = address.url, patience_s
         self._sessions: dict[int, RemoteSession] = {}
         self._lock = threading.Lock()
         self._numbers = 0
         self.counts = {"lost_links": 0, "late_passes": 0}
-        self.link = Link(address, self._take, self._lost)
+        self.link = connect(address, self._take, self._lost)
         if not self.link.wait(connect_s):
             trouble = self.link.trouble
             self.link.close()
@@ -192,8 +198,9 @@ class RemoteSession:
         if ask is not None:
             if sampling is not None:
                 ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
-            ask.draft.token_ids.extend(tree.token_ids)
-            ask.draft.probs.extend(tree.probs)
+            if not ask.stepwise:
+                ask.draft.token_ids.extend(tree.token_ids)
+                ask.draft.probs.extend(tree.probs)
             self._send(wire.Up(session=self.number, ask=ask))
         if self._error is not None:
             self.fail(self._error)

@@ -21,7 +21,6 @@ from crossspec_ros.serving.conversation import converse
 from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.wire import captions_pb2 as wire
 
-NAME = "crossspec"
 SERVICER = "crossspec_ros.serving.conversation:add_servicer"
 _TICK_S = 5.0
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
@@ -20,7 +20,9 @@ from crossspec_ros.serving.options import ServeOptions
 
 MOST_MESSAGE = 64 << 20
 """Bytes; a camera's raw 20-megapixel frame has 60 MB."""
-_READY_S = 600.0
+_ROOM = 64
+"""Replicas that Ray lets start, each of which asks for one CPU."""
+NAME = "crossspec"
 _PROXY = """\
 global
     maxconn {connections}
@@ -41,13 +43,6 @@ backend serve
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it; 0 then. Raises InputError for what cannot be served."""
-    try:
-        import ray
-        from ray import serve
-    except ImportError as error:
-        raise InputError(
-            f"Ray Serve is not installed ({error}): pip install 'crossspec_ros[serve]'"
-        ) from None
     options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
     if bool(args.tls_cert) != bool(args.tls_key):
         raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
@@ -55,46 +50,61 @@ def run(args: argparse.Namespace) -> int:
     inner = args.port + 1 if args.tls_cert else args.port
     for port in {inner, args.port}:
         check_port(port)
+    began_s = time.monotonic()
+    target = options.target or "the tiny target"
+    print(f"loading {target}, and measuring what its passes cost ...", flush=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(served(inner, {NAME: options}, args.verbose))
+        scheme = "grpc"
+        if args.tls_cert:
+            stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
+            scheme = "grpcs"
+        print(
+            f"ready after {time.monotonic() - began_s:.0f} s, with room for {options.robots} robots: "
+            f"{scheme}://{socket.gethostname()}:{args.port}",
+            flush=True,
+        )
+        if not options.tokens:
+            print("any robot may come: give each a token with --tokens", flush=True)
+        _wait_for_end()
+        print("ending", flush=True)
+    return 0
+
+
+@contextlib.contextmanager
+def served(port: int, applications: Mapping[str, ServeOptions], verbose: bool = False) -> Iterator[None]:
+    """Ray Serve on this machine alone, with these applications, by name, at a gRPC port.
+
+    Raises InputError where Ray Serve is not installed, and for a target that cannot be loaded.
+    """
+    try:
+        import ray
+        from ray import serve
+    except ImportError as error:
+        raise InputError(
+            f"Ray Serve is not installed ({error}): pip install 'crossspec_ros[serve]'"
+        ) from None
     os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(MOST_MESSAGE))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    from crossspec_ros.serving.application import NAME, SERVICER, build
+    from crossspec_ros.serving.application import SERVICER, build
 
-    ray.init(
-        include_dashboard=False, log_to_driver=args.verbose, logging_level=logging.WARNING, namespace=NAME
-    )
+    # What a core does is the target's threads' business.
+    ray.init(include_dashboard=False, log_to_driver=verbose, logging_level=logging.WARNING, num_cpus=_ROOM)
     try:
         serve.start(
-            grpc_options={"port": inner, "grpc_servicer_functions": [SERVICER]},
+            grpc_options={"port": port, "grpc_servicer_functions": [SERVICER]},
             # Nobody needs it, but there is no gRPC proxy without it.
             http_options={"host": "127.0.0.1", "port": free_port()},
         )
-        began_s = time.monotonic()
-        print(
-            f"loading {options.target or 'the tiny target'}, and measuring what its passes cost ...",
-            flush=True,
-        )
-        try:
-            serve.run(build(options.given()), name=NAME, route_prefix="/")
-        except RuntimeError as error:
-            raise InputError(_reason(error)) from None
-        with contextlib.ExitStack() as stack:
-            scheme = "grpc"
-            if args.tls_cert:
-                stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
-                scheme = "grpcs"
-            print(
-                f"ready after {time.monotonic() - began_s:.0f} s, with room for {options.robots} robots: "
-                f"{scheme}://{socket.gethostname()}:{args.port}",
-                flush=True,
-            )
-            if not options.tokens:
-                print("any robot may come: give each a token with --tokens", flush=True)
-            _wait_for_end()
-        print("ending", flush=True)
+        for name, options in applications.items():
+            try:
+                serve.run(build(options.given()), name=name, route_prefix=f"/{name}")
+            except RuntimeError as error:
+                raise InputError(_reason(error)) from None
+        yield
     finally:
         serve.shutdown()
         ray.shutdown()
-    return 0
 
 
 _NAMES = frozenset(ServeOptions.__dataclass_fields__)

@@ -35,13 +35,14 @@ _PHASES = 64
 @dataclass(frozen=True)
 class FleetSettings:
     """How many `robots` there is room for, who drafts for them, the folder `memories` where each one's
-    captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), and after how
-    many seconds without a word a robot is let go."""
+    captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), whether they
+    share passes, and after how many seconds without a word a robot is let go."""
 
     robots: int = 8
     proposers: tuple[str, ...] = ("memory", "event_draft")
     memories: Path | None = None
     fleet_memory: bool = True
+    shared_passes: bool = True
     idle_s: float = 60.0
     limits: Limits = field(default_factory=Limits)
 
@@ -91,7 +92,7 @@ class Fleet:
     def warm_up(self) -> None:
         """Take all buffers and measure what passes cost, for one sequence and for many."""
         self.engine.warm_up(SESSIONS)
-        self.cost = self.engine.measure()
+        self.cost = self.engine.measure(self.settings.shared_passes)
 
     @property
     def robots(self) -> int:

@@ -29,6 +29,7 @@ class ServeOptions:
     proposers: str = "memory,event_draft"
     memories: str = ""
     fleet_memory: bool = True
+    shared_passes: bool = True
     idle_s: float = 60.0
     tokens: str = ""
     threads: int = 1
@@ -77,6 +78,7 @@ class ServeOptions:
             self.proposer_names,
             Path(self.memories) if self.memories else None,
             self.fleet_memory,
+            self.shared_passes,
             self.idle_s,
         )
         fleet = Fleet(pair.target, settings)

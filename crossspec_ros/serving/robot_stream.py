@@ -14,7 +14,8 @@ import torch
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.session import Session
+from crossspec_ros.engine.session import Session, Step
+from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.fleet import SESSIONS, Fleet, Robot
 from crossspec_ros.telemetry.trace import Trace
@@ -22,7 +23,7 @@ from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
 
-MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT = 2048, 10_000, 512
+MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
 _TURN_S = 30.0
 """How long an answer may take to end once it is cut short."""
 
@@ -64,6 +65,9 @@ class _Window:
         self.hint = Hint()
         self.cut = threading.Event()
         self.over: Future[None] | None = None
+        # Of an answer whose trees the robot sends.
+        self.asked: wire.Ask | None = None
+        self.asked_ns = 0
 
 
 class RobotStream:
@@ -102,7 +106,7 @@ class RobotStream:
             elif kind == "ask":
                 self._ask(message.session, message.ask)
             elif kind == "draft":
-                self._window(message.session).hint.take(message.draft)
+                self._take_draft(message.session, message.draft)
             elif kind == "close":
                 self._close(message.session)
             else:
@@ -184,12 +188,17 @@ class RobotStream:
         if not window.frames:
             raise InputError(f"window {index} has no frames: send them before a question")
         self._check(ask)
+        self._cut(window)
+        window.asked = ask if ask.stepwise else None
+        if ask.stepwise:
+            window.session.ask(ask.question, Trace(), ask.max_new_tokens)
+            self._step(index, window, ask, ask.draft)
+            return
         window.hint = Hint()
         window.hint.take(ask.draft)
-        self._cut(window)
         robot = self._robot
         assert robot is not None
-        sampling = Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
+        sampling = _sampling(ask)
         context = Context(ask.question, prompt_ids=self._fleet.target.prompt_ids(ask.question)[1])
         begun_ns = time.perf_counter_ns()
         robot.turn.acquire()
@@ -206,6 +215,41 @@ class RobotStream:
             robot.turn.release()
             raise
         over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
+
+    def _take_draft(self, index: int, draft: wire.Draft) -> None:
+        window = self._window(index)
+        if window.asked is None:
+            window.hint.take(draft)
+        elif draft.number == window.asked.number:
+            self._step(index, window, window.asked, draft)
+
+    def _step(self, index: int, window: _Window, ask: wire.Ask, draft: wire.Draft) -> None:
+        """One pass over a tree of the robot's own."""
+        tree, begun_ns = _tree(draft), time.perf_counter_ns()
+        future = window.session.step(tree, _sampling(ask))
+
+        def tell(done: Future[Step]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._refuse(
+                    index, ask.number, f"the target failed: {done.cancelled() or done.exception()!r}"
+                )
+                return
+            step = done.result()
+            if step.ended:
+                window.session.rest()
+            piece = wire.Piece(
+                number=ask.number,
+                token_ids=step.tokens,
+                ended=step.ended,
+                tokens_read=step.tokens_read,
+                rows=step.rows,
+                most_read=step.most_read,
+                seconds=step.seconds,
+                since_asked_s=(time.perf_counter_ns() - begun_ns) / 1e9,
+            )
+            self._tell(wire.Down(session=index, piece=piece))
+
+        future.add_done_callback(tell)
 
     def _ended(
         self, index: int, window: _Window, robot: Robot, answer: Answer, tell: _Pieces, over: Future[None]
@@ -271,6 +315,23 @@ class RobotStream:
     def _tell(self, message: wire.Down) -> None:
         if not self._is_over:
             self._send(message)
+
+
+def _sampling(ask: wire.Ask) -> Sampling | None:
+    return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
+
+
+def _tree(draft: wire.Draft) -> DraftTree:
+    """Raises InputError for what is no tree."""
+    tokens, parents, probs = tuple(draft.token_ids), tuple(draft.parents), tuple(draft.probs)
+    if not len(tokens) == len(parents) == len(probs) <= MOST_NODES:
+        raise InputError(
+            f"a tree has {len(tokens)} tokens, {len(parents)} parents and {len(probs)} probabilities: send "
+            f"as many of each, at most {MOST_NODES}"
+        )
+    if not all(ROOT <= parent < i for i, parent in enumerate(parents)):
+        raise InputError("a tree's parents do not come before their children: send them in their order")
+    return DraftTree(tokens, parents, probs, (("robot",),) * len(tokens))
 
 
 class _Pieces:
