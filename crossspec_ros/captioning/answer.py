@@ -127,7 +127,7 @@ class Answer:
         self.ended_ns = time.perf_counter_ns()
         self.first_ns = self.first_ns or self.ended_ns
         self._policy.observe_pass(max(step.tokens_read, step.most_read), step.seconds, step.rows)
-        self._unread, self.passes, self.last = 1, self.passes + 1, step
+        self._unread, self.passes, self.last = 1, self.passes + step.passes, step
         self.tokens += step.tokens
         self.round_trip_s = max(self.round_trip_s, step.round_trip_s)
         if step.proposed is not None:

@@ -239,6 +239,7 @@ class RemoteSession:
                     most_read=piece.most_read,
                     proposed=Proposed(dict(piece.drafted), dict(piece.accepted)),
                     round_trip_s=round_trip_s,
+                    passes=piece.passes,
                 )
             )
         self._give()

@@ -68,7 +68,8 @@ class Step:
     own next one, cut after an end of sequence, with which the response has `ended`. The pass read
     `tokens_read` tokens, the tree's included, in `seconds` of the device's time; it read up to `most_read`
     for each of the `rows` sessions that shared it. An engine with proposers of its own, for which the tree
-    was a hint, tells what these `proposed`. `round_trip_s` is the time that the link took, if there is one.
+    was a hint, tells what these `proposed`. `round_trip_s` is the time of the link, if there is one, over
+    which several `passes` may come as one step.
     """
 
     path: tuple[int, ...]
@@ -81,6 +82,7 @@ class Step:
     most_read: int = 0
     proposed: Proposed | None = None
     round_trip_s: float = 0.0
+    passes: int = 1
 
 
 class Session(Protocol):

@@ -41,6 +41,29 @@ backend serve
 """Ray Serve's gRPC proxy knows no TLS; HAProxy, which comes with it, carries the bytes on."""
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+_ENVIRONMENT = {
+    "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(MOST_MESSAGE),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # HAProxy carries streams to the replicas, where Serve's own proxy costs a core some 10 ms a message.
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    # It would take the usual ports, and Serve with it, from another server on this machine.
+    "RAY_SERVE_HAPROXY_METRICS_PORT": "",
+    "RAY_SERVE_HAPROXY_STATS_PORT": "",
+    # Its streams break whenever a replica ends; robots come back by themselves.
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+    # Ray lets its workers give way to all else on a machine.
+    "RAY_worker_niceness": "0",
+}
+"""What Ray reads when it is imported, "" for a free port; whoever has set one of these has chosen."""
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it; 0 then. Raises InputError for what cannot be served."""
     options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
@@ -77,6 +100,8 @@ def served(port: int, applications: Mapping[str, ServeOptions], verbose: bool = 
 
     Raises InputError where Ray Serve is not installed, and for a target that cannot be loaded.
     """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value or str(free_port()))
     try:
         import ray
         from ray import serve
@@ -84,8 +109,6 @@ def served(port: int, applications: Mapping[str, ServeOptions], verbose: bool = 
         raise InputError(
             f"Ray Serve is not installed ({error}): pip install 'crossspec_ros[serve]'"
         ) from None
-    os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(MOST_MESSAGE))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     from crossspec_ros.serving.application import SERVICER, build
 
     # What a core does is the target's threads' business.
@@ -132,13 +155,6 @@ def check_port(port: int) -> None:
             raise InputError(
                 f"port {port} cannot be listened at ({error.strerror}): choose another --port"
             ) from None
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens at."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -24,6 +24,8 @@ from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
 
 MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
+_PAUSE_S = 0.05
+"""Between two pieces of an answer; the first and the last go at once."""
 _TURN_S = 30.0
 """How long an answer may take to end once it is cut short."""
 
@@ -246,6 +248,7 @@ class RobotStream:
                 most_read=step.most_read,
                 seconds=step.seconds,
                 since_asked_s=(time.perf_counter_ns() - begun_ns) / 1e9,
+                passes=1,
             )
             self._tell(wire.Down(session=index, piece=piece))
 
@@ -343,13 +346,17 @@ class _Pieces:
         self.number = number
         self._index, self._answer, self._begun_ns, self._send = index, answer, begun_ns, send
         self._told, self._ended = 0, False
+        self._passes, self._sent_s = 0, 0.0
         self._drafted: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
 
     def __call__(self) -> bool:
         """Send what is new, if anything is; always true."""
-        answer = self._answer
+        answer, now_s = self._answer, time.monotonic()
         if self._ended or (len(answer.tokens) == self._told and not answer.ended):
+            return True
+        # A message costs more than a pass of a small target.
+        if not answer.ended and now_s < self._sent_s + _PAUSE_S:
             return True
         step = answer.last
         assert step is not None
@@ -364,8 +371,10 @@ class _Pieces:
             drafted=answer.drafted - self._drafted,
             accepted=answer.accepted - self._accepted,
             since_asked_s=(time.perf_counter_ns() - self._begun_ns) / 1e9,
+            passes=answer.passes - self._passes,
         )
         self._told, self._ended = len(answer.tokens), answer.ended
+        self._passes, self._sent_s = answer.passes, now_s
         self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
         self._send(wire.Down(session=self._index, piece=piece))
         return True

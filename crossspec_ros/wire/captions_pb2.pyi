@@ -130,7 +130,7 @@ class Welcome(_message.Message):
     def __init__(self, version: _Optional[int] = ..., frames: _Optional[int] = ..., frames_per_unit: _Optional[int] = ..., image_size: _Optional[int] = ..., frame_tokens: _Optional[int] = ..., most_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., tokenizer: _Optional[str] = ..., closing_ids: _Optional[_Iterable[int]] = ..., phase_ns: _Optional[int] = ..., remembered: _Optional[int] = ...) -> None: ...
 
 class Piece(_message.Message):
-    __slots__ = ("number", "token_ids", "ended", "tokens_read", "rows", "most_read", "seconds", "drafted", "accepted", "since_asked_s")
+    __slots__ = ("number", "token_ids", "ended", "tokens_read", "rows", "most_read", "seconds", "drafted", "accepted", "since_asked_s", "passes")
     class DraftedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class Piece(_message.Message):
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     SINCE_ASKED_S_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
     number: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     ended: bool
@@ -165,7 +166,8 @@ class Piece(_message.Message):
     drafted: _containers.ScalarMap[str, int]
     accepted: _containers.ScalarMap[str, int]
     since_asked_s: float
-    def __init__(self, number: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., ended: bool = ..., tokens_read: _Optional[int] = ..., rows: _Optional[int] = ..., most_read: _Optional[int] = ..., seconds: _Optional[float] = ..., drafted: _Optional[_Mapping[str, int]] = ..., accepted: _Optional[_Mapping[str, int]] = ..., since_asked_s: _Optional[float] = ...) -> None: ...
+    passes: int
+    def __init__(self, number: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., ended: bool = ..., tokens_read: _Optional[int] = ..., rows: _Optional[int] = ..., most_read: _Optional[int] = ..., seconds: _Optional[float] = ..., drafted: _Optional[_Mapping[str, int]] = ..., accepted: _Optional[_Mapping[str, int]] = ..., since_asked_s: _Optional[float] = ..., passes: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("number", "sentence")

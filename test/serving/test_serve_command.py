@@ -1,0 +1,195 @@
+"""`crossspec serve` itself: TLS, tokens, and a replica that is killed under a robot."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from plain_target import generated
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.remote_loading import link_reading, load_remote_decoder
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.cli import main
+from crossspec_ros.errors import InputError, LinkError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.serving.application import read_tokens
+from crossspec_ros.serving.command import free_port
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+pytestmark = pytest.mark.realtime
+QUESTION = CaptionerSettings().question
+TOKEN = "a-token-of-sixteen-or-more"
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed one of this machine, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, secret = folder / "server.pem", folder / "server.key"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return pem, secret
+
+
+class Served:
+    """The command in a process of its own, ready."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.pem, key = certificate(folder)
+        (folder / "tokens").write_text(f"# robots\ncar {TOKEN}\nvan {TOKEN}-too\n")
+        (folder / "token").write_text(TOKEN + "\n")
+        arguments = ["--port", self.port, "--tls-cert", self.pem, "--tls-key", key, "--robots", 2]
+        arguments += ["--tokens", folder / "tokens", "--memories", folder]
+        command = [sys.executable, "-m", "crossspec_ros.cli", "serve", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        said = ""
+        assert self.process.stdout is not None
+        while "ready" not in said:
+            line = self.process.stdout.readline()
+            assert line, said
+            said += line
+
+    def settings(self, **others: object) -> CaptionerSettings:
+        given = {
+            "target": f"grpcs://localhost:{self.port}",
+            "draft": "none",
+            "link.robot": "car",
+            "link.token_file": str(self.folder / "token"),
+            "link.ca_file": str(self.pem),
+            "link.timeout_s": 10.0,
+        }
+        return CaptionerSettings.of(given | others)
+
+    def replica(self) -> psutil.Process:
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return next(one for one in children if "ServeReplica:crossspec" in " ".join(one.cmdline()))
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(60)
+        finally:
+            os.killpg(self.process.pid, signal.SIGKILL) if self.process.poll() is None else None
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"))
+    yield served
+    assert served.end() == 0
+
+
+def said(pair: ModelPair, window: Window) -> str:
+    return pair.target.tokenizer.decode(generated(pair, window, question=QUESTION)).strip()
+
+
+@pytest.mark.parametrize(
+    ("others", "sentence"),
+    [
+        ({"link.robot": "van"}, "not that of the robot 'van'"),
+        ({"link.robot": "stranger"}, "not that of the robot 'stranger'"),
+        ({"link.token_file": ""}, "not that of the robot 'car'"),
+        ({"link.ca_file": ""}, "no connection"),
+    ],
+)
+def test_who_is_not_known_is_refused(
+    served: Served, others: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossspec_ros.captioning.remote_loading._CONNECT_S", 3.0)
+    with pytest.raises(InputError, match=sentence):
+        load_remote_decoder(served.settings(**others))
+
+
+@pytest.mark.timeout(180)
+def test_a_replica_that_is_killed_costs_a_window_and_no_more(
+    served: Served, pair: ModelPair, windows: list[Window]
+) -> None:
+    decoder = load_remote_decoder(served.settings())
+    try:
+        for window in windows[:2]:
+            assert decoder.caption(window, QUESTION, Trace()).text == said(pair, window)
+        served.replica().kill()
+        with pytest.raises(LinkError):
+            _captioned_forever(decoder, windows[0])
+        assert link_reading(decoder)["link"].wrong["lost_links"] == 1
+        assert "cannot be reached" in link_reading(decoder)["link"].warnings["unreached"]
+        # Ray Serve starts another, and the robot finds it.
+        assert decoder.engine.link.wait(90)  # type: ignore[attr-defined]
+        assert decoder.caption(windows[2], QUESTION, Trace()).text == said(pair, windows[2])
+    finally:
+        decoder.close()
+
+
+def _captioned_forever(decoder: PrefillHiddenDecoder, window: Window) -> None:
+    for _ in range(50):
+        decoder.caption(window, QUESTION, Trace())
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 2
+    assert f"port {port} cannot be listened at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "car", "car short", "car " + TOKEN + " more"])
+def test_a_file_of_tokens_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokens").write_text(text)
+    with pytest.raises(InputError, match="no file of tokens"):
+        read_tokens(tmp_path / "tokens")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--robots", "0"], "room for 0 robots"),
+        (["--proposers", "heads"], "'heads' drafts for no fleet"),
+        (["--tls-cert", "x.pem"], "belong together"),
+        (["--idle-s", "0"], "seconds above 0"),
+    ],
+)
+def test_options_that_are_none_are_told(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    assert main(["serve", *arguments]) == 2 and time.monotonic() - began < 60
+    assert sentence in capsys.readouterr().err
