@@ -62,6 +62,8 @@ class KVBuffer(Cache):
         self.capacity = capacity
         self.at: torch.Tensor | None = None
         self._take = take
+        self.is_taken = False
+        """Whether its memory is that of `take`, and no other."""
         # Keys and values of all layers: (2, layers, heads, capacity, head size).
         self._states: torch.Tensor | None = None
         self._buffers = [_Layer(self, index) for index in range(layers)]
@@ -80,19 +82,19 @@ class KVBuffer(Cache):
     def room(self, like: torch.Tensor, length: int) -> torch.Tensor:
         """The buffer, with room for so many tokens like these (1, heads, tokens, head size)."""
         if self._states is None and length <= self.capacity and self._take is not None:
-            self._states = self._take(like)
+            self._states, self.is_taken = self._take(like), True
         elif self._states is None or length > self.capacity:
             capacity = self.capacity if length <= self.capacity else 2 * length
             # Zeros: what is masked is multiplied all the same, and must be a number.
             states = like.new_zeros(2, len(self._buffers), like.shape[1], capacity, like.shape[3])
             if self._states is not None:
                 states[..., : self.length, :] = self._states[..., : self.length, :]
-            self._states, self.capacity = states, capacity
+            self._states, self.capacity, self.is_taken = states, capacity, False
         return self._states
 
     def release(self) -> None:
         """Give the memory back now, and not when Python next looks for circles; the cache is empty then."""
-        self.length, self._states = 0, None
+        self.length, self._states, self.is_taken = 0, None, False
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the positions `moved`, which follow."""
@@ -123,10 +125,6 @@ class KVPool:
             shape = 2, self.layers, self.rows, like.shape[1], self.capacity, like.shape[3]
             self.states = like.new_zeros(shape)
         return self.states[:, :, index]
-
-    def release(self) -> None:
-        """Give the memory back, once no row is in use."""
-        self.states = None
 
 
 class _RowsLayer(CacheLayerMixin):

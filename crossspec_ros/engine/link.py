@@ -156,28 +156,32 @@ class Link:
         outgoing.put(wire.Up(hello=hello))
         with self._lock:
             self._queue, self._unsent = outgoing, 0
-        call = self._channel.stream_stream(
+        reason, call = "the server has ended the stream", None
+        stream = self._channel.stream_stream(
             METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
-        )(self._outgoing(outgoing), metadata=self._address.metadata())
-        self._call = call
-        reason = "the server has ended the stream"
+        )
         try:
+            self._call = call = stream(self._outgoing(outgoing), metadata=self._address.metadata())
             for message in call:
                 self.pulse.beat()
                 self.received += message.ByteSize()
-                if not self.is_up and message.WhichOneof("what") == "welcome":
+                kind = message.WhichOneof("what")
+                if kind == "welcome" and not self.is_up:
+                    if self.welcome is not None and not _is_same(self.welcome, message.welcome):
+                        reason = "it serves another target than before: restart this node"
+                        break
                     self._began(message.welcome)
-                elif (
-                    message.WhichOneof("what") == "refused"
-                    and not message.refused.number
-                    and not message.session
-                ):
+                elif kind == "refused" and not message.session:
                     reason = message.refused.sentence
                 elif self.is_up:
                     self._on_message(message)
         except grpc.RpcError as error:
             reason = _reason(error) or reason
+        except Exception as error:  # a link that dies would be up never again
+            reason = f"{type(error).__name__}: {error}"
         finally:
+            if call is not None:
+                call.cancel()
             outgoing.put(None)
             self._call = None
             self._ended(reason)
@@ -207,6 +211,13 @@ class Link:
         if was_up:
             _LOG.warning("%s; it is tried again", self.trouble)
             self._on_lost(self.trouble)
+
+
+def _is_same(one: wire.Welcome, other: wire.Welcome) -> bool:
+    """Whether both are of the same target: what a robot knows of it was in the first."""
+    changing = {"phase_ns", "remembered"}
+    fixed = [field.name for field in one.DESCRIPTOR.fields if field.name not in changing]
+    return all(getattr(one, name) == getattr(other, name) for name in fixed)
 
 
 def _reason(error: grpc.RpcError) -> str:

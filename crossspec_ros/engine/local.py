@@ -138,6 +138,7 @@ class LocalSession:
         self._appended: list[Future[None]] = []
         self._unread = 0
         self._is_closed = False
+        self._answer_trace: Trace | None = None
         self._sequence: TargetSequence | None = None
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
@@ -163,6 +164,7 @@ class LocalSession:
         return self._scheduler.submit(fit, self._window)
 
     def ask(self, question: str, trace: Trace, max_new_tokens: int = 0) -> int:
+        self._answer_trace = trace
         self._engine.answer_traces[self._window.robot] = trace
         self._scheduler.begin_answer(self._window)
         self._engine.shared()
@@ -187,7 +189,9 @@ class LocalSession:
 
     def rest(self) -> None:
         self._scheduler.end_answer(self._window)
-        self._engine.answer_traces.pop(self._window.robot, None)
+        # Another window's answer may have begun meanwhile.
+        if self._engine.answer_traces.get(self._window.robot) is self._answer_trace:
+            self._engine.answer_traces.pop(self._window.robot, None)
         self._engine.shared()
 
     def close(self) -> None:

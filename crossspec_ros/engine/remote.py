@@ -143,7 +143,6 @@ class RemoteSession:
         self._lock = threading.Lock()
         self._ask: wire.Ask | None = None
         self._answer = 0
-        self._tokens = 0
         self._pieces: deque[Step] = deque()
         self._waiting: Future[Step] | None = None
         self._tree = DraftTree()
@@ -184,7 +183,7 @@ class RemoteSession:
             self._trace, self._answer = trace, self._engine.number()
             self._ask = wire.Ask(number=self._answer, question=question, max_new_tokens=max_new_tokens)
             self._pieces.clear()
-            self._waiting, self._passes, self._tokens = None, 0, 0
+            self._waiting, self._passes = None, 0
         return 0
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
@@ -216,6 +215,8 @@ class RemoteSession:
             self._is_closed = True
             self._send(wire.Up(session=self.number, close=wire.Close()))
             self._engine.forget(self)
+            # Whoever waits is in the way of the next window.
+            self.fail(LinkError("the window was dropped while the target's server had it"))
 
     def take(self, piece: wire.Piece) -> None:
         """What a pass has added; that of an answer nobody waits for any more is dropped."""

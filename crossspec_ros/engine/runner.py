@@ -75,6 +75,11 @@ class ModelRunner:
         return self._cache.length
 
     @property
+    def is_in_row(self) -> bool:
+        """Whether its keys and values lie in its row: not before a first pass, nor once they outgrew it."""
+        return self.row is not None and self._cache.is_taken
+
+    @property
     def capacity(self) -> int:
         """Tokens for which there is room; it doubles where they are more."""
         return self._cache.capacity

@@ -107,7 +107,7 @@ class RunnerPool:
         """Whether others may be read in the same pass."""
         runner = reading.runner
         # The last place is where the padding goes.
-        return runner.row is not None and runner.length + len(reading) < self._capacity
+        return runner.is_in_row and runner.length + len(reading) < self._capacity
 
     def read(self, readings: Sequence[Reading]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
         """Of each the last hidden states (n, width), and the tapped (n, taps * width); good until the next

@@ -228,15 +228,22 @@ class Scheduler:
         readings = [work for work in self._running if work not in frames]
         self._encoded = bool(frames) and not (self._encoded and readings)
         works = sorted(frames if self._encoded else readings, key=lambda work: work.is_ahead)
-        requests = [self._running.pop(work) for work in works]
         if not works:
             return []
         assert self._serve is not None
-        return [
-            works[served.i]
-            for served in self._serve(requests)
-            if not self._stands(works[served.i], works[served.i].go_on(served))
-        ]
+        over, left = list[_Work](), dict.fromkeys(works)
+        try:
+            for served in self._serve([self._running[work] for work in works]):
+                work = works[served.i]
+                del left[work], self._running[work]
+                if not self._stands(work, work.go_on(served)):
+                    over.append(work)
+        except BaseException as error:  # nobody must wait for what is not served
+            for work in left:
+                del self._running[work]
+                work.go_on(Served(0, error=error))
+                over.append(work)
+        return over
 
     def _next(self) -> list[_Work] | None:
         """What can be begun now, urgent work first; None at the end."""

@@ -119,7 +119,7 @@ def compressed_array(message: Any) -> np.ndarray:
     if _DEPTH.match(encoding):
         raise _unread(encoding)
     data = np.frombuffer(message.data, np.uint8)
-    if size := _encoded_size(data.tobytes()):
+    if size := encoded_size(data.tobytes()):
         check_size(*size)
     try:
         image = cv2.imdecode(data, cv2.IMREAD_COLOR) if size else None
@@ -133,7 +133,7 @@ def compressed_array(message: Any) -> np.ndarray:
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
 
 
-def _encoded_size(data: bytes) -> tuple[int, int] | None:
+def encoded_size(data: bytes) -> tuple[int, int] | None:
     """Width and height from the header of an encoded image, which is not decoded; None where it is none."""
     from PIL import Image
 

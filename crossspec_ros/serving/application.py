@@ -47,9 +47,10 @@ class CaptionServer:
         token = dict(grpc_context.invocation_metadata()).get("authorization", "").removeprefix("Bearer ")
 
         def admit(hello: wire.Hello) -> None:
-            if self._tokens is not None and not hmac.compare_digest(
-                self._tokens.get(hello.robot, "").encode(), token.encode()
-            ):
+            if self._tokens is None:
+                return
+            known = self._tokens.get(hello.robot, "")
+            if not known or not hmac.compare_digest(known.encode(), token.encode()):
                 self._fleet.counts["refused"] += 1
                 raise InputError(
                     f"the token is not that of the robot '{hello.robot[:64]}': set the one that the server's "
@@ -70,7 +71,8 @@ class CaptionServer:
 
     async def _tick(self) -> None:
         while True:
-            self._fleet.let_idle_go()
+            # It saves memories, for which no stream must wait.
+            await asyncio.to_thread(self._fleet.let_idle_go)
             self._gauges["robots"].set(self._fleet.robots)
             for name, count in self._fleet.counts.items():
                 self._gauges[name].set(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -15,8 +16,12 @@ from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
 
+_LOG = logging.getLogger(__name__)
+
 MOST_MESSAGES, MOST_BYTES = 400, 128 << 20
 """Of a robot in a second: eight times what eight camera frames of 1440x1080 and their questions need."""
+HELLO_S = 10.0
+"""Within which a stream must begin."""
 MOST_UNREAD = 4096
 """Messages that may wait for a robot that does not read them."""
 
@@ -56,7 +61,15 @@ async def converse(
         late = answers.qsize() > MOST_UNREAD
         loop.call_soon_threadsafe(answers.put_nowait, None if late else message)
 
-    stream, rate = RobotStream(fleet, send), Rate()
+    stream, rate, is_known = RobotStream(fleet, send), Rate(), asyncio.Event()
+
+    def refuse(sentence: str) -> None:
+        send(wire.Down(refused=wire.Refused(sentence=sentence[:1000])))
+        send(None)
+
+    def end_stranger() -> None:
+        if not is_known.is_set():
+            refuse(f"nothing was said for {HELLO_S:g} s: begin with a hello")
 
     async def read() -> None:
         try:
@@ -64,18 +77,25 @@ async def converse(
                 rate.check(message)
                 if message.WhichOneof("what") == "hello":
                     admit(message.hello)
+                is_known.set()
                 # Frames are decompressed there, and an answer may have to be cut short first.
                 await asyncio.to_thread(stream.take, message)
         except InputError as error:
-            send(wire.Down(refused=wire.Refused(sentence=str(error)[:1000])))
+            refuse(str(error))
+        except Exception as error:  # whatever it is, the robot is to know
+            _LOG.exception("a robot's stream failed")
+            refuse(f"the server failed: {type(error).__name__}: {error}")
         finally:
             send(None)
 
     reader = asyncio.create_task(read())
+    # Else strangers could hold all the streams that a replica takes.
+    patience = loop.call_later(HELLO_S, end_stranger)
     try:
         while (answer := await answers.get()) is not None:
             yield answer
     finally:
+        patience.cancel()
         reader.cancel()
         await asyncio.to_thread(stream.end)
 

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,9 @@ _LOG = logging.getLogger(__name__)
 SESSIONS = 3
 """Windows of a robot that may be held at a time: two that are open, and the one captioned last."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+COUNTS = ("admitted", "refused", "let_go", "replaced", "refused_messages", "failed_answers")
+_TURN_S = 30.0
+"""How long an answer may take to end once its robot has gone."""
 _PHASES = 64
 """Places in a period where windows may end."""
 
@@ -74,7 +77,10 @@ class Robot:
         """Save what it remembers."""
         keep, self._keep = self._keep, None
         if keep is not None:
-            keep.close()
+            try:
+                keep.close()
+            except OSError as error:
+                _LOG.warning("the captions of robot %s could not be saved: %s", self.name, error)
 
 
 class Fleet:
@@ -86,7 +92,7 @@ class Fleet:
         self._shared = SharedMemory() if settings.fleet_memory else None
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
-        self.counts = {"admitted": 0, "refused": 0, "let_go": 0, "replaced": 0}
+        self.counts = dict.fromkeys(COUNTS, 0)
         self.cost: PassCost | None = None
 
     def warm_up(self) -> None:
@@ -113,6 +119,8 @@ class Fleet:
             raise InputError(f"windows of {period_ns} ns are none: give a period of 10 ms to an hour")
         self.let_go(name, "another stream of the same robot has begun", "replaced")
         with self._lock:
+            if name in self._robots:
+                raise InputError(f"another stream of the robot '{name}' begins just now: connect again")
             if len(self._robots) >= self.settings.robots:
                 self.counts["refused"] += 1
                 raise InputError(
@@ -126,13 +134,17 @@ class Fleet:
         return robot
 
     def leave(self, robot: Robot) -> None:
-        """Its stream has ended."""
+        """Its stream has ended; a second time does nothing."""
+        # An answer that does not end must not keep the robot out.
+        is_mine = robot.turn.acquire(timeout=_TURN_S)
+        robot.close()
+        if is_mine:
+            robot.turn.release()
         with self._lock:
+            # Not before its memory is saved; and the name may be that of its next stream by now.
             if self._robots.get(robot.name) is robot:
                 del self._robots[robot.name]
-        self.engine.forget(robot.name)
-        with robot.turn:
-            robot.close()
+                self.engine.forget(robot.name)
 
     def let_go(self, name: str, reason: str, count: str = "let_go") -> None:
         """End the stream of this robot, if there is one, and tell it why."""
@@ -193,8 +205,3 @@ class Fleet:
             # A robot without a memory is slower, and no less right.
             _LOG.warning("the captions of robot %s are not kept: %s", name, error)
             return None
-
-
-def proposer_names(settings: FleetSettings) -> Sequence[str]:
-    """All that may draft for a robot."""
-    return (*settings.proposers, *([FleetMemory.name] if settings.fleet_memory else []))

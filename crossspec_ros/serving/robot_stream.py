@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, wait
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
 
 MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
+MOST_PIXELS_HELD = 60_000_000
+"""Of a robot's frames: three windows of eight 1440x1080 frames have 37 million."""
 _PAUSE_S = 0.05
 """Between two pieces of an answer; the first and the last go at once."""
 _TURN_S = 30.0
@@ -39,8 +41,9 @@ class Hint:
     def __init__(self) -> None:
         self._said: tuple[tuple[int, ...], tuple[float, ...]] = (), ()
 
-    def take(self, draft: wire.Draft) -> None:
-        """Take what was said so far in place of what was known; raises InputError for what is no draft."""
+    def take(self, draft: wire.Draft, ids: int) -> None:
+        """Take what was said so far in place of what was known; raises InputError for what is no draft in a
+        vocabulary of `ids`."""
         tokens, probs = tuple(draft.token_ids), tuple(draft.probs)
         if len(tokens) != len(probs) or len(tokens) > MOST_DRAFT:
             raise InputError(
@@ -49,7 +52,7 @@ class Hint:
             )
         if not all(0.0 <= prob <= 1.0 for prob in probs):
             raise InputError("a draft's probabilities are not all between 0 and 1: send the draft's own")
-        # Token ids that are none of the target's are never met.
+        _check_ids(tokens, ids)
         self._said = tokens, probs
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -62,21 +65,19 @@ class _Window:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.frames: dict[int, np.ndarray] = {}
-        self.answer: Answer | None = None
-        self.number = 0
         self.hint = Hint()
         self.cut = threading.Event()
         self.over: Future[None] | None = None
         # Of an answer whose trees the robot sends.
         self.asked: wire.Ask | None = None
-        self.asked_ns = 0
+        self.left = 0
 
 
 class RobotStream:
     """Takes a robot's messages in their order, one at a time, and gives its own to `send` from any thread;
     None once there will be no more.
 
-    `take` never waits for the target, but for an answer that it cuts short.
+    `take` waits for the target only where another answer of this robot is in work.
     """
 
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
@@ -84,7 +85,9 @@ class RobotStream:
         self._robot: Robot | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._is_over = False
-        self.counts: Counter[str] = Counter()
+        # The stream may end while a message is taken.
+        self._taking = threading.Lock()
+        self._ids = fleet.target.body.get_input_embeddings().num_embeddings
 
     def take(self, message: wire.Up) -> None:
         """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
@@ -93,6 +96,11 @@ class RobotStream:
         Raises:
             InputError: the robot is not admitted, and the stream must end.
         """
+        with self._taking:
+            if not self._is_over:
+                self._take(message)
+
+    def _take(self, message: wire.Up) -> None:
         kind = message.WhichOneof("what")
         if self._robot is None:
             if kind != "hello":
@@ -116,16 +124,17 @@ class RobotStream:
                     f"a message says '{kind}', which means nothing here: send what the .proto says"
                 )
         except InputError as error:
-            self.counts["refused_messages"] += 1
+            self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
             self._refuse(message.session, number, str(error))
 
     def end(self) -> None:
         """The stream has ended, whoever ended it: give all back."""
         self._is_over = True
-        for index in list(self._windows):
-            self._close(index)
-        robot, self._robot = self._robot, None
+        with self._taking:
+            for index in list(self._windows):
+                self._close(index)
+            robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
 
@@ -160,8 +169,14 @@ class RobotStream:
         self._send(None)
 
     def _take_frame(self, index: int, message: wire.Frame) -> None:
-        frame = read_frame(message)
         window = self._window(index)
+        held = sum(frame.nbytes for one in self._windows.values() for frame in one.frames.values())
+        if held + 3 * message.height * message.width > MOST_PIXELS_HELD * 3:
+            raise InputError(
+                f"a frame of {message.width}x{message.height} is more than is held of a robot: let the "
+                f"synchronizer send smaller ones (frame_size)"
+            )
+        frame = read_frame(message)
         if message.stamp_ns in window.frames:
             raise InputError(
                 f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
@@ -193,11 +208,13 @@ class RobotStream:
         self._cut(window)
         window.asked = ask if ask.stepwise else None
         if ask.stepwise:
+            tree = _tree(ask.draft, self._ids)
+            window.left = ask.max_new_tokens
             window.session.ask(ask.question, Trace(), ask.max_new_tokens)
-            self._step(index, window, ask, ask.draft)
+            self._step(index, window, ask, tree)
             return
         window.hint = Hint()
-        window.hint.take(ask.draft)
+        window.hint.take(ask.draft, self._ids)
         robot = self._robot
         assert robot is not None
         sampling = _sampling(ask)
@@ -209,8 +226,7 @@ class RobotStream:
             answer = Answer(
                 window.session, robot.policy, window.hint, context, Trace(), ask.max_new_tokens, sampling
             )
-            window.answer, window.number, cut = answer, ask.number, threading.Event()
-            window.cut = cut
+            cut = window.cut = threading.Event()
             tell = _Pieces(index, ask.number, answer, begun_ns, self._tell)
             over = window.over = answer.go_on(lambda: tell() and not cut.is_set() and not self._is_over)
         except BaseException:
@@ -221,28 +237,32 @@ class RobotStream:
     def _take_draft(self, index: int, draft: wire.Draft) -> None:
         window = self._window(index)
         if window.asked is None:
-            window.hint.take(draft)
-        elif draft.number == window.asked.number:
-            self._step(index, window, window.asked, draft)
+            raise InputError("a tree came without an answer that it is for: ask stepwise before")
+        if draft.number == window.asked.number:
+            self._step(index, window, window.asked, _tree(draft, self._ids).cut(window.left - 1))
 
-    def _step(self, index: int, window: _Window, ask: wire.Ask, draft: wire.Draft) -> None:
+    def _step(self, index: int, window: _Window, ask: wire.Ask, tree: DraftTree) -> None:
         """One pass over a tree of the robot's own."""
-        tree, begun_ns = _tree(draft), time.perf_counter_ns()
+        begun_ns = time.perf_counter_ns()
         future = window.session.step(tree, _sampling(ask))
 
         def tell(done: Future[Step]) -> None:
-            if done.cancelled() or done.exception() is not None:
-                self._refuse(
-                    index, ask.number, f"the target failed: {done.cancelled() or done.exception()!r}"
-                )
+            error = CancelledError() if done.cancelled() else done.exception()
+            if error is not None:
+                window.asked = None
+                window.session.rest()
+                self._refuse(index, ask.number, f"the target failed: {error!r}")
                 return
             step = done.result()
-            if step.ended:
+            window.left -= len(step.tokens)
+            ended = step.ended or window.left <= 0
+            if ended:
+                window.asked = None
                 window.session.rest()
             piece = wire.Piece(
                 number=ask.number,
                 token_ids=step.tokens,
-                ended=step.ended,
+                ended=ended,
                 tokens_read=step.tokens_read,
                 rows=step.rows,
                 most_read=step.most_read,
@@ -261,7 +281,7 @@ class RobotStream:
         try:
             error = None if over.cancelled() else over.exception()
             if error is not None:
-                self.counts["failed_answers"] += 1
+                self._fleet.counts["failed_answers"] += 1
                 self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
             else:
                 tell()
@@ -324,8 +344,14 @@ def _sampling(ask: wire.Ask) -> Sampling | None:
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def _tree(draft: wire.Draft) -> DraftTree:
-    """Raises InputError for what is no tree."""
+def _check_ids(tokens: Sequence[int], ids: int) -> None:
+    # An embedding that there is not would end all work on a GPU.
+    if wrong := [token for token in tokens if token >= ids]:
+        raise InputError(f"a draft has the token id {wrong[0]}, but the target has {ids}: send the target's")
+
+
+def _tree(draft: wire.Draft, ids: int) -> DraftTree:
+    """Raises InputError for what is no tree in a vocabulary of `ids`."""
     tokens, parents, probs = tuple(draft.token_ids), tuple(draft.parents), tuple(draft.probs)
     if not len(tokens) == len(parents) == len(probs) <= MOST_NODES:
         raise InputError(
@@ -334,6 +360,7 @@ def _tree(draft: wire.Draft) -> DraftTree:
         )
     if not all(ROOT <= parent < i for i, parent in enumerate(parents)):
         raise InputError("a tree's parents do not come before their children: send them in their order")
+    _check_ids(tokens, ids)
     return DraftTree(tokens, parents, probs, (("robot",),) * len(tokens))
 
 

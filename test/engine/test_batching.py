@@ -192,3 +192,25 @@ def test_a_cost_between_measured_numbers_of_sequences_lies_between() -> None:
     assert cost.seconds(1) == pytest.approx(3.0)
     cost.observe(129, 18.0, 8)
     assert cost.shared()[8][129] > 9.0 and cost.table()[129] == 2.0
+
+
+@torch.inference_mode()
+def test_what_has_outgrown_its_row_stays_out_of_shared_passes_also_when_it_is_short_again(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    fleet = Fleet(pair, 2)
+    room = fleet.sequences[0]._runner.capacity
+
+    def read(i: int) -> Requests[None]:
+        for stamp, frame in enumerate(windows[i].frames):
+            yield from fleet.sequences[i].read_ahead(frame, stamp)
+
+    def answer(i: int, tree: DraftTree) -> Requests[int]:
+        yield from fleet.sequences[i].ask(QUESTION, Trace())
+        return (yield from fleet.sequences[i].step(tree, None)).rows
+
+    fleet.do([read(0), read(1)])
+    assert fleet.do([answer(0, chain([7] * room)), answer(1, chain([]))]) == [1, 1]
+    assert fleet.do([answer(0, chain([11])), answer(1, chain([12]))]) == [1, 1]
+    for i, token in ((0, 11), (1, 12)):
+        assert (fleet.told[i].logits - logits(pair, windows[i], [token])).abs().max() < TOLERANCE

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from plain_target import QUESTION, generated
 
+from crossspec_ros.bench.fleet_robot import StepwiseEngine
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
@@ -25,6 +26,7 @@ from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import MOST_MESSAGES, Rate, add_servicer, converse
@@ -351,9 +353,9 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
                 assert one.piece.number == 7
                 if one.piece.ended:
                     done.set()
-    expected = ["pixels", "47 bytes", "no frames", "already", "lacks the frames", "2 tokens", "0 characters"]
+    expected = ["is held of a robot", "47 bytes", "no frames", "already", "lacks the frames", "a tree came"]
     assert len(sentences) == 9 and tokens > 3
-    for part, sentence in zip(expected[:6], sentences[:6], strict=True):
+    for part, sentence in zip(expected, sentences[:6], strict=True):
         assert part in sentence
     assert "characters" in sentences[6] and "1000000" in sentences[7] and "None" in sentences[8]
 
@@ -427,3 +429,67 @@ def test_a_robot_without_an_event_draft_needs_no_torch_and_little_memory(
     assert float(megabytes) < 200 and has_torch == "False"
     wanted = generated(pair, windows[0], question=CaptionerSettings().question)
     assert text == pair.target.tokenizer.decode(wanted).strip()
+
+
+def test_a_window_that_is_dropped_lets_go_of_who_waits_for_it(
+    server: Server, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = robot(server, "dropping")
+    try:
+        monkeypatch.setattr(decoder.engine.link, "_on_message", lambda message: None)  # type: ignore[attr-defined]
+        session = decoder.engine.open(0, Trace())
+        session.fit(list(windows[0].frames), windows[0].frame_stamps_ns)
+        session.ask(QUESTION, Trace(), 64)
+        waiting = session.step(DraftTree())
+        session.close()
+        assert isinstance(waiting.exception(WAIT_S), LinkError)
+    finally:
+        decoder.close()
+
+
+def test_token_ids_that_the_target_has_not_are_refused(server: Server, windows: list[Window]) -> None:
+    frame = frame_message(windows[0].frames[0], 1)
+    for draft in (
+        wire.Draft(token_ids=[10**6], probs=[0.5]),
+        wire.Draft(token_ids=[5], probs=[1.5]),
+        wire.Draft(token_ids=[5] * 600, probs=[0.5] * 600),
+    ):
+        ask = wire.Ask(number=1, question=QUESTION, max_new_tokens=4, draft=draft)
+        said = [hello("rash"), wire.Up(session=1, frame=frame), wire.Up(session=1, ask=ask)]
+        told = raw(server, [one.SerializeToString() for one in said], 1.0)
+        assert [one.WhichOneof("what") for one in told] == ["welcome", "refused"]
+
+
+def test_a_stepwise_answer_is_verified_tree_by_tree_and_ends(
+    server: Server, pair: ModelPair, windows: list[Window]
+) -> None:
+    wanted = generated(pair, windows[1])
+    engine = StepwiseEngine(Address(server.url, "stepwise"), WAIT_S, WAIT_S)
+    try:
+        session = engine.open(0, Trace())
+        session.fit(list(windows[1].frames), windows[1].frame_stamps_ns)
+        session.ask(QUESTION, Trace(), 64)
+        said: tuple[int, ...] = ()
+        while True:
+            step = session.step(
+                DraftTree.chain(wanted[len(said) : len(said) + 7], [0.9] * 7, "robot")
+            ).result(WAIT_S)
+            said += step.tokens
+            if step.ended:
+                break
+        assert said == wanted and len(said) > 8
+    finally:
+        engine.close()
+
+
+def test_a_server_that_serves_another_target_now_is_not_taken(server: Server, pair: ModelPair) -> None:
+    one = link(server, "loyal")
+    try:
+        assert one.wait(WAIT_S)
+        assert one.welcome is not None
+        one.welcome.tokenizer += " "
+        server.stop()
+        server.start()
+        assert _settles(lambda: "serves another target" in one.trouble) and not one.is_up
+    finally:
+        one.close()

@@ -127,6 +127,7 @@ def said(pair: ModelPair, window: Window) -> str:
     [
         ({"link.robot": "van"}, "not that of the robot 'van'"),
         ({"link.robot": "stranger"}, "not that of the robot 'stranger'"),
+        ({"link.robot": "stranger", "link.token_file": ""}, "not that of the robot 'stranger'"),
         ({"link.token_file": ""}, "not that of the robot 'car'"),
         ({"link.ca_file": ""}, "no connection"),
     ],
