@@ -88,6 +88,9 @@ class FakeDecoder:
             drafted={"memory": 20, "event_draft": 5},
             accepted={"memory": 6},
             lossy=False,
+            traffic=(0, 0),
+            round_trip_s=0.0,
+            unreached="",
             late=deadline_ns is not None and trace.marks["first_token"] > deadline_ns,
             mean_acceptance_length=2.5,
         )

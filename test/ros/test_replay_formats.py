@@ -264,6 +264,9 @@ class Witness(FakeDecoder):
         # As if the event draft had spoken alone, which needs no marks of a target's passes.
         return SimpleNamespace(
             lossy=False,
+            traffic=(0, 0),
+            round_trip_s=0.0,
+            unreached="",
             text=f"{len(window.frames)} frames, {len(window.event_images)} event images, {shown}",
             token_ids=[1],
             source="event_draft",
