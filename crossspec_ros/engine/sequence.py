@@ -98,8 +98,9 @@ class TargetSequence:
             self._runner.keep(0)
             self._begin()
         missing = len(self._stamps)
-        self._stamps += stamps_ns[missing:]
-        self._waiting += frames[missing:]
+        self._stamps.extend(stamps_ns[missing:])
+        # An array of frames is as good as a list.
+        self._waiting.extend(frames[missing:])
         yield from self._encode(self._whole())
         self._is_whole = True
 
