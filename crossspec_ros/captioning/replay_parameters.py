@@ -79,7 +79,8 @@ def replay_parameters(
         recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
     chosen = chosen_models(configured["captioner"], models, placed)
-    lateness = SynchronizerSettings.of(configured["synchronizer"]).max_lateness_s
+    windows = SynchronizerSettings.of(configured["synchronizer"])
+    phase: dict[str, Value] = {"window_phase_s": windows.window_phase_s}
     nodes: dict[str, dict[str, Value]] = {
         "synchronizer": {
             **window_shape({**configured["captioner"], **chosen}),
@@ -93,8 +94,9 @@ def replay_parameters(
             **configured["captioner"],
             **given(question=question, mode=mode, memory=memory),
             **chosen,
+            **phase,
         },
-        "dsec_player": {**player, "max_lateness_s": lateness},
+        "dsec_player": {**player, "max_lateness_s": windows.max_lateness_s, **phase},
     }
     for node, values in nodes.items():
         NODES[node].check(values)

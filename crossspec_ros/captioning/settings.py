@@ -45,6 +45,9 @@ class SynchronizerSettings(Settings):
     max_lateness_s: float = param(
         0.2, "how long a window waits for the slower stream, in seconds of data time", 0.0, 10.0
     )
+    window_phase_s: float = param(
+        0.0, "how long after each full second of ROS time windows end, in seconds", 0.0, 0.999
+    )
     queue_size: int = param(
         2000, "messages that may wait for decoding before new ones are dropped", 1, 1_000_000
     )
@@ -152,6 +155,7 @@ class CaptionerSettings(Settings):
         60.0,
         name="link.timeout_s",
     )
+    window_phase_s: float = param(0.0, "the synchronizer's, for it cuts the windows", 0.0, 0.999)
     threads: int = param(1, "CPU threads of each model", 1, 256)
     autostart: bool = param(True, "configure and activate without being told to")
     stages: bool = param(False, "tell under each caption, and at the end of the run, where the time went")
@@ -182,6 +186,7 @@ class PlayerSettings(Settings):
     max_lateness_s: float = param(
         0.2, "the synchronizer's, because the sign that the stream is over must come later", 0.0, 10.0
     )
+    window_phase_s: float = param(0.0, "the synchronizer's, likewise", 0.0, 0.999)
     startup_timeout_s: float = param(
         300.0, "how long to wait for the subscribers and the captioner", 0.0, 86400.0
     )

@@ -15,7 +15,7 @@ from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayPa
 from crossspec_ros.captioning.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.source import Recording
-from crossspec_ros.windows.grid import SECOND
+from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -121,8 +121,9 @@ class ReplaySetup:
         """The parameters that captions depend on."""
         nodes = (self.synchronizer, self.captioner)
         found = {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
-        handoff = self.captioner.handoff
-        return found if handoff == "off" else found | {"handoff": handoff}
+        # Of these only what was chosen, so that goldens of before still fit.
+        later = {"handoff": self.captioner.handoff, "window_phase_s": self.synchronizer.window_phase_s}
+        return found | {name: value for name, value in later.items() if value not in ("off", 0.0)}
 
     @cached_property
     def target_folder(self) -> Path:
@@ -153,7 +154,8 @@ class ReplaySetup:
     @property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        return self.recording.start_ns // SECOND * SECOND
+        grid = WindowGrid(phase_ns=round(self.synchronizer.window_phase_s * SECOND))
+        return grid.start(grid.index(self.recording.start_ns))
 
     @cached_property
     def recording_digest(self) -> str:

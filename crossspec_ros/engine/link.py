@@ -40,13 +40,16 @@ OnLost = Callable[[str], None]
 @dataclass(frozen=True)
 class Address:
     """Where the server is: `grpcs://HOST:PORT` with TLS, `grpc://HOST:PORT` without; `ca` is a file of
-    certificates to trust in place of the system's; `token` the robot's own."""
+    certificates to trust in place of the system's; `token` the robot's own, whose windows of `period_ns` end
+    `phase_ns` after the multiples of that."""
 
     url: str
     robot: str
     token: str = ""
     ca: str = ""
     application: str = "crossspec"
+    period_ns: int = 1_000_000_000
+    phase_ns: int = 0
 
     def channel(self) -> grpc.Channel:
         """Not connected yet; raises InputError for what is no address or no certificate."""
@@ -107,7 +110,6 @@ class Link:
         """Why there is no stream, in a sentence; empty while there is one."""
         self.sent = self.received = 0
         """Bytes."""
-        self.period_ns, self.phase_ns = 1_000_000_000, 0
         self.pulse = Pulse("link")
         self._thread = threading.Thread(target=self.pulse.run, args=(self._keep,), name="link", daemon=True)
         self._thread.start()
@@ -150,8 +152,9 @@ class Link:
 
     def _stream(self) -> None:
         outgoing: queue.SimpleQueue[wire.Up | None] = queue.SimpleQueue()
+        mine = self._address
         hello = wire.Hello(
-            version=VERSION, robot=self._address.robot, period_ns=self.period_ns, phase_ns=self.phase_ns
+            version=VERSION, robot=mine.robot, period_ns=mine.period_ns, phase_ns=mine.phase_ns
         )
         outgoing.put(wire.Up(hello=hello))
         with self._lock:

@@ -34,10 +34,10 @@ class Setup(ReplaySetup):
                     f"'{path}' was made from another {name} ({stored.get(part)}) than that of this run "
                     f"({self.identity[part]}): give the right one, or write new goldens with --update"
                 )
-        settings = stored.get("settings", {})
-        for key, value in self.identity["settings"].items():
-            if settings.get(key) != value:
+        then, now = stored.get("settings", {}), self.identity["settings"]
+        for key in {**now, **then}:
+            if then.get(key) != now.get(key):
                 raise InputError(
-                    f"'{path}' was made with {key} {settings.get(key)!r}, but this run has {value!r}: give "
-                    f"the same --question, --dtype and --config, or write new goldens with --update"
+                    f"'{path}' was made with {key} {then.get(key)!r}, but this run has {now.get(key)!r}: "
+                    f"give the same --question, --dtype and --config, or write new goldens with --update"
                 )

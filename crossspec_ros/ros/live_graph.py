@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value, nearest
 from crossspec_ros.captioning.replay_parameters import chosen_models, given, window_shape
-from crossspec_ros.captioning.settings import NODES, CameraSettings
+from crossspec_ros.captioning.settings import NODES, CameraSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS, EVENTS_TOPIC, IMAGE_TOPIC, Process
@@ -84,6 +84,7 @@ def live_graph(
         raise InputError("camera:=dv_network needs a source: give one like source:=tcp://127.0.0.1:7777")
     driver = _driver(camera, is_installed)
     chosen = chosen_models(configured["captioner"], models, placed)
+    phase = SynchronizerSettings.of(configured["synchronizer"]).window_phase_s
     # The file's own values as well: its names are those of nodes without a namespace.
     overrides: dict[str, dict[str, Value]] = {
         "synchronizer": {
@@ -95,6 +96,7 @@ def live_graph(
             **configured["captioner"],
             **given(question=question, mode=mode, memory=memory),
             **chosen,
+            "window_phase_s": phase,
         },
     }
     checked = {node: NODES[node].check(values) for node, values in overrides.items()}

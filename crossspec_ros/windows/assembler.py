@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.errors import InputError
+from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import Counts, Window
 
 PATIENCE = 8
@@ -42,8 +43,16 @@ class WindowAssembler:
         return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image)
 
     def close(self, end_ns: int, *counts: int) -> list[Window]:
-        """Learn the `Counts` of the window ending at `end_ns`; returns the windows this completes."""
+        """Learn the `Counts` of the window ending at `end_ns`; returns the windows this completes.
+
+        Raises InputError for a window of another grid.
+        """
         index = self.grid.index(end_ns - 1)
+        if end_ns != self.grid.end(index):
+            raise InputError(
+                f"a window ends {end_ns % SECOND / SECOND:g} s after the full second, but "
+                f"{self.grid.phase_ns / SECOND:g} s are expected: give all nodes the same window_phase_s"
+            )
         windows: list[Window] = []
         if self._announced and index <= max(self._announced):
             windows = self._give_up()

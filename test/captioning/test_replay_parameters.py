@@ -85,6 +85,14 @@ def test_the_configuration_goes_over_the_models_and_reaches_the_player(bag, mode
     assert replay_parameters(bag, models, config=config).file == config
 
 
+def test_all_nodes_have_their_windows_end_where_the_synchronizers_do(bag, models, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("synchronizer: {ros__parameters: {window_phase_s: 0.25}}")
+    live = [process.parameters for process in live_graph("topics", models=models, config=config).processes]
+    for parameters in given(bag, models, config=config) + live:
+        assert parameters["window_phase_s"] == 0.25
+
+
 def test_models_without_their_sizes_are_refused(bag, models):
     (models / "target" / "config.json").write_text(json.dumps({}))
     with pytest.raises(InputError, match=r"target/config\.json' lacks the value"):

@@ -382,6 +382,25 @@ def test_windows_of_robots_end_as_far_apart_as_can_be(pair: ModelPair) -> None:
         fleet.close()
 
 
+def test_a_robot_is_told_where_in_the_second_fewest_windows_end(server: Server) -> None:
+    half_ns = 500_000_000
+    addresses = [Address(server.url, name, phase_ns=half_ns) for name in ("one", "two")]
+    first = RemoteEngine(addresses[0], WAIT_S, WAIT_S)
+    second = RemoteEngine(addresses[1], WAIT_S, WAIT_S)
+    try:
+        # Nobody was there before the first.
+        assert (first.welcome.phase_ns, second.welcome.phase_ns) == (0, 0)
+        assert server.fleet.emptiest_phase(2 * half_ns) == 0
+        third = RemoteEngine(Address(server.url, "three"), WAIT_S, WAIT_S)
+        try:
+            assert server.fleet.emptiest_phase(2 * half_ns) in (half_ns // 2, 3 * half_ns // 2)
+        finally:
+            third.close()
+    finally:
+        first.close()
+        second.close()
+
+
 def test_frames_come_over_as_they_are() -> None:
     frame = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
     assert (read_frame(frame_message(frame, 3)) == frame).all()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.windows.assembler import MOST_IMAGES, PATIENCE, WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 
@@ -112,3 +114,10 @@ def test_a_window_that_gets_images_without_end_keeps_a_bounded_number():
         assert assembler.add_frame(i, np.zeros((1, 1, 3), np.uint8)) == []
     (window,) = assembler.close(SECOND, 8, 0)
     assert len(window.frames) == MOST_IMAGES and assembler.counts["surplus_images"] == 9
+
+
+def test_a_window_that_ends_elsewhere_in_the_second_is_told_and_changes_nothing():
+    assembler = WindowAssembler(WindowGrid(phase_ns=SECOND // 4))
+    with pytest.raises(InputError, match=r"0\.5 s after the full second, but 0\.25 s .* same window_phase_s"):
+        assembler.close(7 * SECOND // 2, 0, 0)
+    assert [window.end_ns for window in assembler.close(13 * SECOND // 4, 0, 0)] == [13 * SECOND // 4]

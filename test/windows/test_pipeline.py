@@ -73,6 +73,15 @@ def test_a_recording_gives_what_the_live_messages_give():
     assert (closed.end_ns, closed.frames, closed.event_images, closed.events) == (6 * SECOND, 8, 5, 1000)
 
 
+def test_windows_end_where_they_are_asked_to_in_the_second():
+    closed = [
+        update
+        for update in recorded(Pipeline(replace(SETTINGS, window_phase_s=0.5)), drive())
+        if isinstance(update, WindowClosed)
+    ]
+    assert [(one.end_ns, one.frames, one.events) for one in closed] == [(5500 * MS, 4, 500)]
+
+
 def test_images_are_made_as_small_as_they_are_asked_for():
     pipeline = Pipeline(SETTINGS)
     updates = [update for message in drive() for update in pipeline.take_recorded(message)]
