@@ -261,6 +261,12 @@ def _serve(subparsers: Subparsers) -> None:
     parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate, for grpcs")
     parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
     parser.add_argument("--threads", type=int, default=default.threads, help="CPU threads of the target")
+    parser.add_argument(
+        "--encoders",
+        type=int,
+        default=default.encoders,
+        help="replicas that encode frames for the target; 0: it encodes them itself",
+    )
     parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
     parser.set_defaults(handler=lazily("crossspec_ros.serving.command:run"))
 

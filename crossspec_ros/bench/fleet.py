@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from crossspec_ros.bench.fleet_robot import APART, OURS, STEPWISE, UNSHARED, Job, write
+from crossspec_ros.bench.fleet_robot import APART, ENCODERS, OURS, STEPWISE, UNSHARED, WAYS, Job, write
 from crossspec_ros.bench.harness import spread, table, tell
 from crossspec_ros.bench.windows import WINDOWS_PER_DRIVE, held_out_windows
 from crossspec_ros.drafting.draft_model import DraftModel
@@ -35,7 +35,8 @@ from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
 
-_APPLICATIONS = {OURS: "shared", UNSHARED: "unshared", STEPWISE: "shared", APART: ""}
+_APPLICATIONS = {OURS: "shared", UNSHARED: "unshared", STEPWISE: "shared", APART: "", ENCODERS: "encoders"}
+TOGETHER = "ours, all windows end together"
 _WAIT_S, _START_S = 240.0, 1.0
 LINKS_MS = (1, 20, 80)
 _LOSS = 0.02
@@ -50,25 +51,30 @@ def run(args: argparse.Namespace) -> int:
         folder = Path(name)
         wanted = record(pair, folder / "drives.npz", args.drives)
         links = [] if args.no_links else [(ms, way) for ms in LINKS_MS for way in (OURS, STEPWISE)]
-        rounds = args.repeats * (4 * len(robots)) + 2 * len(robots) + len(links)
+        rounds = (args.repeats * len(WAYS) + 3) * len(robots) + len(links)
         task = progress.add_task("captioning", total=rounds)
         base = ServeOptions(robots=most, threads=args.threads, fleet_memory=False)
-        options = {"shared": base, "unshared": replace(base, shared_passes=False)}
+        options = {
+            "shared": base,
+            "unshared": replace(base, shared_passes=False),
+            "encoders": replace(base, encoders=1),
+        }
         port = free_port()
         with served(port, options):
             bench = Bench(folder, f"grpc://127.0.0.1:{port}", wanted)
             flat_out: dict[str, dict[int, list[dict[str, Any]]]] = {}
             for turn in range(args.repeats):
                 for count in robots:
-                    ways = [OURS, UNSHARED, APART, STEPWISE]
-                    for way in ways[turn % 4 :] + ways[: turn % 4]:
+                    first = turn % len(WAYS)
+                    for way in WAYS[first:] + WAYS[:first]:
                         rows = bench.run(way, count, args.windows, 0.0)
                         flat_out.setdefault(way, {}).setdefault(count, []).append(rows)
                         progress.advance(task)
             paced: dict[str, dict[int, dict[str, Any]]] = {}
             for count in robots:
-                for way in (OURS, UNSHARED):
-                    paced.setdefault(way, {})[count] = bench.run(way, count, args.windows, 1.0)
+                for name, way in ((OURS, OURS), (UNSHARED, UNSHARED), (TOGETHER, OURS)):
+                    rows = bench.run(way, count, args.windows, 1.0, together=name == TOGETHER)
+                    paced.setdefault(name, {})[count] = rows
                     progress.advance(task)
             over_link: dict[str, dict[int, dict[str, Any]]] = {}
             for ms, way in links:
@@ -120,8 +126,9 @@ class Bench:
         period_s: float,
         round_trip_s: float = 0.0,
         loss: float = 0.0,
+        together: bool = False,
     ) -> dict[str, Any]:
-        """`windows` of each of `count` robots, whose windows end evenly spread over the period."""
+        """`windows` of each of `count` robots, which end evenly spread over the period, or `together`."""
         jobs = [
             Job(
                 way,
@@ -132,7 +139,7 @@ class Bench:
                 windows,
                 i * WINDOWS_PER_DRIVE,
                 period_s,
-                period_s * i / count,
+                0.0 if together else period_s * i / count,
                 round_trip_s,
                 loss,
             )

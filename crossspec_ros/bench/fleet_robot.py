@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
 
 OURS, UNSHARED, APART, STEPWISE = "ours", "passes not shared", "a process each", "drafts up each round"
-WAYS = (OURS, UNSHARED, APART, STEPWISE)
+ENCODERS = "frames encoded apart"
+WAYS = (OURS, UNSHARED, APART, STEPWISE, ENCODERS)
 _RESEND_S = 0.2
 """TCP's shortest wait before it sends again what was lost; what follows waits as well."""
 _PATIENCE_S = 60.0

@@ -6,7 +6,8 @@ the work of several sequences can stand at a request at a time, and these are se
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -55,6 +56,9 @@ class PassOutput:
 
 
 Request = Encode | Read
+Elsewhere = Callable[[Sequence[np.ndarray]], Future[Sequence[Any]]]
+"""Encodes units as `Encode` does, on other devices; it must not raise."""
+
 Requests = Generator[Request, Any, Result]
 """The work of a sequence, which ends with a result."""
 
@@ -105,7 +109,7 @@ class Batcher:
     def _together(self, group: Sequence[Request]) -> Sequence[Any]:
         encodes = [request.units for request in group if isinstance(request, Encode)]
         if encodes:
-            features = iter(self._encode([unit for units in encodes for unit in units]))
+            features = iter(encode(self._target, [unit for units in encodes for unit in units]))
             return [[next(features) for _ in units] for units in encodes]
         return self._read([request for request in group if isinstance(request, Read)])
 
@@ -124,18 +128,6 @@ class Batcher:
             for (states, tapped), own in zip(outputs, logits, strict=True)
         ]
 
-    def _encode(self, units: Sequence[np.ndarray]) -> Sequence[Any]:
-        """Whole units of the same size go through the tower together, others each alone."""
-        alike: dict[object, list[int]] = {}
-        for i, unit in enumerate(units):
-            is_whole = len(unit) == self._target.spec.frames_per_unit
-            alike.setdefault(unit.shape if is_whole else i, []).append(i)
-        features: dict[int, Any] = {}
-        for group in alike.values():
-            made = self._target.encode(np.concatenate([units[i] for i in group]))
-            features |= dict(zip(group, made, strict=True))
-        return [features[i] for i in range(len(units))]
-
     def _parts(self, readings: dict[int, Reading]) -> list[list[int]]:
         fitting = [i for i, reading in readings.items() if self.cost and self._pool.fits(reading)]
         groups = [[i] for i in readings if i not in fitting]
@@ -143,6 +135,19 @@ class Batcher:
             parts = self.cost.parts([len(readings[i]) for i in fitting])
             groups += [[fitting[j] for j in part] for part in parts]
         return groups
+
+
+def encode(target: VideoTarget, units: Sequence[np.ndarray]) -> list[Any]:
+    """The features of each unit (n, H, W, 3); whole ones of the same size go through the tower together."""
+    alike: dict[object, list[int]] = {}
+    for i, unit in enumerate(units):
+        is_whole = len(unit) == target.spec.frames_per_unit
+        alike.setdefault(unit.shape if is_whole else i, []).append(i)
+    features: dict[int, Any] = {}
+    for group in alike.values():
+        made = target.encode(np.concatenate([units[i] for i in group]))
+        features |= dict(zip(group, made, strict=True))
+    return [features[i] for i in range(len(units))]
 
 
 def together(works: Sequence[Requests[Result]], serve: Batcher) -> list[Result]:

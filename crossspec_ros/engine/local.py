@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.batching import Batcher, Requests, together
+from crossspec_ros.engine.batching import Batcher, Elsewhere, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
 from crossspec_ros.engine.runner_pool import BATCHES, RunnerPool
@@ -32,16 +32,22 @@ _NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
 
 
 class LocalEngine:
-    """See `session.Engine`; passes are shared by up to so many `robots`. All that it owns is used in the
-    scheduler's thread alone."""
+    """See `session.Engine`; passes are shared by up to so many `robots`, and frames encoded by
+    `encode_elsewhere`, if it is given. All that it owns is used in the scheduler's thread alone."""
 
-    def __init__(self, target: VideoTarget, is_static: bool | None = None, robots: int = 1) -> None:
+    def __init__(
+        self,
+        target: VideoTarget,
+        is_static: bool | None = None,
+        robots: int = 1,
+        encode_elsewhere: Elsewhere | None = None,
+    ) -> None:
         self.target, self._robots = target, robots
         self.stream = CudaStream(target.device, first=True)
         spec = target.spec
         self.pool = RunnerPool(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
         self.batcher = Batcher(target, self.pool, self.stream)
-        self.scheduler = Scheduler(self.stream, "target", self.batcher)
+        self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
         self.verifiers: dict[str, Verifier] = {}
         self.answer_traces: dict[str, Trace] = {}
         """Those of the answers that are in work, by robot."""

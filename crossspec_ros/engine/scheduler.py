@@ -10,13 +10,13 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
-from crossspec_ros.engine.batching import Encode, Request, Requests, Served
+from crossspec_ros.engine.batching import Elsewhere, Encode, Request, Requests, Served
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -109,6 +109,8 @@ class Scheduler:
     passes, and only those of robots whose frames pile up. A frame of a robot's next window waits while the
     window before it is about to close, for its caption would begin later. A window that is still open when a
     second such frame has come is not about to close.
+
+    Frames are encoded by `encode_elsewhere`, if it is given; by `serve` where that fails.
     """
 
     def __init__(
@@ -116,8 +118,9 @@ class Scheduler:
         stream: CudaStream,
         name: str,
         serve: Callable[[Sequence[Request]], Iterable[Served]] | None = None,
+        encode_elsewhere: Elsewhere | None = None,
     ) -> None:
-        self._stream, self._serve = stream, serve
+        self._stream, self._serve, self._encode_elsewhere = stream, serve, encode_elsewhere
         self._urgent: deque[_Work] = deque()
         self._robots: dict[str, _Robot] = {}
         self._changed = threading.Condition()
@@ -128,6 +131,9 @@ class Scheduler:
         # Work that stands at a request; for the thread alone.
         self._running: dict[_Work, Request] = {}
         self._encoded = False
+        # Work whose frames are encoded elsewhere, likewise; and what has come back of that.
+        self._away: dict[_Work, Request] = {}
+        self._returned: deque[tuple[_Work, Future[Sequence[Any]]]] = deque()
         self.pulse = Pulse(name)
         self._thread = threading.Thread(target=self.pulse.run, args=(self._work,), name=name, daemon=True)
         self._thread.start()
@@ -200,6 +206,7 @@ class Scheduler:
                 while (begun := self._next()) is not None:
                     with self.pulse.busy():
                         over = [work for work in begun if not self._stands(work, work.start())]
+                        over += self._take_returned()
                         over += self._serve_some()
                     self._is_between = any(work.is_pass for work in over)
                     # What it came back with must not live until the next piece comes.
@@ -211,12 +218,36 @@ class Scheduler:
                 waiting = [work for robot in self._robots.values() for work in robot.ahead]
                 for left in (*self._urgent, *waiting):
                     left.future.cancel()
+                for gone in self._away:
+                    gone.future.set_exception(CancelledError())
 
     def _stands(self, work: _Work, request: Request | None) -> bool:
         """Whether it goes on once this request is served."""
-        if request is not None:
+        if request is None:
+            return False
+        if isinstance(request, Encode) and self._encode_elsewhere is not None:
+            self._away[work] = request
+            self._encode_elsewhere(request.units).add_done_callback(lambda done: self._come_back(work, done))
+        else:
             self._running[work] = request
-        return request is not None
+        return True
+
+    def _come_back(self, work: _Work, done: Future[Sequence[Any]]) -> None:
+        with self._changed:
+            self._returned.append((work, done))
+            self._changed.notify()
+
+    def _take_returned(self) -> list[_Work]:
+        """Go on with work whose frames were encoded elsewhere; returns that which is over."""
+        over: list[_Work] = []
+        while self._returned:
+            work, done = self._returned.popleft()
+            request = self._away.pop(work)
+            if done.cancelled() or done.exception() is not None:
+                self._running[work] = request
+            elif not self._stands(work, work.go_on(Served(0, done.result()))):
+                over.append(work)
+        return over
 
     def _serve_some(self) -> list[_Work]:
         """Serve requests of one kind, urgent ones first; returns the work that is over.
@@ -249,15 +280,26 @@ class Scheduler:
         """What can be begun now, urgent work first; None at the end."""
         with self._changed:
             if not self._running:
-                self._changed.wait_for(lambda: self._urgent or self._closing or self._readable())
+                self._changed.wait_for(self._has_work)
             # Frames of these may be read although passes wait.
             piled = self._readable() if self._answering else []
             begun = self._take_urgent()
-            if not begun and not self._running and self._closing:
+            if not begun and not self._running and not self._away and self._closing:
                 return None
-            if not self._urgent and not begun and not self._closing:
+            # What is left of the urgent work waits for its window, which may be away.
+            is_waiting = bool(self._urgent) and bool(self._running)
+            if not is_waiting and not begun and not self._closing:
                 piled = self._readable()
             return begun + [robot.take() for robot in piled if self._is_idle(robot.ahead[0].of, begun)]
+
+    def _has_work(self) -> bool:
+        """Whether there is something to do while nothing stands at a request for `serve`."""
+        if self._returned or (self._closing and not self._away):
+            return True
+        frames = [] if self._closing else [robot.ahead[0] for robot in self._readable()]
+        waiting = [*self._urgent, *frames]
+        # What has no window waits until all before it is done.
+        return any(self._is_idle(work.of, ()) if work.of else not self._away for work in waiting)
 
     def _take_urgent(self) -> list[_Work]:
         begun: list[_Work] = []
@@ -266,7 +308,7 @@ class Scheduler:
             work = self._urgent.popleft()
             if work.of is None:
                 # Alone, after all before it.
-                if begun or left or self._running:
+                if begun or left or self._running or self._away:
                     left.append(work)
                     break
                 return [work]
@@ -276,7 +318,7 @@ class Scheduler:
         return begun
 
     def _is_idle(self, of: Window | None, begun: Sequence[_Work]) -> bool:
-        return not any(work.of is of for work in (*self._running, *begun))
+        return not any(work.of is of for work in (*self._running, *self._away, *begun))
 
     def _readable(self) -> list[_Robot]:
         """Robots of which a frame may be read now."""

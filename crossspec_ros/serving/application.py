@@ -15,9 +15,11 @@ from typing import Any
 from ray import serve
 from ray.serve import metrics
 from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
+from ray.serve.handle import DeploymentHandle
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.conversation import converse
+from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.wire import captions_pb2 as wire
 
@@ -28,14 +30,21 @@ _TICK_S = 5.0
 class CaptionServer:
     """A replica: the target in its own process, and up to `robots` streams."""
 
-    def __init__(self, options: ServeOptions) -> None:
-        self._fleet = options.load()
+    def __init__(self, options: ServeOptions, encoder: DeploymentHandle | None = None) -> None:
+        target = options.load_target()
+        self._encoders = Encoders(encoder, options.encoders, target.device) if encoder else None
+        self._fleet = options.fleet(target, self._encoders)
         self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
         self._gauges = {
             name: metrics.Gauge(f"crossspec_{name}", description)
             for name, description in (
                 ("robots", "robots whose stream is open"),
-                *((name, f"robots {name.replace('_', ' ')} so far") for name in self._fleet.counts),
+                ("answering", "windows whose answer is in work"),
+                (
+                    "encoder_failures",
+                    "requests that no encoder replica served, so that the target did, so far",
+                ),
+                *((name, f"{name.replace('_', ' ')} so far") for name in self._fleet.counts),
             )
         }
         self._ticking = asyncio.get_event_loop().create_task(self._tick())
@@ -74,6 +83,8 @@ class CaptionServer:
             # It saves memories, for which no stream must wait.
             await asyncio.to_thread(self._fleet.let_idle_go)
             self._gauges["robots"].set(self._fleet.robots)
+            self._gauges["answering"].set(self._fleet.engine.scheduler.answering)
+            self._gauges["encoder_failures"].set(self._encoders.failures if self._encoders else 0)
             for name, count in self._fleet.counts.items():
                 self._gauges[name].set(count)
             await asyncio.sleep(_TICK_S)
@@ -85,7 +96,11 @@ def build(arguments: dict[str, Any]) -> serve.Application:
     # One more, so that a robot for which there is no room is told so by the replica.
     limits = {"max_ongoing_requests": options.robots + 1, **options.deployment}
     deployment: serve.Deployment = serve.deployment(name="target", **limits)(CaptionServer)
-    return deployment.bind(options)
+    if not options.encoders:
+        return deployment.bind(options)
+    placed = {"num_replicas": options.encoders, **options.encoder_deployment}
+    encoder: serve.Deployment = serve.deployment(name="encoder", **placed)(FrameEncoder)
+    return deployment.bind(options, encoder.bind(options))
 
 
 def read_tokens(file: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Proposer
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.batching import Elsewhere
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.errors import InputError
@@ -86,9 +87,14 @@ class Robot:
 class Fleet:
     """One engine and the robots that share it; safe for any thread."""
 
-    def __init__(self, target: VideoTarget, settings: FleetSettings) -> None:
+    def __init__(
+        self,
+        target: VideoTarget,
+        settings: FleetSettings,
+        encode_elsewhere: Elsewhere | None = None,
+    ) -> None:
         self.target, self.settings = target, settings
-        self.engine = LocalEngine(target, robots=settings.robots)
+        self.engine = LocalEngine(target, robots=settings.robots, encode_elsewhere=encode_elsewhere)
         self._shared = SharedMemory() if settings.fleet_memory else None
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()

@@ -12,6 +12,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import DTYPES
 
 if TYPE_CHECKING:
+    from crossspec_ros.engine.batching import Elsewhere
+    from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.serving.fleet import Fleet
 
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 class ServeOptions:
     """The options of `crossspec serve`, and the `args` of config/serve.yaml.
 
-    `deployment` goes to Ray Serve as it is: num_replicas, autoscaling_config, ray_actor_options and the like.
+    `deployment` goes to Ray Serve as it is: num_replicas, autoscaling_config, ray_actor_options and the like;
+    `encoder_deployment` likewise, for the `encoders` replicas that only encode frames.
     """
 
     target: str = ""
@@ -33,7 +36,9 @@ class ServeOptions:
     idle_s: float = 60.0
     tokens: str = ""
     threads: int = 1
+    encoders: int = 0
     deployment: Mapping[str, Any] = field(default_factory=dict)
+    encoder_deployment: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ServeOptions:
@@ -51,6 +56,8 @@ class ServeOptions:
             )
         if not 1 <= options.robots <= 64:
             raise InputError(f"room for {options.robots} robots is asked for: take 1 to 64 a replica")
+        if not 0 <= options.encoders <= 64:
+            raise InputError(f"{options.encoders} replicas for encoding are asked for: take 0 to 64")
         if not options.idle_s > 0:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
         return options
@@ -63,16 +70,20 @@ class ServeOptions:
     def proposer_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.proposers.split(",") if name.strip())
 
-    def load(self) -> Fleet:
-        """The fleet, warm; raises InputError for a checkpoint that is missing or does not fit."""
+    def load_target(self) -> VideoTarget:
+        """The target; raises InputError for a checkpoint that is missing or does not fit."""
         from crossspec_ros.models.loading import load_pair
         from crossspec_ros.models.placement import NO_DRAFT, available
         from crossspec_ros.paths import share_dir
-        from crossspec_ros.serving.fleet import Fleet, FleetSettings
 
         placement = available(self.dtype, self.device, "")
         models = share_dir() / "models" / "tiny"
-        pair = load_pair(models, self.threads, placement, self.target, NO_DRAFT)
+        return load_pair(models, self.threads, placement, self.target, NO_DRAFT).target
+
+    def fleet(self, target: VideoTarget, encode_elsewhere: Elsewhere | None = None) -> Fleet:
+        """The fleet of this target, warm."""
+        from crossspec_ros.serving.fleet import Fleet, FleetSettings
+
         settings = FleetSettings(
             self.robots,
             self.proposer_names,
@@ -81,6 +92,6 @@ class ServeOptions:
             self.shared_passes,
             self.idle_s,
         )
-        fleet = Fleet(pair.target, settings)
+        fleet = Fleet(target, settings, encode_elsewhere)
         fleet.warm_up()
         return fleet
