@@ -20,10 +20,20 @@ from ray.serve.handle import DeploymentHandle
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.conversation import converse
 from crossspec_ros.serving.encoders import Encoders, FrameEncoder
+from crossspec_ros.serving.fleet import COUNTS
 from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.wire import captions_pb2 as wire
 
 SERVICER = "crossspec_ros.serving.conversation:add_servicer"
+GAUGES = {
+    "robots": "robots whose stream is open",
+    "answering": "windows whose answer is in work",
+    "encoder_failures": "requests that no encoder replica served, so that the target did",
+    **COUNTS,
+}
+"""What Prometheus is told, each as ray_crossspec_NAME."""
+ANSWER_MS = "answer_ms"
+_BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
 _TICK_S = 5.0
 
 
@@ -35,18 +45,9 @@ class CaptionServer:
         self._encoders = Encoders(encoder, options.encoders, target.device) if encoder else None
         self._fleet = options.fleet(target, self._encoders)
         self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
-        self._gauges = {
-            name: metrics.Gauge(f"crossspec_{name}", description)
-            for name, description in (
-                ("robots", "robots whose stream is open"),
-                ("answering", "windows whose answer is in work"),
-                (
-                    "encoder_failures",
-                    "requests that no encoder replica served, so that the target did, so far",
-                ),
-                *((name, f"{name.replace('_', ' ')} so far") for name in self._fleet.counts),
-            )
-        }
+        self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
+        times = metrics.Histogram(f"crossspec_{ANSWER_MS}", "from a question to its last word", _BOUNDS_MS)
+        self._fleet.on_answer = lambda seconds: times.observe(1e3 * seconds)
         self._ticking = asyncio.get_event_loop().create_task(self._tick())
 
     async def Stream(
@@ -82,11 +83,13 @@ class CaptionServer:
         while True:
             # It saves memories, for which no stream must wait.
             await asyncio.to_thread(self._fleet.let_idle_go)
-            self._gauges["robots"].set(self._fleet.robots)
-            self._gauges["answering"].set(self._fleet.engine.scheduler.answering)
-            self._gauges["encoder_failures"].set(self._encoders.failures if self._encoders else 0)
-            for name, count in self._fleet.counts.items():
-                self._gauges[name].set(count)
+            values = self._fleet.counts | {
+                "robots": self._fleet.robots,
+                "answering": self._fleet.engine.scheduler.answering,
+                "encoder_failures": self._encoders.failures if self._encoders else 0,
+            }
+            for name, gauge in self._gauges.items():
+                gauge.set(values[name])
             await asyncio.sleep(_TICK_S)
 
 

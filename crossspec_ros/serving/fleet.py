@@ -29,7 +29,15 @@ _LOG = logging.getLogger(__name__)
 SESSIONS = 3
 """Windows of a robot that may be held at a time: two that are open, and the one captioned last."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-COUNTS = ("admitted", "refused", "let_go", "replaced", "refused_messages", "failed_answers")
+COUNTS = {
+    "admitted": "streams of robots that have begun",
+    "refused": "robots that were not let in",
+    "let_go": "robots that said nothing for long",
+    "replaced": "streams whose robot came again",
+    "refused_messages": "messages that could not be taken",
+    "answers": "answers that were told to their end",
+    "failed_answers": "answers that failed",
+}
 _TURN_S = 30.0
 """How long an answer may take to end once its robot has gone."""
 _PHASES = 64
@@ -99,6 +107,8 @@ class Fleet:
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
+        self.on_answer: Callable[[float], None] = lambda seconds: None
+        """Told how long each answer took, from its question to its last word."""
         self.cost: PassCost | None = None
 
     def warm_up(self) -> None:

@@ -287,6 +287,9 @@ class RobotStream:
                 tell()
                 if window.cut.is_set():
                     answer.cut()
+                else:
+                    self._fleet.counts["answers"] += 1
+                    self._fleet.on_answer(tell.seconds)
             lesson = answer.take_lesson()
             if lesson is not None:
                 robot.policy.observe(lesson)
@@ -377,6 +380,11 @@ class _Pieces:
         self._drafted: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
 
+    @property
+    def seconds(self) -> float:
+        """Since the question came."""
+        return (time.perf_counter_ns() - self._begun_ns) / 1e9
+
     def __call__(self) -> bool:
         """Send what is new, if anything is; always true."""
         answer, now_s = self._answer, time.monotonic()
@@ -397,7 +405,7 @@ class _Pieces:
             seconds=step.seconds,
             drafted=answer.drafted - self._drafted,
             accepted=answer.accepted - self._accepted,
-            since_asked_s=(time.perf_counter_ns() - self._begun_ns) / 1e9,
+            since_asked_s=self.seconds,
             passes=answer.passes - self._passes,
         )
         self._told, self._ended = len(answer.tokens), answer.ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,8 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.serving.application import read_tokens
+from crossspec_ros.paths import share_dir
+from crossspec_ros.serving.application import ANSWER_MS, GAUGES, read_tokens
 from crossspec_ros.serving.command import free_port
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -76,7 +78,7 @@ class Served:
         (folder / "tokens").write_text(f"# robots\ncar {TOKEN}\nvan {TOKEN}-too\n")
         (folder / "token").write_text(TOKEN + "\n")
         arguments = ["--port", self.port, "--tls-cert", self.pem, "--tls-key", key, "--robots", 2]
-        arguments += ["--tokens", folder / "tokens", "--memories", folder]
+        arguments += ["--tokens", folder / "tokens", "--memories", folder, "--encoders", 1]
         command = [sys.executable, "-m", "crossspec_ros.cli", "serve", *map(str, arguments)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -99,9 +101,10 @@ class Served:
         }
         return CaptionerSettings.of(given | others)
 
-    def replica(self) -> psutil.Process:
+    def replica(self, deployment: str) -> psutil.Process:
         children = psutil.Process(self.process.pid).children(recursive=True)
-        return next(one for one in children if "ServeReplica:crossspec" in " ".join(one.cmdline()))
+        name = f"ServeReplica:crossspec:{deployment}"
+        return next(one for one in children if name in " ".join(one.cmdline()))
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGINT)
@@ -148,7 +151,10 @@ def test_a_replica_that_is_killed_costs_a_window_and_no_more(
     try:
         for window in windows[:2]:
             assert decoder.caption(window, QUESTION, Trace()).text == said(pair, window)
-        served.replica().kill()
+        # Then the target's own tower does.
+        served.replica("encoder").kill()
+        assert decoder.caption(windows[2], QUESTION, Trace()).text == said(pair, windows[2])
+        served.replica("target").kill()
         with pytest.raises(LinkError):
             _captioned_forever(decoder, windows[0])
         assert link_reading(decoder)["link"].wrong["lost_links"] == 1
@@ -163,6 +169,12 @@ def test_a_replica_that_is_killed_costs_a_window_and_no_more(
 def _captioned_forever(decoder: PrefillHiddenDecoder, window: Window) -> None:
     for _ in range(50):
         decoder.caption(window, QUESTION, Trace())
+
+
+def test_the_dashboard_shows_what_there_is() -> None:
+    text = (share_dir() / "config" / "grafana" / "fleet.json").read_text()
+    shown = set(re.findall(r"ray_crossspec_(\w+)", text))
+    assert shown == {*GAUGES, f"{ANSWER_MS}_bucket"}
 
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,6 +198,7 @@ def test_a_file_of_tokens_that_is_none_is_told(tmp_path: Path, text: str) -> Non
         (["--proposers", "heads"], "'heads' drafts for no fleet"),
         (["--tls-cert", "x.pem"], "belong together"),
         (["--idle-s", "0"], "seconds above 0"),
+        (["--encoders", "-1"], "-1 replicas for encoding"),
     ],
 )
 def test_options_that_are_none_are_told(
