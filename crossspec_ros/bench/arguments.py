@@ -83,9 +83,14 @@ def add_bench(subparsers: Subparsers) -> None:
     fleet.add_argument("--repeats", type=at_least(1), default=3, help="interleaved runs of each way [3]")
     fleet.add_argument("--threads", type=at_least(1), default=2, help="CPU threads of a served target [2]")
     fleet.add_argument("--no-links", action="store_true", help="leave out slow links")
-    for bench in (latency, trace, events, gpu, heads, fleet):
+    faults = add("faults", "what a served target and its robots survive, while other robots caption on")
+    faults.add_argument("--robots", type=at_least(4), default=16, help="how many come and go [16]")
+    faults.add_argument("--windows", type=at_least(1), default=500, help="of all, before the faults [500]")
+    faults.add_argument("--messages", type=at_least(1), default=10_000, help="that are mutated [10000]")
+    faults.add_argument("--threads", type=at_least(1), default=2, help="CPU threads of the target [2]")
+    for bench in (latency, trace, events, gpu, heads, fleet, faults):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads, handoff, fleet):
+    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads, handoff, fleet, faults):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
     figure.add_argument(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.fleet import Fleet
@@ -100,11 +101,19 @@ async def converse(
         await asyncio.to_thread(stream.end)
 
 
+def _message(data: bytes) -> wire.Up:
+    try:
+        return wire.Up.FromString(data)
+    except DecodeError:
+        # Refused with a sentence and counted, where gRPC would end the stream without a word.
+        return wire.Up()
+
+
 def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:
     """Tell a gRPC server of the service; Ray Serve puts its own behaviour in the place of `servicer`'s."""
     handler = grpc.stream_stream_rpc_method_handler(
         getattr(servicer, STREAM),
-        request_deserializer=wire.Up.FromString,
+        request_deserializer=_message,
         response_serializer=wire.Down.SerializeToString,
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {STREAM: handler}),))

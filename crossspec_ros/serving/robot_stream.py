@@ -120,9 +120,8 @@ class RobotStream:
             elif kind == "close":
                 self._close(message.session)
             else:
-                raise InputError(
-                    f"a message says '{kind}', which means nothing here: send what the .proto says"
-                )
+                what = f"says '{kind}' once more" if kind else "cannot be read"
+                raise InputError(f"a message {what}: send what captions.proto says")
         except InputError as error:
             self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
