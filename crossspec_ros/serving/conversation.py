@@ -87,6 +87,8 @@ async def converse(
             _LOG.exception("a robot's stream failed")
             refuse(f"the server failed: {type(error).__name__}: {error}")
         finally:
+            # A second cancellation must not take it from the threads' queue: the robot would stay for ever.
+            await asyncio.shield(loop.run_in_executor(None, stream.end))
             send(None)
 
     reader = asyncio.create_task(read())
@@ -98,7 +100,6 @@ async def converse(
     finally:
         patience.cancel()
         reader.cancel()
-        await asyncio.to_thread(stream.end)
 
 
 def _message(data: bytes) -> wire.Up:

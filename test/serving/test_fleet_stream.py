@@ -184,6 +184,27 @@ def test_a_full_server_refuses_another_robot_with_a_sentence_and_has_room_once_o
             link.close()
 
 
+def test_a_robot_that_is_cut_off_twice_while_all_threads_are_busy_leaves_nothing_behind(fleet: Fleet) -> None:
+    async def live() -> None:
+        async def messages() -> AsyncIterator[wire.Up]:
+            yield hello("quick")
+            await asyncio.sleep(WAIT_S)
+
+        answers = converse(fleet, messages())
+        await anext(answers)
+        robot = asyncio.ensure_future(anext(answers))
+        await asyncio.sleep(0.05)
+        for _ in range(40):
+            asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.1)
+        for _ in range(2):
+            robot.cancel()
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(_settles, lambda: fleet.robots == 0)
+
+    asyncio.run(live())
+    assert fleet.robots == 0
+
+
 def test_the_same_robot_takes_its_own_place_and_an_idle_one_is_let_go(server: Server) -> None:
     lost: list[str] = []
     first = Link(Address(server.url, "twin"), lambda message: None, lost.append)
