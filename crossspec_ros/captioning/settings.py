@@ -155,7 +155,7 @@ class CaptionerSettings(Settings):
         60.0,
         name="link.timeout_s",
     )
-    window_phase_s: float = param(0.0, "the synchronizer's, for it cuts the windows", 0.0, 0.999)
+    window_phase_s: float = param(0.0, "must be that of the synchronizer, which cuts the windows", 0.0, 0.999)
     threads: int = param(1, "CPU threads of each model", 1, 256)
     autostart: bool = param(True, "configure and activate without being told to")
     stages: bool = param(False, "tell under each caption, and at the end of the run, where the time went")
@@ -186,7 +186,7 @@ class PlayerSettings(Settings):
     max_lateness_s: float = param(
         0.2, "the synchronizer's, because the sign that the stream is over must come later", 0.0, 10.0
     )
-    window_phase_s: float = param(0.0, "the synchronizer's, likewise", 0.0, 0.999)
+    window_phase_s: float = param(0.0, "must be that of the synchronizer likewise", 0.0, 0.999)
     startup_timeout_s: float = param(
         300.0, "how long to wait for the subscribers and the captioner", 0.0, 86400.0
     )

@@ -57,7 +57,7 @@ class PassOutput:
 
 Request = Encode | Read
 Elsewhere = Callable[[Sequence[np.ndarray]], Future[Sequence[Any]]]
-"""Encodes units as `Encode` does, on other devices; it must not raise."""
+"""Encodes units as `Encode` does, elsewhere; where it fails they are encoded here."""
 
 Requests = Generator[Request, Any, Result]
 """The work of a sequence, which ends with a result."""

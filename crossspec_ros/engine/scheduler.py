@@ -218,16 +218,21 @@ class Scheduler:
                 waiting = [work for robot in self._robots.values() for work in robot.ahead]
                 for left in (*self._urgent, *waiting):
                     left.future.cancel()
-                for gone in self._away:
-                    gone.future.set_exception(CancelledError())
+                for stands in (*self._running, *self._away):
+                    stands.future.set_exception(CancelledError())
 
     def _stands(self, work: _Work, request: Request | None) -> bool:
         """Whether it goes on once this request is served."""
         if request is None:
             return False
         if isinstance(request, Encode) and self._encode_elsewhere is not None:
-            self._away[work] = request
-            self._encode_elsewhere(request.units).add_done_callback(lambda done: self._come_back(work, done))
+            try:
+                encoding = self._encode_elsewhere(request.units)
+            except Exception:
+                self._running[work] = request
+            else:
+                self._away[work] = request
+                encoding.add_done_callback(lambda done: self._come_back(work, done))
         else:
             self._running[work] = request
         return True
@@ -287,7 +292,7 @@ class Scheduler:
             if not begun and not self._running and not self._away and self._closing:
                 return None
             # What is left of the urgent work waits for its window, which may be away.
-            is_waiting = bool(self._urgent) and bool(self._running)
+            is_waiting = bool(self._urgent and self._running) or any(work.of is None for work in self._urgent)
             if not is_waiting and not begun and not self._closing:
                 piled = self._readable()
             return begun + [robot.take() for robot in piled if self._is_idle(robot.ahead[0].of, begun)]
@@ -296,10 +301,13 @@ class Scheduler:
         """Whether there is something to do while nothing stands at a request for `serve`."""
         if self._returned or (self._closing and not self._away):
             return True
-        frames = [] if self._closing else [robot.ahead[0] for robot in self._readable()]
-        waiting = [*self._urgent, *frames]
-        # What has no window waits until all before it is done.
-        return any(self._is_idle(work.of, ()) if work.of else not self._away for work in waiting)
+        for work in self._urgent:
+            if work.of is None:
+                # It waits until all before it is done, and all else waits for it.
+                return not self._away
+            if self._is_idle(work.of, ()):
+                return True
+        return not self._closing and any(self._is_idle(robot.ahead[0].of, ()) for robot in self._readable())
 
     def _take_urgent(self) -> list[_Work]:
         begun: list[_Work] = []
@@ -323,4 +331,6 @@ class Scheduler:
     def _readable(self) -> list[_Robot]:
         """Robots of which a frame may be read now."""
         is_answering = bool(self._answering)
-        return [robot for robot in self._robots.values() if robot.may_read(is_answering, self._is_between)]
+        # While frames of an answer are encoded elsewhere, nothing else is done here.
+        is_between = self._is_between or (bool(self._away) and not self._running)
+        return [robot for robot in self._robots.values() if robot.may_read(is_answering, is_between)]

@@ -42,7 +42,7 @@ class CaptionServer:
 
     def __init__(self, options: ServeOptions, encoder: DeploymentHandle | None = None) -> None:
         target = options.load_target()
-        self._encoders = Encoders(encoder, options.encoders, target.device) if encoder else None
+        self._encoders = Encoders(encoder, options.encoders, target) if encoder else None
         self._fleet = options.fleet(target, self._encoders)
         self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
         self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
@@ -101,7 +101,9 @@ def build(arguments: dict[str, Any]) -> serve.Application:
     deployment: serve.Deployment = serve.deployment(name="target", **limits)(CaptionServer)
     if not options.encoders:
         return deployment.bind(options)
-    placed = {"num_replicas": options.encoders, **options.encoder_deployment}
+    placed = dict(options.encoder_deployment)
+    if "autoscaling_config" not in placed:
+        placed["num_replicas"] = options.encoders
     encoder: serve.Deployment = serve.deployment(name="encoder", **placed)(FrameEncoder)
     return deployment.bind(options, encoder.bind(options))
 

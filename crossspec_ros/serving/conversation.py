@@ -76,6 +76,9 @@ async def converse(
         try:
             async for message in messages:
                 rate.check(message)
+                if message.WhichOneof("what") is None:
+                    fleet.counts["refused_messages"] += 1
+                    raise InputError("a message cannot be read: send what captions.proto says")
                 if message.WhichOneof("what") == "hello":
                     admit(message.hello)
                 is_known.set()
@@ -106,7 +109,7 @@ def _message(data: bytes) -> wire.Up:
     try:
         return wire.Up.FromString(data)
     except DecodeError:
-        # Refused with a sentence and counted, where gRPC would end the stream without a word.
+        # The stream ends with a sentence then, where gRPC would end it without a word.
         return wire.Up()
 
 

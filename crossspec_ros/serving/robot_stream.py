@@ -120,8 +120,7 @@ class RobotStream:
             elif kind == "close":
                 self._close(message.session)
             else:
-                what = f"says '{kind}' once more" if kind else "cannot be read"
-                raise InputError(f"a message {what}: send what captions.proto says")
+                raise InputError(f"a message says '{kind}' once more: send what captions.proto says")
         except InputError as error:
             self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
@@ -286,7 +285,7 @@ class RobotStream:
                 tell()
                 if window.cut.is_set():
                     answer.cut()
-                else:
+                elif answer.ended:
                     self._fleet.counts["answers"] += 1
                     self._fleet.on_answer(tell.seconds)
             lesson = answer.take_lesson()

@@ -176,6 +176,8 @@ def test_waiting_for_frames_takes_no_cpu(away: tuple[Scheduler, Elsewhere]) -> N
     encoded = elsewhere.asked.get(timeout=WAIT_S)
     waiting += [scheduler.submit_ahead(one, nothing)]
     waiting += [scheduler.submit(nothing, one), scheduler.submit(nothing)]
+    # What has no window waits for all before it, and all behind it for that.
+    waiting += [scheduler.submit(nothing, Window(0, "other"))]
     began_s = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - began_s < 0.25
@@ -203,3 +205,33 @@ def test_the_end_waits_for_what_is_encoded_elsewhere(away: tuple[Scheduler, Else
     encoded.set_result(["there"])
     ending.join(WAIT_S)
     assert not ending.is_alive() and frame.result(0) == ["there"]
+
+
+def test_frames_pile_up_for_nobody_while_those_of_an_answer_are_encoded_elsewhere(
+    away: tuple[Scheduler, Elsewhere],
+) -> None:
+    scheduler, elsewhere = away
+    asked, other = Window(0, "one"), Window(0, "other")
+    scheduler.begin_answer(asked)
+    fit = scheduler.submit(encoding, asked)
+    encoded = elsewhere.asked.get(timeout=WAIT_S)
+    piled = [scheduler.submit_ahead(other, nothing) for _ in range(3)]
+    piled[0].result(WAIT_S)
+    encoded.set_result(["there"])
+    fit.result(WAIT_S)
+    scheduler.end_answer(asked)
+
+
+def test_encoders_that_cannot_be_asked_are_done_without() -> None:
+    def serve(requests: Sequence[Request]) -> Iterator[Served]:
+        for i, _ in enumerate(requests):
+            yield Served(i, ["here"])
+
+    def refuse(units: Sequence[np.ndarray]) -> Future[list[str]]:
+        raise RuntimeError("cannot start new thread")
+
+    scheduler = Scheduler(CudaStream(torch.device("cpu")), "test", serve, refuse)
+    try:
+        assert scheduler.submit_ahead(Window(0), encoding).result(WAIT_S) == ["here"]
+    finally:
+        scheduler.close(WAIT_S)

@@ -351,7 +351,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
         wire.Up(session=1, draft=draft),
         wire.Up(session=1, ask=wire.Ask(number=6, question=" ", max_new_tokens=5)),
         wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=10**6)),
-        wire.Up(session=1),
+        hello("clumsy"),
         wire.Up(session=1, ask=ask),
     ]
     requests = iter(said)
@@ -378,7 +378,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
     assert len(sentences) == 9 and tokens > 3
     for part, sentence in zip(expected, sentences[:6], strict=True):
         assert part in sentence
-    assert "characters" in sentences[6] and "1000000" in sentences[7] and "cannot be read" in sentences[8]
+    assert "characters" in sentences[6] and "1000000" in sentences[7] and "once more" in sentences[8]
 
 
 def test_a_robot_that_says_too_much_is_cut_off() -> None:
