@@ -219,24 +219,31 @@ def _serve(subparsers: Subparsers) -> None:
         "serve",
         help="serve the target to captioners on other machines",
         description="Loads a target once and verifies for many robots, whose captioners name this machine as "
-        "their target: grpc://HOST:PORT. Runs Ray Serve, which comes with crossspec_ros[serve].",
+        "their target: grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
     )
     default = ServeOptions()
     parser.add_argument("--target", default="", help="folder or hub id of the target; empty for the tiny one")
-    parser.add_argument("--dtype", choices=DTYPES, default=default.dtype, help="numbers it is loaded in")
     parser.add_argument(
-        "--device", default=default.device, help="where it runs; auto is the first GPU or the CPU"
+        "--dtype", choices=DTYPES, default=default.dtype, help=f"numbers it is loaded in [{default.dtype}]"
+    )
+    parser.add_argument(
+        "--device", default=default.device, help="where it runs; auto is the first GPU or the CPU [auto]"
     )
     parser.add_argument(
         "--port",
         type=int,
         default=9000,
-        help="port to listen at, on all addresses; with TLS also the next one",
+        help="port to listen at, on all addresses; with TLS the next one is taken as well [9000]",
     )
     parser.add_argument(
-        "--robots", type=int, default=default.robots, help="how many there is room for; each costs KV cache"
+        "--robots",
+        type=int,
+        default=default.robots,
+        help=f"how many there is room for; each costs KV cache [{default.robots}]",
     )
-    parser.add_argument("--proposers", default=default.proposers, help="who drafts, comma between")
+    parser.add_argument(
+        "--proposers", default=default.proposers, help=f"who drafts, comma between [{default.proposers}]"
+    )
     parser.add_argument(
         "--memories",
         default="",
@@ -253,19 +260,21 @@ def _serve(subparsers: Subparsers) -> None:
         "--idle-s",
         type=float,
         default=default.idle_s,
-        help="silence after which a robot is let go, in seconds",
+        help=f"silence after which a robot is let go, in seconds [{default.idle_s:g}]",
     )
     parser.add_argument(
         "--tokens", default="", metavar="FILE", help="lines ROBOT TOKEN; empty: any robot may come"
     )
     parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate, for grpcs")
     parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
-    parser.add_argument("--threads", type=int, default=default.threads, help="CPU threads of the target")
+    parser.add_argument(
+        "--threads", type=int, default=default.threads, help=f"CPU threads of the target [{default.threads}]"
+    )
     parser.add_argument(
         "--encoders",
         type=int,
         default=default.encoders,
-        help="replicas that encode frames for the target; 0: it encodes them itself",
+        help="replicas that encode frames for the target; 0: it encodes them itself [0]",
     )
     parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
     parser.set_defaults(handler=lazily("crossspec_ros.serving.command:run"))

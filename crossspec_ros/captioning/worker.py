@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.errors import InputError, LinkError, as_exception
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
@@ -279,6 +279,8 @@ class CaptionWorker:
                 self._early = None
         except _ENDS:
             raise
+        except LinkError:
+            self._early = None  # the caption and the diagnostics tell it
         except BaseException as error:
             self._early = None
             _LOG.warning("an answer could not be begun early, it is made when its window closes: %r", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import random
 import threading
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+# Its log of a failed handshake has 37 lines; what it says is in the error as well.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from crossspec_ros.errors import InputError
@@ -108,6 +111,8 @@ class Link:
         self.epoch = 0
         self.trouble = f"the target at {address.url} has not answered yet"
         """Why there is no stream, in a sentence; empty while there is one."""
+        self.is_refused = False
+        """Whether it was the server that said so."""
         self.sent = self.received = 0
         """Bytes."""
         self.pulse = Pulse("link")
@@ -159,7 +164,7 @@ class Link:
         outgoing.put(wire.Up(hello=hello))
         with self._lock:
             self._queue, self._unsent = outgoing, 0
-        reason, call = "the server has ended the stream", None
+        reason, is_refused, call = "the server has ended the stream", False, None
         stream = self._channel.stream_stream(
             METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
         )
@@ -175,7 +180,7 @@ class Link:
                         break
                     self._began(message.welcome)
                 elif kind == "refused" and not message.session:
-                    reason = message.refused.sentence
+                    reason, is_refused = message.refused.sentence, True
                 elif self.is_up:
                     self._on_message(message)
         except grpc.RpcError as error:
@@ -187,7 +192,7 @@ class Link:
                 call.cancel()
             outgoing.put(None)
             self._call = None
-            self._ended(reason)
+            self._ended(reason, is_refused)
 
     def _outgoing(self, messages: queue.SimpleQueue[wire.Up | None]) -> Iterator[wire.Up]:
         while (message := messages.get()) is not None:
@@ -203,11 +208,13 @@ class Link:
             self._changed.notify_all()
         _LOG.info("connected to the target at %s", self._address.url)
 
-    def _ended(self, reason: str) -> None:
+    def _ended(self, reason: str, is_refused: bool) -> None:
         was_up = self.is_up
         with self._changed:
             self.is_up = False
-            self.trouble = f"the target at {self._address.url} cannot be reached: {reason}"
+            self.is_refused = is_refused
+            what = "refuses this robot" if is_refused else "cannot be reached"
+            self.trouble = f"the target at {self._address.url} {what}: {reason}"
             self._changed.notify_all()
         if self._ending.is_set():
             return
@@ -228,6 +235,8 @@ def _reason(error: grpc.RpcError) -> str:
     if not isinstance(error, grpc.Call):
         return ""
     details = " ".join((error.details() or "").split())[:300]
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return "its certificate is not trusted: name the file of those to trust in link.ca_file"
     return {
         grpc.StatusCode.UNAUTHENTICATED: f"it does not know this robot's token ({details})",
         grpc.StatusCode.UNAVAILABLE: f"no connection ({details})",

@@ -52,8 +52,10 @@ class RemoteEngine:
         self.link = connect(address, self._take, self._lost)
         if not self.link.wait(connect_s):
             trouble = self.link.trouble
+            if not self.link.is_refused:
+                trouble += ": start one there with crossspec serve, or correct the address"
             self.link.close()
-            raise InputError(f"{trouble}: start one there with crossspec serve, or correct the address")
+            raise InputError(trouble)
         assert self.link.welcome is not None
         self.welcome = self.link.welcome
         self._ending = threading.Event()

@@ -153,6 +153,7 @@ class Outcomes:
             late=int(caption.late),
             nothing_seen=int(caption.source == "none"),
         )
+        self.summary.count(target_unreached=int(bool(caption.unreached)))
         self.summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self.summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
         line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)

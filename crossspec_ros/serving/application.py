@@ -21,7 +21,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.serving.conversation import converse
 from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.fleet import COUNTS
-from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.serving.options import ServeOptions, read_tokens
 from crossspec_ros.wire import captions_pb2 as wire
 
 SERVICER = "crossspec_ros.serving.conversation:add_servicer"
@@ -106,18 +106,3 @@ def build(arguments: dict[str, Any]) -> serve.Application:
         placed["num_replicas"] = options.encoders
     encoder: serve.Deployment = serve.deployment(name="encoder", **placed)(FrameEncoder)
     return deployment.bind(options, encoder.bind(options))
-
-
-def read_tokens(file: Path) -> dict[str, str]:
-    """Each robot's token, of lines `ROBOT TOKEN`; raises InputError for a file that is not so."""
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the tokens '{file}' cannot be read ({error}): name a text file") from None
-    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    if not rows or not all(len(row) == 2 and len(row[1]) >= 16 for row in rows):
-        raise InputError(
-            f"'{file}' is no file of tokens: give each robot a line with its name and a token of at least 16 "
-            f"characters"
-        )
-    return {row[0]: row[1] for row in rows}

@@ -10,13 +10,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.serving.options import ServeOptions, read_tokens
 
 MOST_MESSAGE = 64 << 20
 """Bytes; a camera's raw 20-megapixel frame has 60 MB."""
@@ -69,15 +68,17 @@ def run(args: argparse.Namespace) -> int:
     options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
     if bool(args.tls_cert) != bool(args.tls_key):
         raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
-    # Fixed, for it listens on all addresses too, and whoever wants TLS alone closes it by a firewall.
+    if options.tokens:
+        read_tokens(Path(options.tokens))  # so that a bad file is told now, and not by Ray
     inner = args.port + 1 if args.tls_cert else args.port
     for port in {inner, args.port}:
         check_port(port)
     began_s = time.monotonic()
     target = options.target or "the tiny target"
     print(f"loading {target}, and measuring what its passes cost ...", flush=True)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(served(inner, {NAME: options}, args.verbose))
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        host = "127.0.0.1" if args.tls_cert else "0.0.0.0"
+        stack.enter_context(served(inner, {NAME: options}, args.verbose, host))
         scheme = "grpc"
         if args.tls_cert:
             stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
@@ -89,16 +90,19 @@ def run(args: argparse.Namespace) -> int:
         )
         if not options.tokens:
             print("any robot may come: give each a token with --tokens", flush=True)
-        _wait_for_end()
-        print("ending", flush=True)
+        signal.pause()
+    print("ending", flush=True)
     return 0
 
 
 @contextlib.contextmanager
-def served(port: int, applications: Mapping[str, ServeOptions], verbose: bool = False) -> Iterator[None]:
+def served(
+    port: int, applications: Mapping[str, ServeOptions], verbose: bool = False, host: str = "127.0.0.1"
+) -> Iterator[None]:
     """Ray Serve on this machine alone, with these applications, by name, at a gRPC port.
 
-    Raises InputError where Ray Serve is not installed, and for a target that cannot be loaded.
+    SIGINT and SIGTERM raise KeyboardInterrupt from then on. Raises InputError where Ray Serve is not
+    installed, and for a target that cannot be loaded.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value or str(free_port()))
@@ -107,23 +111,28 @@ def served(port: int, applications: Mapping[str, ServeOptions], verbose: bool = 
         from ray import serve
     except ImportError as error:
         raise InputError(
-            f"Ray Serve is not installed ({error}): pip install 'crossspec_ros[serve]'"
+            f"Ray Serve is not installed ({error}): pip install '.[serve]' where crossspec_ros lies"
         ) from None
     from crossspec_ros.serving.application import SERVICER, build
 
     # What a core does is the target's threads' business.
-    ray.init(include_dashboard=False, log_to_driver=verbose, logging_level=logging.WARNING, num_cpus=_ROOM)
+    level = logging.WARNING if verbose else logging.CRITICAL
+    # Its own cluster, whatever else runs on this machine.
+    ray.init("local", include_dashboard=False, log_to_driver=verbose, logging_level=level, num_cpus=_ROOM)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         serve.start(
             grpc_options={"port": port, "grpc_servicer_functions": [SERVICER]},
-            # Nobody needs it, but there is no gRPC proxy without it.
-            http_options={"host": "127.0.0.1", "port": free_port()},
+            # Nobody needs HTTP, but there is no gRPC proxy without it, and that listens at the same host.
+            http_options={"host": host, "port": free_port()},
         )
+        logging.getLogger("ray.serve").setLevel(level)
         for name, options in applications.items():
             try:
                 serve.run(build(options.given()), name=name, route_prefix=f"/{name}")
-            except RuntimeError as error:
-                raise InputError(_reason(error)) from None
+            except RuntimeError:
+                raise InputError(f"the target cannot be served: {_reason(name)}") from None
         yield
     finally:
         serve.shutdown()
@@ -133,16 +142,18 @@ def served(port: int, applications: Mapping[str, ServeOptions], verbose: bool = 
 _NAMES = frozenset(ServeOptions.__dataclass_fields__)
 
 
-def _reason(error: BaseException) -> str:
-    """Serve's report of a failed start, without what is for its own developers."""
-    return f"the target cannot be served: {str(error).strip().splitlines()[-1]}"
+def _reason(name: str) -> str:
+    """Why the replicas of an application did not start, without what is for Ray's developers."""
+    from ray import serve
+
+    told = [one.message for one in serve.status().applications[name].deployments.values()]
+    lines = [line.strip() for line in "\n".join(told).splitlines() if line.strip()]
+    errors = [line for line in lines if "Error: " in line]
+    return (errors or lines or ["crossspec serve --verbose tells more"])[-1].split("InputError: ")[-1]
 
 
-def _wait_for_end() -> None:
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    ended.wait()
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def check_port(port: int) -> None:

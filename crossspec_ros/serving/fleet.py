@@ -133,7 +133,8 @@ class Fleet:
             )
         if not 10_000_000 <= period_ns <= 3_600_000_000_000:
             raise InputError(f"windows of {period_ns} ns are none: give a period of 10 ms to an hour")
-        self.let_go(name, "another stream of the same robot has begun", "replaced")
+        reason = "another stream of this name has begun: give each robot a name of its own (link.robot)"
+        self.let_go(name, reason, "replaced")
         with self._lock:
             if name in self._robots:
                 raise InputError(f"another stream of the robot '{name}' begins just now: connect again")

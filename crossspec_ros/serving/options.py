@@ -95,3 +95,18 @@ class ServeOptions:
         fleet = Fleet(target, settings, encode_elsewhere)
         fleet.warm_up()
         return fleet
+
+
+def read_tokens(file: Path) -> dict[str, str]:
+    """Each robot's token, of lines `ROBOT TOKEN`; raises InputError for a file that is not so."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the tokens '{file}' cannot be read ({error}): name a text file") from None
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    if not rows or not all(len(row) == 2 and len(row[1]) >= 16 for row in rows):
+        raise InputError(
+            f"'{file}' is no file of tokens: give each robot a line with its name and a token of at least 16 "
+            f"characters"
+        )
+    return {row[0]: row[1] for row in rows}

@@ -212,7 +212,7 @@ def test_the_same_robot_takes_its_own_place_and_an_idle_one_is_let_go(server: Se
     second = Link(Address(server.url, "twin"), lambda message: None, lambda reason: None)
     try:
         assert second.wait(WAIT_S) and _settles(lambda: lost)
-        assert "another stream of the same robot" in lost[0]
+        assert "another stream of this name" in lost[0]
         first.close()
         with server.fleet._lock:
             others = [one for one in server.fleet._robots.values() if one.name == "twin"]

@@ -25,8 +25,9 @@ from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.serving.application import ANSWER_MS, GAUGES, read_tokens
+from crossspec_ros.serving.application import ANSWER_MS, GAUGES
 from crossspec_ros.serving.command import free_port
+from crossspec_ros.serving.options import read_tokens
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -132,7 +133,7 @@ def said(pair: ModelPair, window: Window) -> str:
         ({"link.robot": "stranger"}, "not that of the robot 'stranger'"),
         ({"link.robot": "stranger", "link.token_file": ""}, "not that of the robot 'stranger'"),
         ({"link.token_file": ""}, "not that of the robot 'car'"),
-        ({"link.ca_file": ""}, "no connection"),
+        ({"link.ca_file": ""}, "certificate is not trusted"),
     ],
 )
 def test_who_is_not_known_is_refused(
