@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from matplotlib.figure import Figure
 
 from crossspec_ros.bench.faults_fleet import (
@@ -45,7 +46,7 @@ _FEW = 4
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and tell; 1 where a caption was wrong or a robot stayed away."""
+    """Measure and tell; 1 where a caption was wrong. Raises RuntimeError where a robot stays away."""
     pair = load_pair(share_dir() / "models" / "tiny")
     cases = cases_of(pair)
     rows: dict[str, dict[str, Any]] = {}
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _until(lives: Sequence[Life], windows: int) -> str:
     while sum(life.counts.total() for life in lives) < windows:
+        if not all(life.is_alive() for life in lives):
+            raise RuntimeError("a robot has ended by itself")
         time.sleep(0.5)
     return ""
 
@@ -167,12 +170,23 @@ def _noise(server: Server, cases: Sequence[Case], count: int) -> str:
         name = f"stranger{rng.randrange(STRANGERS - 1)}"
         messages = [message for session in (1, 2, 3) for message in _good(rng.choice(cases), session)]
         # Among good ones, so that what is wrong meets sessions of every kind; frames are most of them.
-        share = {True: 0.8, False: 0.3}
-        noisy = [mutated(rng, one) if rng.random() < share[len(one) < 1000] else one for one in messages]
-        sent += sum(a != b for a, b in zip(noisy, messages, strict=True))
+        noisy = []
+        for one in messages:
+            is_wrong = rng.random() < (0.5 if len(one) < 1000 else 0.2)
+            noisy.append(mutated(rng, one) if is_wrong else one)
+            sent += is_wrong
+            if is_wrong and not _is_message(noisy[-1]):
+                break  # the stream ends with it
         ends[_say(server.address(name), iter([_hello(name), *noisy]), read)] += 1
     told = ", ".join(f"{number} {reason}" for reason, number in ends.most_common())
     return f"{sum(ends.values())} streams ({told}), {refused} refusals"
+
+
+def _is_message(data: bytes) -> bool:
+    try:
+        return wire.Up.FromString(data).WhichOneof("what") is not None
+    except DecodeError:
+        return False
 
 
 def _disorder(server: Server, cases: Sequence[Case]) -> str:

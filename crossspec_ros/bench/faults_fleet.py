@@ -80,8 +80,11 @@ class Server:
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
     def restart(self) -> str:
         self.stop()
@@ -141,6 +144,9 @@ class Proxy:
                     far.close()
                     continue
                 self._open += [near, far]
+                if self._is_cut:
+                    self._drop()
+                    continue
                 for one, other in ((near, far), (far, near)):
                     threading.Thread(target=_carry, args=(one, other), daemon=True).start()
 
@@ -173,7 +179,8 @@ class Life(threading.Thread):
             try:
                 decoder = _decoder(self._address)
             except InputError:
-                continue  # away
+                self._ending.wait(0.2)  # away
+                continue
             try:
                 for _ in range(self._random.randrange(5, 25)):
                     self._caption(decoder)
