@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.heads.files import WEIGHTS, fill, write
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json

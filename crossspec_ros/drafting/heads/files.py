@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import asdict
 from importlib import import_module
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
@@ -23,12 +20,9 @@ _LOG = logging.getLogger(__name__)
 
 KINDS = ("adapter", "eagle", "event_head", "language_model", "medusa", "next_state", "token_adapter")
 """Files in this folder that hold a head."""
-WEIGHTS = "model.safetensors"
 PEFT = "adapter_config.json"
 """In the folder of a head that changes the draft itself, see `draft_lora`."""
 _VERSION = 1
-_LONGEST = 200
-_HEAD = "draft head"
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
@@ -105,42 +99,6 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
             _compare(folder, name, "models", sizes, mine)
     fill(head, folder / WEIGHTS)
     return _ready(head, target)
-
-
-def stored(file: Path, what: str = _HEAD) -> dict[str, Tensor]:
-    """The tensors in a file of weights; raises InputError where it is missing or damaged."""
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"the weights '{file}' of a {what} are missing or damaged ({first_line(error)}): copy them again"
-        ) from error
-
-
-def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
-    """In which numbers weights are stored."""
-    return next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
-
-
-def fill(module: nn.Module, file: Path, tensors: dict[str, Tensor] | None = None, what: str = _HEAD) -> None:
-    """Take the weights from a file, of which `tensors` may be known; raises InputError where they are missing
-    or others."""
-    try:
-        module.load_state_dict(stored(file, what) if tensors is None else tensors)
-    except RuntimeError as error:
-        raise InputError(
-            f"the weights '{file}' are not those of the {what} that its config.json describes "
-            f"({' '.join(str(error).split())[:_LONGEST]}): take both from the same training"
-        ) from error
-
-
-def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write both files of a head."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    # As bytes, since the library's own files are for their owner alone.
-    (folder / WEIGHTS).write_bytes(save(contiguous, metadata={"format": "pt"}))
 
 
 def _compare(folder: Path, name: str, whose: str, its: Sizes, mine: Sizes) -> None:

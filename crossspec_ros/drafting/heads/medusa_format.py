@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossspec_ros.drafting.heads.files import WEIGHTS, fill, stored, stored_dtype, write
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.medusa import Medusa
+from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, stored, stored_dtype, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json

@@ -7,7 +7,6 @@ import torch
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.online import OnlineDistillation
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.drafting.registry import HEADS
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.base import VideoTarget
 
@@ -15,7 +14,7 @@ from crossspec_ros.models.base import VideoTarget
 class HeadProposer(Proposer):
     """Drafts with a head, under its name; one that `learns` goes on learning."""
 
-    listed = HEADS
+    listed = "heads"
 
     def __init__(self, name: str, head: Head, learns: bool = False) -> None:
         self.name, self._head, self._learns = name, head, learns
