@@ -162,6 +162,28 @@ def test_a_report_can_tell_the_link_from_the_target(server: Server, windows: lis
         decoder.close()
 
 
+def test_what_other_robots_said_changes_no_caption(
+    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def lie(context: object, budget: int, worth: float) -> DraftTree:
+        nonlocal asked
+        asked += 1
+        return DraftTree((5, 6, 7), (-1, 0, 1), (0.99, 0.99, 0.99), (("memory",),) * 3)
+
+    shared = server.fleet._shared
+    assert shared is not None
+    monkeypatch.setattr(shared.captions, "propose", lie)
+    decoder = robot(server, "gullible")
+    try:
+        for window in windows[:3]:
+            assert caption(decoder, window) == generated(pair, window)
+    finally:
+        decoder.close()
+    assert asked
+
+
 def link(server: Server, name: str) -> Link:
     return Link(Address(server.url, name), lambda message: None, lambda reason: None)
 
