@@ -143,7 +143,9 @@ def test_a_captioner_goes_on_captioning_after_every_hostile_message():
         observer.wait(lambda: len(answers) >= 2)
         closed = observer.node.create_publisher(WindowClosed, "window_closed", RELIABLE)
         observer.wait(closed.get_subscription_count)
-        closed.publish(stamped(WindowClosed(), 99))
+        whole = WindowClosed()
+        whole.header.stamp.sec = 100
+        closed.publish(whole)
         observer.wait(lambda: any(end == 100 * 10**9 for end, *_ in observer.reports()))
         # The diagnostics live too, and say what was wrong.
         observer.wait(lambda: int(value(observer, "captioner: captions", "unusable_messages") or 0) >= 4)
