@@ -254,7 +254,10 @@ def text(figures: Mapping[str, Any]) -> str:
     ]
     for title, found in (
         ("in real time, a window a second; robots:", figures["real_time"]),
-        ("8 robots in real time over a link; round trip, ms:", figures["links"]),
+        (
+            f"{min(8, max(figures['robots']))} robots in real time over a link; round trip, ms:",
+            figures["links"],
+        ),
     ):
         rows = {
             f"{way}, {what}": {n: row[key] for n, row in by.items()}
