@@ -121,6 +121,17 @@ def _say(address: Address, messages: Iterator[bytes], read: Callable[[Iterator[w
     return "ended"
 
 
+class _Refusals:
+    """Reads answers to their end, and counts those that refuse."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, answers: Iterator[wire.Down]) -> None:
+        for answer in answers:
+            self.count += answer.WhichOneof("what") == "refused"
+
+
 def _hello(name: str) -> bytes:
     hello = wire.Hello(version=VERSION, robot=name, period_ns=1_000_000_000)
     return wire.Up(hello=hello).SerializeToString()
@@ -159,12 +170,7 @@ def mutated(rng: random.Random, message: bytes) -> bytes:
 
 def _noise(server: Server, cases: Sequence[Case], count: int) -> str:
     rng, sent, ends = random.Random(7), 0, Counter[str]()
-    refused = 0
-
-    def read(answers: Iterator[wire.Down]) -> None:
-        nonlocal refused
-        for answer in answers:
-            refused += answer.WhichOneof("what") == "refused"
+    refusals = _Refusals()
 
     while sent < count:
         name = f"stranger{rng.randrange(STRANGERS - 1)}"
@@ -177,9 +183,9 @@ def _noise(server: Server, cases: Sequence[Case], count: int) -> str:
             sent += is_wrong
             if is_wrong and not _is_message(noisy[-1]):
                 break  # the stream ends with it
-        ends[_say(server.address(name), iter([_hello(name), *noisy]), read)] += 1
+        ends[_say(server.address(name), iter([_hello(name), *noisy]), refusals)] += 1
     told = ", ".join(f"{number} {reason}" for reason, number in ends.most_common())
-    return f"{sum(ends.values())} streams ({told}), {refused} refusals"
+    return f"{sum(ends.values())} streams ({told}), {refusals.count} refusals"
 
 
 def _is_message(data: bytes) -> bool:
@@ -190,21 +196,15 @@ def _is_message(data: bytes) -> bool:
 
 
 def _disorder(server: Server, cases: Sequence[Case]) -> str:
-    rng, refused = random.Random(8), 0
-
-    def read(answers: Iterator[wire.Down]) -> None:
-        nonlocal refused
-        for answer in answers:
-            refused += answer.WhichOneof("what") == "refused"
-
+    rng, refusals = random.Random(8), _Refusals()
     for i in range(30):
         messages = [message for session in (1, 2, 3, 4) for message in _good(cases[i % len(cases)], session)]
         messages += rng.choices(messages, k=10)
         rng.shuffle(messages)
-        _say(server.address("stranger0"), iter([_hello("stranger0"), *messages]), read)
+        _say(server.address("stranger0"), iter([_hello("stranger0"), *messages]), refusals)
     large = wire.Up(session=1, frame=wire.Frame(data=bytes(65 << 20))).SerializeToString()
-    end = _say(server.address("stranger0"), iter([_hello("stranger0"), large]), read)
-    return f"{refused} refusals; of 65 MB: {end}"
+    end = _say(server.address("stranger0"), iter([_hello("stranger0"), large]), refusals)
+    return f"{refusals.count} refusals; of 65 MB: {end}"
 
 
 def _wrong_token(server: Server) -> str:

@@ -12,7 +12,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT
-from crossspec_ros.windows.grid import SECOND
+from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -49,7 +49,7 @@ def server_address(settings: CaptionerSettings) -> Address:
                 f"the token '{settings.link_token_file}' cannot be read ({error}): name the file that has it"
             ) from None
     robot = settings.link_robot or socket.gethostname()
-    phase_ns = round(settings.window_phase_s * SECOND)
+    phase_ns = WindowGrid.at(settings.window_phase_s).phase_ns
     return Address(settings.target, robot, token, settings.link_ca_file, phase_ns=phase_ns)
 
 

@@ -15,7 +15,7 @@ from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayPa
 from crossspec_ros.captioning.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.source import Recording
-from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -154,7 +154,7 @@ class ReplaySetup:
     @property
     def origin_ns(self) -> int:
         """The start of the window that the recording begins in."""
-        grid = WindowGrid(phase_ns=round(self.synchronizer.window_phase_s * SECOND))
+        grid = WindowGrid.at(self.synchronizer.window_phase_s)
         return grid.start(grid.index(self.recording.start_ns))
 
     @cached_property

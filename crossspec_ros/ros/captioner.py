@@ -41,7 +41,7 @@ from crossspec_ros.ros.thread_watch import PATIENCE_S
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.assembler import WindowAssembler
-from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
-        self._assembler = WindowAssembler(WindowGrid(phase_ns=round(self._settings.window_phase_s * SECOND)))
+        self._assembler = WindowAssembler(WindowGrid.at(self._settings.window_phase_s))
         self._health = CaptionHealth()
         self._outcomes = Outcomes(self, self._health)
         self._unusable = self._answers = self._windows = 0

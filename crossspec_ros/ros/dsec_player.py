@@ -53,7 +53,7 @@ class PlayerNode(GuardedNode):
         self._settings = declare(self, PlayerSettings)
         if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
-        self._grid = WindowGrid(phase_ns=round(self._settings.window_phase_s * SECOND))
+        self._grid = WindowGrid.at(self._settings.window_phase_s)
         self._recording = open_recording(
             Path(self._settings.path),
             Topics(self._settings.events_topic, self._settings.image_topic),

@@ -18,6 +18,11 @@ class WindowGrid:
     slots: int = 8
     phase_ns: int = 0
 
+    @classmethod
+    def at(cls, phase_s: float, slots: int = 8) -> WindowGrid:
+        """Windows of a second that end so many seconds after each full one."""
+        return cls(slots=slots, phase_ns=round(phase_s * SECOND))
+
     @property
     def _origin_ns(self) -> int:
         """The start of window 0; not above 0, so that no stamp has an index below 0."""

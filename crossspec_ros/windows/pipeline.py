@@ -52,7 +52,7 @@ class Pipeline:
     def __init__(
         self, settings: WindowSettings, reached: Callable[[str, int], None] = lambda stream, stamp_ns: None
     ) -> None:
-        self.grid = WindowGrid(slots=settings.frames, phase_ns=round(settings.window_phase_s * SECOND))
+        self.grid = WindowGrid.at(settings.window_phase_s, settings.frames)
         self.stream = make_stream(settings.event_type)
         self._read_image = camera_array if settings.image_transport == "raw" else compressed_array
         self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size

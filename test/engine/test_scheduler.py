@@ -138,12 +138,13 @@ class Elsewhere:
         return future
 
 
+def serve(requests: Sequence[Request]) -> Iterator[Served]:
+    for i, _ in enumerate(requests):
+        yield Served(i, ["here"])
+
+
 @pytest.fixture
 def away() -> Iterator[tuple[Scheduler, Elsewhere]]:
-    def serve(requests: Sequence[Request]) -> Iterator[Served]:
-        for i, _ in enumerate(requests):
-            yield Served(i, ["here"])
-
     elsewhere = Elsewhere()
     scheduler = Scheduler(CudaStream(torch.device("cpu")), "test", serve, elsewhere)
     yield scheduler, elsewhere
@@ -223,10 +224,6 @@ def test_frames_pile_up_for_nobody_while_those_of_an_answer_are_encoded_elsewher
 
 
 def test_encoders_that_cannot_be_asked_are_done_without() -> None:
-    def serve(requests: Sequence[Request]) -> Iterator[Served]:
-        for i, _ in enumerate(requests):
-            yield Served(i, ["here"])
-
     def refuse(units: Sequence[np.ndarray]) -> Future[list[str]]:
         raise RuntimeError("cannot start new thread")
 

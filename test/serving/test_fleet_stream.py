@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from plain_target import QUESTION, generated
 
+from crossspec_ros.bench.faults import mutated
 from crossspec_ros.bench.fleet_robot import StepwiseEngine
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -308,23 +309,6 @@ def test_who_does_not_say_hello_as_it_should_is_told_why(
 ) -> None:
     told = raw(server, [first.SerializeToString()])
     assert [one.WhichOneof("what") for one in told] == ["refused"] and sentence in told[0].refused.sentence
-
-
-def mutated(rng: random.Random, message: bytes) -> bytes:
-    """The message with bytes changed, cut off, doubled or put in."""
-    data = bytearray(message)
-    for _ in range(rng.randrange(1, 6)):
-        at = rng.randrange(len(data) + 1)
-        match rng.randrange(4):
-            case 0 if data:
-                data[at % len(data)] = rng.randrange(256)
-            case 1:
-                del data[at:]
-            case 2:
-                data[at:at] = data[at : at + rng.randrange(32)]
-            case _:
-                data[at:at] = rng.randbytes(rng.randrange(1, 8))
-    return bytes(data)
 
 
 def test_no_message_ends_the_server_or_another_robots_captions(
