@@ -294,6 +294,7 @@ def _train(subparsers: Subparsers) -> None:
         default=PAIR,
         help=f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]",
     )
+    tiny.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")
     tiny.set_defaults(handler=lazily("crossspec_ros.training.tiny:run"))
     _train_heads(models)
     _train_handoff(models)

@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_ros.bench.baselines import PublishedPrefillHiding, TransformersGenerate
+from crossspec_ros.baselines.generate import TransformersGenerate
+from crossspec_ros.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_ros.bench.gpu_models import Dimensions, random_pair
 from crossspec_ros.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_ros.bench.gpu_told import Teller

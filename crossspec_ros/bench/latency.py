@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -16,12 +15,10 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_ros.bench.baselines import (
-    FixedGamma,
-    PublishedPrefillHiding,
-    TransformersGenerate,
-    text_generates,
-)
+from crossspec_ros.baselines.generate import TransformersGenerate, text_generates
+from crossspec_ros.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_ros.baselines.speculative import FixedGamma
+from crossspec_ros.baselines.written import Baseline, Written
 from crossspec_ros.bench.harness import Decoder, check_windows, compared, draw_bars, table, take_turns, tell
 from crossspec_ros.bench.windows import held_out_windows, live
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
@@ -99,12 +96,12 @@ def lived(decoder: PrefillHiddenDecoder) -> Decoder[Window]:
     return lambda window, trace: live(decoder, window, trace, QUESTION).token_ids
 
 
-def captions(decoder: PrefillHiddenDecoder) -> Callable[[Window, str, Trace], tuple[int, ...]]:
-    """A decoder's captions as token ids, as the baselines give them."""
-    return lambda window, question, trace: decoder.caption(window, question, trace).token_ids
+def captions(decoder: PrefillHiddenDecoder) -> Baseline:
+    """A decoder's captions, as the baselines give them."""
+    return lambda window, question, trace: Written(decoder.caption(window, question, trace).token_ids)
 
 
-def begun_at_last_frame(answer: Callable[[Window, str, Trace], tuple[int, ...]]) -> Decoder[Window]:
+def begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
     """A decoder that gets the window when its last frame has come."""
 
     def caption(window: Window, trace: Trace) -> tuple[int, ...]:
@@ -112,7 +109,7 @@ def begun_at_last_frame(answer: Callable[[Window, str, Trace], tuple[int, ...]])
         came_ns = time.perf_counter_ns()
         trace.mark("last_frame", came_ns)
         trace.mark("closed", came_ns + window.end_ns - max(window.frame_stamps_ns))
-        return answer(window, QUESTION, trace)
+        return answer(window, QUESTION, trace).tokens
 
     return caption
 

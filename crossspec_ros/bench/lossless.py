@@ -13,13 +13,10 @@ import torch
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_ros.bench.baselines import (
-    Baseline,
-    FixedGamma,
-    PublishedPrefillHiding,
-    TransformersGenerate,
-    text_generates,
-)
+from crossspec_ros.baselines.generate import TransformersGenerate, text_generates
+from crossspec_ros.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_ros.baselines.speculative import FixedGamma
+from crossspec_ros.baselines.written import Baseline
 from crossspec_ros.bench.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_ros.bench.sampling_check import check_sampling
 from crossspec_ros.bench.windows import held_out_windows, stream
@@ -127,7 +124,7 @@ def count_equal(
     """
     plain = TransformersGenerate(pair, "plain")
     cases = [
-        Asked(window, question, plain(window, question, Trace()))
+        Asked(window, question, plain(window, question, Trace()).tokens)
         for window in track(windows, f"asking in {label}")
         for question in QUESTIONS
     ]
@@ -190,7 +187,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
 
 def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
     def other(baseline: Baseline) -> Decoder[Asked]:
-        return lambda case, trace: baseline(case.window, case.question, Trace())
+        return lambda case, trace: baseline(case.window, case.question, Trace()).tokens
 
     plain_text = {f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()}
     return {

@@ -92,13 +92,10 @@ def fit(
         first = saved["step"]
     for step in range(first, recipe.steps):
         rows = _rows(step, recipe.batch, len(images))
-        with torch.autocast("cpu", torch.bfloat16):
-            features = student.features(torch.from_numpy(images[rows]))
-            guesses = heads(student.summary(features))
-            auxiliary = _attribute_loss(guesses, labels.classes, labels.attributes[rows])
-            loss = (
-                _caption_loss(student, features, labels.captions[rows]) if step >= recipe.eyes_steps else None
-            )
+        features = student.features(torch.from_numpy(images[rows]))
+        guesses = heads(student.summary(features))
+        auxiliary = _attribute_loss(guesses, labels.classes, labels.attributes[rows])
+        loss = _caption_loss(student, features, labels.captions[rows]) if step >= recipe.eyes_steps else None
         (auxiliary if loss is None else loss + 0.1 * auxiliary).backward()
         nn.utils.clip_grad_norm_(modules.parameters(), 1.0)
         optimizer.step()

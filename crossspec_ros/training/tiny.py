@@ -15,7 +15,7 @@ from typing import Any
 from crossspec_ros.errors import InputError
 
 # By the target's family, or for the draft.
-_WINDOWS = {"video_llava": 16_000, "qwen3_vl": 16_000, "draft": 9_000}
+_WINDOWS = {"video_llava": 24_000, "qwen3_vl": 16_000, "draft": 9_000}
 _EYES_STEPS = {"video_llava": 1_500, "qwen3_vl": 1_000, "draft": 0}
 _STEPS = {"video_llava": 3_900, "qwen3_vl": 3_300, "draft": 3_600}
 _BATCH = {"video_llava": 16, "qwen3_vl": 16, "draft": 32}
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     work, out = Path(args.work), Path(args.out)
     # One draft serves the targets of all families.
-    names = ("target", "draft") if args.family == PAIR else ("target",)
-    tokenizers = train_tokenizers(family=args.family)
+    names = (args.only,) if args.only else ("target", "draft") if args.family == PAIR else ("target",)
+    tokenizers = dict(zip(("target", "draft"), train_tokenizers(family=args.family), strict=False))
     kinds = [_kind(name, args.family) for name in names]
-    for kind, tokenizer in zip(kinds, tokenizers, strict=False):
+    for name, kind in zip(names, kinds, strict=True):
         (work / kind).mkdir(parents=True, exist_ok=True)
-        tokenizer.save(str(work / kind / "tokenizer.json"))
+        tokenizers[name].save(str(work / kind / "tokenizer.json"))
     context = multiprocessing.get_context("spawn")
     news: Queue[tuple[str, str, int, int, str]] = context.Queue()
     workers = [

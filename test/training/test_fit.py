@@ -82,7 +82,8 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
 
 def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -> None:
     """Its captions begin where its prompt ends, and what it says is loaded as any checkpoint."""
-    args = argparse.Namespace(family="qwen3_vl", shrink=800, work=tmp_path / "work", out=tmp_path / "out")
+    folders = {"work": tmp_path / "work", "out": tmp_path / "out"}
+    args = argparse.Namespace(family="qwen3_vl", only="target", shrink=800, **folders)
     assert tiny.run(args) == 0
     known = target_architecture(tmp_path / "out" / "qwen3_vl")
     target = known.model(known.load(Placement()), known.tokenizer())
