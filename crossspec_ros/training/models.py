@@ -95,7 +95,9 @@ class TargetStudent:
 
     def summary(self, features: list[Sequence[Any]]) -> Tensor:
         units = torch.stack([torch.stack([u.embeds for u in self._units(window)]) for window in features])
-        return torch.cat([units.mean(1), units[:, -1] - units[:, 0]], 1).flatten(1)
+        # How much changes from one to the next is how fast all moves, wherever it is.
+        moved = (units[:, 1:] - units[:, :-1]).abs().mean(1)
+        return torch.cat([units.mean(1), units[:, -1] - units[:, 0], moved], 1).flatten(1)
 
     def _units(self, window: Sequence[Any]) -> list[Chunk]:
         return [self.target.unit(features, i) for i, features in enumerate(window)]

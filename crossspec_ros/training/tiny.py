@@ -16,8 +16,8 @@ from crossspec_ros.errors import InputError
 
 # By the target's family, or for the draft.
 _WINDOWS = {"video_llava": 24_000, "qwen3_vl": 16_000, "draft": 9_000}
-_EYES_STEPS = {"video_llava": 1_500, "qwen3_vl": 1_000, "draft": 0}
-_STEPS = {"video_llava": 3_900, "qwen3_vl": 3_300, "draft": 3_600}
+_EYES_STEPS = {"video_llava": 2_000, "qwen3_vl": 1_000, "draft": 0}
+_STEPS = {"video_llava": 5_000, "qwen3_vl": 3_300, "draft": 3_600}
 _BATCH = {"video_llava": 16, "qwen3_vl": 16, "draft": 32}
 _RATE = {"video_llava": 8e-4, "qwen3_vl": 8e-4, "draft": 1e-3}
 _HELD_OUT = 192
