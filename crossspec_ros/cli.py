@@ -79,6 +79,8 @@ def make_parser() -> argparse.ArgumentParser:
         _train,
         _serve,
         add_bench,
+        _experiments,
+        _advise,
     ):
         register(subparsers)
     return parser
@@ -366,3 +368,43 @@ def _info(subparsers: Subparsers) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _experiments(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "experiments",
+        help="run the published experiments against other people's ways to decode, and write a report",
+        description="Runs experiments on the tiny pair: 1 frames, 2 all ways and their stages, 3 alignment, "
+        "4 streaming, 5 quality, 6 ablations, 7 use of the device. What was measured already in the folder "
+        "is kept, so that an interrupted run goes on.",
+    )
+    parser.add_argument("which", nargs="*", metavar="N", help="numbers of experiments, or all [all]")
+    parser.add_argument("--quick", action="store_true", help="few windows: under five minutes on two cores")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/experiments"),
+        metavar="FOLDER",
+        help="for the report, raw results and what was trained on the way [build/experiments]",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of training and of intervals [0]")
+    parser.add_argument("--models", type=Path, help="folder of the models [that of the package]")
+    parser.set_defaults(handler=lazily("crossspec_ros.experiments.command:run"))
+
+
+def _advise(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "advise", help="say which mode to run on this machine, from a measurement of experiment 2"
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("build/experiments"),
+        help="of the measurement [build/experiments]",
+    )
+    parser.add_argument(
+        "--lossy", action="store_true", help="also ways whose captions are not the target's own"
+    )
+    parser.add_argument("--period", type=seconds, default=1.0, help="seconds of a window [1]")
+    parser.set_defaults(handler=lazily("crossspec_ros.experiments.advise:run"))

@@ -27,8 +27,8 @@ PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
 APT = "sudo apt install g++ make python3-dev python3-venv"
 
-FURTHER = ("dev", "serve")
-"""Files of requirements for tests and for the server of a target."""
+FURTHER = ("dev", "serve", "experiments")
+"""Files of requirements for tests, for the server of a target and for the experiments."""
 OWNED_BY_ROS = ("cv-bridge", "numpy", "opencv-python-headless")
 """What a ROS installation brings itself, compiled to fit together."""
 
@@ -93,7 +93,7 @@ def steps(ros: str) -> list[Step]:
         Step("torch", f"{pin}, the largest download", [pin, gpu], lambda: install_torch(pin, gpu)),
         Step(
             "python",
-            "Python packages of requirements.txt and those for tests and crossspec serve",
+            "Python packages of requirements.txt and those for tests, server and experiments",
             [requirements, *(ROOT / f"requirements-{name}.txt" for name in FURTHER)],
             lambda: install_requirements(ros),
         ),

@@ -22,14 +22,14 @@ from crossspec_ros.windows.slices import TimeSlices
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
 from crossspec_ros.windows.window import Window
 
-_FIRST_SEED = HELD_OUT + 500_000
+FIRST_SEED = HELD_OUT + 500_000
 WINDOWS_PER_DRIVE = 4
 
 
 def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
     """Windows of drives that training never saw, at the sizes the synchronizer would send them."""
     for i in range(count):
-        seed, second = _FIRST_SEED + i // WINDOWS_PER_DRIVE, i % WINDOWS_PER_DRIVE
+        seed, second = FIRST_SEED + i // WINDOWS_PER_DRIVE, i % WINDOWS_PER_DRIVE
         scenes = drive(seed, WINDOWS_PER_DRIVE + 1)
         yield window_of(pair, scenes, seed, second), scenes[second]
 
@@ -62,12 +62,14 @@ def live(
     question: str,
     on_draft: Callable[[str], None] | None = None,
     trusted: Window | None = None,
+    opened_ns: int | None = None,
 ) -> Caption:
     """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
 
     Frames come at their stamps, event images at the ends of slices of equal time; when the last frame has
     come the answer is begun, and told when the window has closed. `trusted` is the part of the window that
-    the caption may rest on, by default all of it.
+    the caption may rest on, by default all of it. It opened at `opened_ns` (`perf_counter_ns`), by default
+    now; what should have come since then comes at once.
     """
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
     arrivals: list[tuple[int, partial[Future[None] | None]]] = []
@@ -78,7 +80,7 @@ def live(
     for i, image in enumerate(window.event_images):
         draft = partial(decoder.stream_event_image, window.index, image, question, on_draft)
         arrivals.append(((i + 1) * length // slices, draft))
-    opened = time.perf_counter_ns()
+    opened = time.perf_counter_ns() if opened_ns is None else opened_ns
     last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
     arrivals.sort(key=lambda arrival: arrival[0])
     ends = [offset for offset, _ in arrivals[1:]] + [length]

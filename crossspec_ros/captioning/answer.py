@@ -61,6 +61,8 @@ class Answer:
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.tokens: tuple[int, ...] = ()
         self.passes = 0
+        self.accept_lengths: list[int] = []
+        """Tokens that each pass gave; of a target on another host, each message."""
         self.last: Step | None = None
         """What its last pass gave."""
         self.ended = False
@@ -129,6 +131,7 @@ class Answer:
         self._policy.observe_pass(max(step.tokens_read, step.most_read), step.seconds, step.rows)
         self._unread, self.passes, self.last = 1, self.passes + step.passes, step
         self.tokens += step.tokens
+        self.accept_lengths.append(len(step.tokens))
         self.round_trip_s = max(self.round_trip_s, step.round_trip_s)
         if step.proposed is not None:
             self.drafted.update(step.proposed.drafted)

@@ -17,10 +17,11 @@ class Caption:
     where there was nothing to see; with hand-off also "handoff", where the target was shown aligned event
     features for frames (`captioning/handoff.py`). `token_ids` include the end-of-sequence token, unless the
     caption was cut; those of an event draft are of its own vocabulary.
-    `target_passes` counts the passes that gave tokens. `drafted` tokens of each proposer were put to the
-    target, which took `accepted` of them; a token that two proposed counts for both. Of a target on another
-    host, `traffic` is the bytes that went there and came from there, and `round_trip_s` the link's time;
-    `unreached` says why it was not heard, where the event draft's words had to do.
+    `target_passes` counts the passes that gave tokens, and `accept_lengths` has how many each gave. `drafted`
+    tokens of each proposer were put to the target, which took `accepted` of them; a token that two proposed
+    counts for both. Of a target on another host, `traffic` is the bytes that went there and came from there,
+    and `round_trip_s` the link's time; `unreached` says why it was not heard, where the event draft's words
+    had to do.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Caption:
     traffic: tuple[int, int] = (0, 0)
     round_trip_s: float = 0.0
     unreached: str = ""
+    accept_lengths: tuple[int, ...] = ()
 
     @property
     def lossy(self) -> bool:

@@ -415,6 +415,7 @@ class PrefillHiddenDecoder:
             late,
             opened.session.traffic if opened.session is not None else (0, 0),
             answer.round_trip_s,
+            accept_lengths=tuple(answer.accept_lengths),
         )
 
     def _rest(self, opened: OpenWindow) -> None:

@@ -111,7 +111,7 @@ def _right(best: dict[str, float]) -> str:
 def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: Progress) -> PairShards:
     count = args.windows
     task = progress.add_task("asking both models", total=count)
-    windows = recorded(args) if args.recordings else _synthetic(args.work, count, progress)
+    windows = recorded(args) if args.recordings else synthetic(args.work, count, progress)
     with closing(PairExtractor(pair, question)) as extractor:
         told = partial(_tell, progress, task)
         return extract(extractor, windows, args.work / "pairs", count, told, _origin(args))
@@ -126,7 +126,7 @@ def _origin(args: argparse.Namespace) -> dict[str, Any]:
     return {"models": models_digest(folders), "dtype": args.dtype or "float32", "recordings": recordings}
 
 
-def _synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
+def synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
     """Windows of drives that the tiny models did not see, drawn to disk first."""
     work.mkdir(parents=True, exist_ok=True)
     tasks = {name: progress.add_task(f"drawing {name}", total=count) for name in dataset.DRAWN}

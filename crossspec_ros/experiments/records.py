@@ -1,0 +1,152 @@
+"""What each way did with each window, one JSON line each, in the fields of Spec-Bench and MMSpec.
+
+`question_id` is the window, `model_id` the way, and `choices[0]` has `turns` (the text), `new_tokens`,
+`wall_time` (seconds from the last frame to the caption), `decoding_steps` (passes of the target) and
+`accept_lengths` (tokens of each pass). What only we know stands under `crossspec`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.errors import InputError
+
+
+@dataclass(frozen=True)
+class Record:
+    """One window, captioned one way, under one `condition` of the experiment (such as a number of frames).
+
+    Times are seconds. `from_close_s` is 0 where the caption was there before the window's end. `stages_ms`
+    are the milliseconds of each stage. `truth` is the caption that is right.
+    """
+
+    experiment: int
+    condition: str
+    way: str
+    window: int
+    text: str
+    tokens: tuple[int, ...]
+    accept_lengths: tuple[int, ...]
+    wall_s: float
+    from_close_s: float = 0.0
+    first_token_s: float = 0.0
+    stages_ms: Mapping[str, float] = field(default_factory=dict)
+    truth: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def passes(self) -> int:
+        """Of the target; 0 where the way does not tell."""
+        return len(self.accept_lengths)
+
+    def line(self) -> str:
+        """As JSON."""
+        row = {
+            "question_id": self.window,
+            "category": self.condition,
+            "model_id": self.way,
+            "choices": [
+                {
+                    "index": 0,
+                    "turns": [self.text],
+                    "new_tokens": [len(self.tokens)],
+                    "wall_time": [self.wall_s],
+                    "decoding_steps": [self.passes],
+                    "accept_lengths": list(self.accept_lengths),
+                }
+            ],
+            "crossspec": {
+                "experiment": self.experiment,
+                "tokens": list(self.tokens),
+                "from_close_s": self.from_close_s,
+                "first_token_s": self.first_token_s,
+                "stages_ms": dict(self.stages_ms),
+                "truth": self.truth,
+                "more": dict(self.more),
+            },
+        }
+        return json.dumps(row)
+
+    @classmethod
+    def of(cls, line: str) -> Record:
+        """Of a line that `line` gave; raises ValueError, KeyError or TypeError for another."""
+        row = json.loads(line)
+        choice, own = row["choices"][0], row["crossspec"]
+        return cls(
+            own["experiment"],
+            row["category"],
+            row["model_id"],
+            row["question_id"],
+            choice["turns"][0],
+            tuple(own["tokens"]),
+            tuple(choice["accept_lengths"]),
+            choice["wall_time"][0],
+            own["from_close_s"],
+            own["first_token_s"],
+            own["stages_ms"],
+            own["truth"],
+            own["more"],
+        )
+
+
+class Log:
+    """The records of one experiment in a file, to which each is written at once.
+
+    It is resumed condition by condition: decoders learn from window to window, so that a condition which was
+    interrupted is measured from its beginning.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.records = list(self._read()) if file.exists() else []
+
+    def begin(self, condition: str, ways: int, windows: int) -> bool:
+        """Whether this condition is still to be measured; what there is of it goes then."""
+        rows = self.rows(condition)
+        if len(rows) == ways * windows:
+            return False
+        self.records = [record for record in self.records if record.condition != condition]
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text("".join(record.line() + "\n" for record in self.records))
+        return True
+
+    def add(self, record: Record) -> None:
+        """Keep one more."""
+        self.records.append(record)
+        with self._file.open("a") as file:
+            file.write(record.line() + "\n")
+
+    def rows(self, condition: str, way: str | None = None) -> list[Record]:
+        """Those of a condition, and of a way in it, by window."""
+        found = [
+            record for record in self.records if record.condition == condition and way in (None, record.way)
+        ]
+        return sorted(found, key=lambda record: record.window)
+
+    def ways(self, condition: str) -> list[str]:
+        """Those that were measured, in the order in which they began."""
+        return list(dict.fromkeys(record.way for record in self.records if record.condition == condition))
+
+    def _read(self) -> Iterator[Record]:
+        lines = self._file.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                yield Record.of(line)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                # The last one was cut off by an interruption.
+                if number < len(lines):
+                    raise InputError(
+                        f"line {number} of '{self._file}' is no record of an experiment ({error}): remove "
+                        f"the file, and it is measured anew"
+                    ) from None
+
+
+def paired(some: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Of the windows that both have, in the same order."""
+    of = {record.window: record for record in others}
+    both = [record for record in some if record.window in of]
+    return both, [of[record.window] for record in both]

@@ -1,0 +1,83 @@
+"""Every way to caption that is compared, by name: other people's, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from crossspec_ros.baselines.cascade import Cascade
+from crossspec_ros.baselines.compression import CompressedTarget
+from crossspec_ros.baselines.generate import TransformersGenerate, text_generates
+from crossspec_ros.baselines.lookahead import Lookahead
+from crossspec_ros.baselines.one_shot import Alone
+from crossspec_ros.baselines.pipelined import Pipelined
+from crossspec_ros.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_ros.baselines.retrieval import Retrieval
+from crossspec_ros.baselines.semantic import Semantic
+from crossspec_ros.baselines.speculative import FixedGamma
+from crossspec_ros.baselines.specvlm import SpecVLM
+from crossspec_ros.baselines.suffix import SuffixDecoding
+from crossspec_ros.baselines.written import Written
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.registry import HEADS, make_proposers
+from crossspec_ros.experiments.setting import Setting
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
+SUFFIX, STANDARD = "suffix decoding", "speculative, 4 tokens"
+GENERATE, PIPELINED = "transformers generate", "PipeSpec"
+PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
+SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
+LOSSY = (SEMANTIC, COMPRESSED)
+"""Those whose captions are not the target's own."""
+UNTIMED = (PARALLEL, PIPELINED, OURS)
+"""Those whose acceptance depends on how far a draft has come when it is asked for, and so on the machine."""
+
+
+def _ours(setting: Setting) -> PrefillHiddenDecoder:
+    return speculative_decoder(setting.pair, heads=setting.heads)
+
+
+class HeadAlone:
+    """Our head drafts alone, on a target that gets all frames at the end."""
+
+    def __init__(self, setting: Setting) -> None:
+        proposers = make_proposers([HEADS], setting.heads)
+        self._decoder = speculative_decoder(setting.pair, proposers=proposers)
+
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        caption = self._decoder.caption(window, question, trace)
+        return Written(caption.token_ids, caption.accept_lengths)
+
+    def close(self) -> None:
+        self._decoder.close()
+
+
+WAYS: dict[str, Callable[[Setting], Any]] = {
+    OURS: _ours,
+    ALONE: lambda s: Alone(s.pair),
+    GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
+    "prompt lookup": lambda s: text_generates(s.pair)["prompt lookup"],
+    "assisted generation": lambda s: text_generates(s.pair)["assisted"],
+    STANDARD: lambda s: FixedGamma(s.pair, 4),
+    SUFFIX: lambda s: SuffixDecoding(s.pair),
+    "retrieval (REST)": lambda s: Retrieval(s.pair),
+    "lookahead decoding": lambda s: Lookahead(s.pair),
+    SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),
+    "draft head alone": HeadAlone,
+    "cascade (PyramidSD)": lambda s: Cascade(s.pair),
+    PARALLEL: lambda s: PublishedPrefillHiding(s.pair),
+    SEQUENTIAL: lambda s: PublishedPrefillHiding(s.pair, beside=False),
+    PIPELINED: lambda s: Pipelined(s.pair),
+    SEMANTIC: lambda s: Semantic(s.pair),
+    COMPRESSED: lambda s: CompressedTarget(s.pair),
+}
+"""What makes each; those of ours read a window while it is open, all others begin with its last frame."""
+
+
+def made(setting: Setting, names: Iterable[str]) -> dict[str, Callable[[], Any]]:
+    """Those of these names, to be made in this setting."""
+    return {name: partial(WAYS[name], setting) for name in names}

@@ -1,0 +1,53 @@
+"""The advice follows from what was measured, and says when that is little."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.experiments import advise
+from crossspec_ros.experiments.records import Log, Record
+from crossspec_ros.experiments.stages import ALL
+from crossspec_ros.experiments.ways import ALONE, OURS, SEMANTIC, SUFFIX
+
+
+def measured(file: Path, seconds: dict[str, float], windows: int = 12) -> Log:
+    log = Log(file)
+    log.begin(ALL, len(seconds), windows)
+    stages = {"frame_encode": 10.0, "target_prefill": 80.0, "decode": 60.0}
+    for i in range(windows):
+        for way, wall in seconds.items():
+            log.add(Record(2, ALL, way, i, "", (5, 2), (1, 1), wall + 0.001 * i, stages_ms=stages))
+    return log
+
+
+def test_the_quickest_lossless_way_is_advised(tmp_path: Path) -> None:
+    log = measured(tmp_path / "e.jsonl", {OURS: 0.05, ALONE: 0.4, SEMANTIC: 0.01})
+    said = advise.advice(log)
+    assert said.startswith("Run ours") and "mode: prefill_hidden" in said and "chance" not in said
+    assert "Prefill share 60% of the target alone" in said
+    assert advise.advice(log, lossy=True).startswith(f"Run {SEMANTIC}")
+
+
+def test_where_nothing_beats_the_target_alone_it_is_advised(tmp_path: Path) -> None:
+    said = advise.advice(measured(tmp_path / "e.jsonl", {OURS: 0.5, ALONE: 0.4}))
+    assert said.startswith("Run the target alone") and "mode: autoregressive" in said
+
+
+def test_another_ones_way_names_what_the_captioner_can_run(tmp_path: Path) -> None:
+    said = advise.advice(measured(tmp_path / "e.jsonl", {OURS: 0.2, ALONE: 0.4, SUFFIX: 0.1}))
+    assert said.startswith(f"Run {SUFFIX}") and "mode: prefill_hidden is sooner" in said
+
+
+def test_captions_that_take_longer_than_a_window_and_few_windows_are_told(tmp_path: Path) -> None:
+    log = measured(tmp_path / "e.jsonl", {OURS: 1.5, ALONE: 1.6}, windows=3)
+    said = advise.advice(log)
+    assert "windows will be skipped" in said and "That may be chance" in said
+
+
+def test_a_folder_without_a_measurement_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"run crossspec experiments 2 --out"):
+        advise.run(argparse.Namespace(folder=tmp_path, lossy=False, period=1.0))

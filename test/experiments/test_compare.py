@@ -1,0 +1,93 @@
+"""Ways take turns, and what each did is told in the same terms."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from crossspec_ros.baselines.one_shot import Alone
+from crossspec_ros.baselines.suffix import SuffixDecoding
+from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.experiments import quality
+from crossspec_ros.experiments.ablations import Chain
+from crossspec_ros.experiments.compare import compare
+from crossspec_ros.experiments.frames import with_frames
+from crossspec_ros.experiments.records import Record
+from crossspec_ros.experiments.setting import QUICK, Setting
+from crossspec_ros.experiments.stages import stage_ms
+from crossspec_ros.experiments.trained import Trained
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.windows.window import Window
+
+
+@pytest.fixture
+def setting(pair: ModelPair, tmp_path: Path) -> Setting:
+    progress = Progress(disable=True)
+    return Setting(pair, {}, Trained(pair, tmp_path, 8, 2, 0, progress), [], QUICK, 0, tmp_path, progress)
+
+
+def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, windows: list[Window]) -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Alone:
+        made.append(name)
+        return SuffixDecoding(setting.pair) if name == "suffix" else Alone(setting.pair)
+
+    ways = {name: partial(make, name) for name in ("alone", "suffix")}
+    known = [(windows[0], "a truth"), (windows[1], "another")]
+    log = compare(setting, 2, "c", ways, known)
+    assert [(one.window, one.way) for one in log.records] == [
+        (windows[0].index, "alone"),
+        (windows[0].index, "suffix"),
+        (windows[1].index, "suffix"),
+        (windows[1].index, "alone"),
+    ]
+    alone, suffix = log.rows("c", "alone"), log.rows("c", "suffix")
+    assert [one.tokens for one in alone] == [one.tokens for one in suffix]
+    assert all(one.wall_s > one.from_close_s >= 0 and one.first_token_s <= one.wall_s for one in log.records)
+    assert alone[0].passes == len(alone[0].tokens) and alone[0].truth == "a truth"
+    assert stage_ms(alone, "total")[0] >= stage_ms(alone, "prefill")[0] > 0
+    again = compare(setting, 2, "c", ways, known)
+    assert again.records == log.records and made == ["alone", "suffix"]
+
+
+def test_a_target_for_more_frames_has_room_for_them(pair: ModelPair) -> None:
+    many = with_frames(pair, 64).target.spec
+    assert many.frames == 64 and many.frame_tokens == 8 * pair.target.spec.frame_tokens
+    room = pair.target.spec.most_tokens - pair.target.spec.frame_tokens
+    assert many.most_tokens - many.frame_tokens == room
+
+
+class Told(Proposer):
+    name = "told"
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        return DraftTree((7, 8, 9, 10), (-1, -1, 1, 1), (0.3, 0.6, 0.5, 0.4), (("told",),) * 4)
+
+
+def test_a_chain_is_the_likeliest_path_of_the_tree() -> None:
+    tree = Chain([Told()], None).propose(Context("q"), 1, 20)
+    assert tree.token_ids == (8, 9) and tree.parents == (-1, 0) and tree.sources == (("told",),) * 2
+
+
+def test_quality_of_the_truth_is_full_and_of_another_caption_less() -> None:
+    truths = [
+        "The key elements in this scene include a red car driving down a straight road, nobody on foot, and "
+        "trees on both sides. The car is in front of us and getting closer. It is sunny and we are moving fast.",
+        "The key elements in this scene include an empty straight road, a person in blue crossing the road, "
+        "and buildings on both sides. The road is empty and no other vehicle is in sight. It is dusk and we are "
+        "standing still.",
+    ]
+
+    def told(texts: list[str]) -> list[Record]:
+        return [Record(5, "c", "w", i, t, (), (), 0.0, truth=truths[i]) for i, t in enumerate(texts)]
+
+    right, wrong = told(truths), told([truths[0].replace("red", "blue"), truths[1]])
+    assert quality.scores(right)["bleu4"] == pytest.approx(100, abs=1e-3)
+    assert quality.scores(right)["rouge_l"] == pytest.approx(100)
+    assert all(quality.scores(wrong)[name] < quality.scores(right)[name] for name in quality.scores(right))
+    assert quality.attributes_right(right[0]) == 1 and 0.8 < quality.attributes_right(wrong[0]) < 1

@@ -1,0 +1,54 @@
+"""Raw results: they survive a round trip, an interruption, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.experiments.records import Log, Record, paired
+
+
+def record(way: str, window: int, condition: str = "c") -> Record:
+    return Record(
+        2, condition, way, window, "a car", (5, 6, 2), (2, 1), 0.25, 0.125, 0.1, {"verify": 3.0}, "a car"
+    )
+
+
+def test_a_line_has_the_fields_of_spec_bench_and_comes_back() -> None:
+    row = json.loads(record("ours", 7).line())
+    assert (row["question_id"], row["model_id"]) == (7, "ours")
+    assert row["choices"][0]["new_tokens"] == [3] and row["choices"][0]["wall_time"] == [0.25]
+    assert row["choices"][0]["accept_lengths"] == [2, 1] and row["choices"][0]["decoding_steps"] == [2]
+    assert Record.of(record("ours", 7).line()) == record("ours", 7)
+
+
+def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Path) -> None:
+    file = tmp_path / "raw" / "e.jsonl"
+    log = Log(file)
+    assert log.begin("done", 1, 2)
+    log.add(record("ours", 0, "done"))
+    log.add(record("ours", 1, "done"))
+    assert log.begin("cut", 2, 1)
+    log.add(record("ours", 0, "cut"))
+    # Cut off in the middle of a line.
+    file.write_text(file.read_text() + record("alone", 0, "cut").line()[:40])
+    again = Log(file)
+    assert not again.begin("done", 1, 2) and again.begin("cut", 2, 1)
+    assert [one.window for one in again.rows("done", "ours")] == [0, 1]
+    assert not again.rows("cut") and not Log(file).rows("cut")
+
+
+def test_a_line_that_is_none_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "e.jsonl"
+    file.write_text('{"question_id": 1}\n' + record("ours", 0).line() + "\n")
+    with pytest.raises(InputError, match=r"line 1 of .*e\.jsonl.* is no record .*remove the file"):
+        Log(file)
+
+
+def test_pairs_are_of_the_same_windows() -> None:
+    some, others = [record("a", i) for i in (0, 1, 2)], [record("b", i) for i in (2, 1)]
+    mine, theirs = paired(some, others)
+    assert [one.window for one in mine] == [one.window for one in theirs] == [1, 2]
