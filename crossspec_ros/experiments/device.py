@@ -63,7 +63,9 @@ def _profiled(
     device, trace = setting.pair.target.device, Trace()
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with profile(activities=activities) as profiled:
+    # The models have threads of their own.
+    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=activities, experimental_config=threads) as profiled:
         cpu_s, begun_ns = time.process_time(), time.perf_counter_ns()
         written = run(window, trace)
         ended_ns, cpu_s = time.perf_counter_ns(), time.process_time() - cpu_s

@@ -30,8 +30,8 @@ class Size:
     train_steps: int
 
 
-QUICK = Size(6, 2, 5, 3, 48, 40)
-FULL = Size(60, 12, 60, 40, 1024, 600)
+QUICK = Size(4, 1, 4, 2, 24, 25)
+FULL = Size(40, 8, 30, 24, 512, 400)
 
 
 @dataclass(frozen=True)

@@ -76,11 +76,12 @@ def test_a_chain_is_the_likeliest_path_of_the_tree() -> None:
 
 def test_quality_of_the_truth_is_full_and_of_another_caption_less() -> None:
     truths = [
-        "The key elements in this scene include a red car driving down a straight road, nobody on foot, and "
-        "trees on both sides. The car is in front of us and getting closer. It is sunny and we are moving fast.",
+        "The key elements in this scene include a red car driving down a straight road, nobody on foot, "
+        "and trees on both sides. The car is in front of us and getting closer. It is sunny "
+        "and we are moving fast.",
         "The key elements in this scene include an empty straight road, a person in blue crossing the road, "
-        "and buildings on both sides. The road is empty and no other vehicle is in sight. It is dusk and we are "
-        "standing still.",
+        "and buildings on both sides. The road is empty and no other vehicle is in sight. It is dusk "
+        "and we are standing still.",
     ]
 
     def told(texts: list[str]) -> list[Record]:
