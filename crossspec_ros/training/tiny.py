@@ -6,6 +6,8 @@ import argparse
 import json
 import multiprocessing
 import shutil
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.queues import Queue
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
     from crossspec_ros.training.tokenizer import train_tokenizers
 
+    # Or those that train would go on alone, and write into what the next run writes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if args.shrink < 1:
         raise InputError(f"--shrink {args.shrink} is no divisor: give 1 or more")
     started = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,17 @@ def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -
             visual_pos_masks=torch.ones(1, len(whole), dtype=torch.bool),
         ).last_hidden_state[0]
     torch.testing.assert_close(trained, target.logits(hidden[-3:]), atol=1e-4, rtol=0)
+
+
+def test_a_run_that_is_terminated_ends_in_order_and_takes_those_that_train_along() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(InputError, match="--shrink 0 is no divisor"):
+            tiny.run(argparse.Namespace(shrink=0))
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
