@@ -366,10 +366,6 @@ def _info(subparsers: Subparsers) -> None:
     parser.set_defaults(handler=checked(lazily("crossspec_ros.recordings.info:run")))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def _experiments(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "experiments",
@@ -408,3 +404,7 @@ def _advise(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--period", type=seconds, default=1.0, help="seconds of a window [1]")
     parser.set_defaults(handler=lazily("crossspec_ros.experiments.advise:run"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,13 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(command, capsys
     assert "unrecognized arguments: --nonsense" in error
 
 
+def test_the_module_runs_as_the_command_does():
+    result = subprocess.run(
+        [sys.executable, "-m", "crossspec_ros.cli", "experiments", "--help"], capture_output=True, text=True
+    )
+    assert result.returncode == 0 and "usage: crossspec experiments" in result.stdout, result.stderr
+
+
 def test_help_loads_nothing_heavy():
     code = (
         "import sys\nfrom crossspec_ros.cli import main\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -26,6 +27,7 @@ class OneShot:
     ) -> Written:
         """The caption; `guess` gives a tree for the tokens so far."""
         tokens, ended, lengths = tuple[int, ...](), False, list[int]()
+        begun_ns = time.perf_counter_ns()
         with closing(self._engine.open(window.index, trace)) as session:
             session.fit(list(window.frames), list(window.frame_stamps_ns))
             session.ask(question, trace)
@@ -36,6 +38,8 @@ class OneShot:
                 trace.mark("first_token")
                 tokens, ended = tokens + step.tokens, step.ended
                 lengths.append(len(step.tokens))
+            # What is tidied up afterwards keeps nobody waiting.
+            trace.add("answer", begun_ns, time.perf_counter_ns())
         return Written(tokens, tuple(lengths))
 
     def close(self) -> None:

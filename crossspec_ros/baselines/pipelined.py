@@ -35,8 +35,7 @@ class Pipelined(OneShot):
 
         def run() -> None:
             draft = DraftAsYouGo(self.pair, window, question, trace)
-            with trace.span("draft_decode"):
-                pipeline.feed(draft)
+            pipeline.feed(draft, trace)
 
         running = self._drafts.submit(run)
         try:
@@ -62,7 +61,7 @@ class _Pipeline:
         self._is_over = False
         self._changed = threading.Condition()
 
-    def feed(self, draft: DraftAsYouGo) -> None:
+    def feed(self, draft: DraftAsYouGo, trace: Trace) -> None:
         """Go on drafting until the end."""
         while True:
             with self._changed:
@@ -70,7 +69,8 @@ class _Pipeline:
                 if self._is_over:
                     return
                 text = self._text
-            token = draft.after(text)[-1]
+            with trace.span("draft_decode"):
+                token = draft.after(text)[-1]
             with self._changed:
                 # Else the target has said something else meanwhile.
                 if self._text == text:

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 from torch import Tensor
 
 from crossspec_ros.baselines.compression import ElasticCompressor
-from crossspec_ros.baselines.written import Written
+from crossspec_ros.baselines.whole import Whole
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes
@@ -15,8 +15,6 @@ from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 NODES = 32
 """Of a tree at most. EAGLE-2's 60 take twice as long on a CPU, and its tree is 6 deep either way."""
@@ -44,20 +42,13 @@ class SpecVLMHead(Eagle):
         return cast(Tensor, self.elastic(frames.to(self.dtype), seen))
 
 
-class SpecVLM:
+class SpecVLM(Whole):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
 
     lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
         proposers = [HeadProposer("specvlm", head)]
-        self._decoder = speculative_decoder(pair, proposers=proposers)
-        self._decoder.policy = Policy(proposers, None, Limits(max_nodes=NODES))
-
-    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        caption = self._decoder.caption(window, question, trace)
-        return Written(caption.token_ids, caption.accept_lengths)
-
-    def close(self) -> None:
-        """End the threads of draft and engine."""
-        self._decoder.close()
+        decoder = speculative_decoder(pair, proposers=proposers)
+        decoder.policy = Policy(proposers, None, Limits(max_nodes=NODES))
+        super().__init__(decoder)

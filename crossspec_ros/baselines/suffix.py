@@ -27,9 +27,9 @@ class SuffixDecoding(OneShot):
     """SuffixDecoding (Oliaro et al., NeurIPS 2025), a chain a round.
 
     One index has the earlier outputs to the same question, the other the prompt and what was said so far. In
-    each, the longest run of last tokens that went on somewhere is followed along the most frequent tokens.
+    each, every run of last tokens that went on somewhere is followed along the most frequent tokens.
     As published, a draft has at most alpha tokens for each one of the run (alpha is 4 here) and a path
-    probability of 0.1 at least, and indices are 64 tokens deep. Of both drafts that is taken of which more
+    probability of 0.1 at least, and indices are 64 tokens deep. Of all drafts that is taken of which most
     tokens are to be expected.
     """
 
@@ -74,6 +74,11 @@ def _expected(draft: tuple[Tokens, tuple[float, ...]]) -> float:
 
 def _followed(index: SuffixArray, text: Tokens) -> tuple[Tokens, tuple[float, ...]]:
     run = index.match(text, DEPTH - 1)
+    # Near the end of a known text the longest run goes on for a token or two, a shorter one for more.
+    return max((_chain(index, run[begin:]) for begin in range(len(run))), key=_expected, default=((), ()))
+
+
+def _chain(index: SuffixArray, run: Tokens) -> tuple[Tokens, tuple[float, ...]]:
     tokens: list[int] = []
     probs: list[float] = []
     path = 1.0

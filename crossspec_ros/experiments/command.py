@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers.utils import logging
 
 from crossspec_ros.bench.windows import held_out_windows
+from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.heads.files import fitting_heads
 from crossspec_ros.errors import InputError
 from crossspec_ros.experiments import (
@@ -28,10 +32,12 @@ from crossspec_ros.experiments import (
 )
 from crossspec_ros.experiments.advise import advice
 from crossspec_ros.experiments.result import Result
-from crossspec_ros.experiments.setting import FULL, QUICK, Setting
+from crossspec_ros.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_ros.experiments.trained import Trained
+from crossspec_ros.experiments.ways import ALONE, WAYS
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.video_llava import VideoLlava
 from crossspec_ros.paths import share_dir
 
 EXPERIMENTS: dict[int, ModuleType] = {
@@ -42,27 +48,26 @@ EXPERIMENTS: dict[int, ModuleType] = {
 def run(args: argparse.Namespace) -> int:
     """Measure what is not there yet, and write the report."""
     numbers = asked(args.which)
-    check_metrics()
+    check_packages(numbers)
     logging.set_verbosity_error()
-    torch.manual_seed(args.seed)
     models = args.models or share_dir() / "models" / "tiny"
+    size = QUICK if args.quick else FULL
+    digest = models_digest([path for path in (target_path(models, ""), draft_path(models, "")) if path])
+    identity = {"models": digest, "seed": args.seed, "size": asdict(size), "ways": list(WAYS)}
+    check_same(args.out, identity)
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
-        setting = prepared(args, models, progress)
-        # The advice and the quality rest on all ways side by side.
+        setting = prepared(args, models, size, digest, progress)
         results: dict[int, tuple[str, Result]] = {}
         for number in numbers:
             module = EXPERIMENTS[number]
             log = module.measure(setting)
             results[number] = module.TITLE, module.result(setting, log)
-        said = (
-            advice(setting.log(stages.NUMBER))
-            if {2, 5} & set(numbers)
-            else "Experiment 2 tells; it was not asked for."
-        )
-        folders = [target_path(models, ""), draft_path(models, "")]
-        around = report.environment(setting, _command(), [path for path in folders if path])
-        markdown, page = report.write(args.out, results, around, said)
+    ways = setting.log(stages.NUMBER)
+    said = advice(ways) if ways.rows(stages.ALL, ALONE) else "Experiment 2 tells, which was not run."
+    name = "report" if numbers == list(EXPERIMENTS) else "report_" + "_".join(map(str, numbers))
+    around = report.environment(setting, digest, shlex.join(["crossspec", *sys.argv[1:]]))
+    markdown, page = report.write(args.out, name, results, around, said)
     print(f"{said}\nreport: {markdown} and {page}")
     return 0
 
@@ -79,29 +84,43 @@ def asked(which: list[str]) -> list[int]:
     return sorted({int(one) for one in which})
 
 
-def check_metrics() -> None:
-    """Raise InputError where the packages that score captions are not installed."""
-    try:
-        import pycocoevalcap  # noqa: F401
-        import scipy  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"{error.name} is missing: pip install '.[experiments]'") from None
+def check_packages(numbers: Sequence[int]) -> None:
+    """Raise InputError where packages are missing that these experiments need."""
+    needed = ["scipy", *(["pycocoevalcap"] if quality.NUMBER in numbers else [])]
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise InputError(f"{missing[0]} is missing: pip install '.[experiments]'")
 
 
-def prepared(args: argparse.Namespace, models: Path, progress: Progress) -> Setting:
-    """Models and windows."""
-    size = QUICK if args.quick else FULL
+def check_same(out: Path, identity: Mapping[str, Any]) -> None:
+    """Raise InputError where the folder has results of other models, sizes or seeds; else remember these."""
+    file = out / "raw" / "identity.json"
+    text = json.dumps(identity, indent=1) + "\n"
+    if file.exists() and file.read_text() != text:
+        raise InputError(
+            f"'{out}' has results of other models, another seed, another version, or of --quick: name "
+            f"another folder with --out, or remove it"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:
+    """Models and windows; raises InputError for models with which some ways cannot caption."""
     pair = load_pair(models)
     heads = fitting_heads(models / "heads", pair.target, pair.draft)
-    task = progress.add_task("rendering windows", total=size.windows)
+    if not isinstance(pair.target, VideoLlava) or pair.draft is None or not heads:
+        raise InputError(
+            f"'{models}' is no Video-LLaVA with an event draft and a draft head, which some ways need: name "
+            f"a folder like the tiny pair's"
+        )
+    task = progress.add_task("rendering windows", total=size.windows + 1)
     windows = []
-    for i, (window, scene) in enumerate(held_out_windows(pair, size.windows)):
+    for i, (window, scene) in enumerate(held_out_windows(pair, size.windows + 1)):
         # Every drive counts its own from 0.
         windows.append((replace(window, index=i), scene))
         progress.advance(task)
-    trained = Trained(pair, args.out / "work", size.train_windows, size.train_steps, args.seed, progress)
-    return Setting(pair, heads, trained, windows, size, args.seed, args.out, progress)
-
-
-def _command() -> str:
-    return shlex.join(["crossspec", *sys.argv[1:]])
+    *measured, (warm, _) = windows
+    trained = Trained(
+        pair, digest, args.out / "work", size.train_windows, size.train_steps, args.seed, progress
+    )
+    return Setting(pair, heads, trained, measured, warm, size, args.seed, args.out, progress)

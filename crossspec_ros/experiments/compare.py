@@ -32,18 +32,21 @@ def compare(
     condition: str,
     ways: Mapping[str, Callable[[], Any]],
     windows: Sequence[tuple[Window, str]],
+    warm: Window,
 ) -> Log:
-    """Let ways take turns on the windows, unless that was done; `ways` make decoders, which are closed."""
+    """Let ways take turns on the windows, unless that was done; `ways` make decoders, which are closed.
+
+    `warm`, which is none of them, comes first, for what is slow the first time.
+    """
     log = setting.log(experiment)
-    if not windows or not log.begin(condition, len(ways), len(windows)):
+    if not log.begin(condition, len(ways), len(windows)):
         return log
     names = list(ways)
     task = setting.progress.add_task(f"{experiment}: {condition}", total=len(names) * len(windows))
     with ExitStack() as stack:
         runs = {name: running(make(), stack) for name, make in ways.items()}
         for run in runs.values():
-            # What is slow the first time; what is learned from it all ways have learned.
-            run(windows[0][0], Trace())
+            run(warm, Trace())
         for i, (window, truth) in enumerate(windows):
             for name in names[i % len(names) :] + names[: i % len(names)]:
                 log.add(record(setting, experiment, condition, name, runs[name], window, truth))
@@ -91,11 +94,10 @@ def record(
     trace = Trace()
     written = run(window, trace)
     now_ns, marks = time.perf_counter_ns(), trace.marks
-    # Ours tells the caption at the close, though its last pass may be over before.
-    answers = [span.end_ns for span in trace.spans if span.stage == "answer"]
-    ended_ns = max(answers, default=now_ns)
-    first_ns = min((span.end_ns for span in trace.spans if span.stage == "answer_first"), default=ended_ns)
-    first_ns = first_ns if answers else marks.get("first_token", ended_ns)
+    # Not when it is told, which ours does at the close, nor when all is tidied up.
+    ended_ns = max((span.end_ns for span in trace.spans if span.stage == "answer"), default=now_ns)
+    firsts = [span.end_ns for span in trace.spans if span.stage == "answer_first"]
+    first_ns = min([*firsts, marks.get("first_token", ended_ns) if not firsts else ended_ns])
     return Record(
         experiment,
         condition,

@@ -1,23 +1,23 @@
-"""Experiment 7: how busy the device is, how much of the draft's work is hidden, how much bandwidth is used.
+"""Experiment 7: how busy the processor is, how much draft work is hidden, and the bandwidth that is used.
 
-On a GPU busy is the time in which a kernel runs (torch.profiler). On a CPU it is the processor time of this
-process as a share of the cores that torch may use; there drafts and target share these.
+Busy is the processor time of this process as a share of all cores that it may use; models share these. The
+longest operations are torch.profiler's, of one more window each.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from typing import Any
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from crossspec_ros.bench.gpu_passes import copy_bandwidth, pass_bytes
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.experiments import statistics
-from crossspec_ros.experiments.compare import begun_at_last_frame, lived
+from crossspec_ros.experiments.compare import Run, running
 from crossspec_ros.experiments.records import Log, Record
 from crossspec_ros.experiments.result import Cell, Result, Table
 from crossspec_ros.experiments.setting import Setting
@@ -37,45 +37,29 @@ def measure(setting: Setting) -> Log:
     log, windows = setting.log(NUMBER), setting.some(setting.size.ablation_windows)
     if not log.begin(CONDITION, len(_WAYS), len(windows)):
         return log
-    device = setting.pair.target.device
-    bandwidth = max(copy_bandwidth(device, _COPIED, 5))
-    task = setting.progress.add_task("7: profiling", total=len(_WAYS))
+    bandwidth = max(copy_bandwidth(setting.pair.target.device, _COPIED, 5))
+    task = setting.progress.add_task("7: use of the device", total=len(_WAYS))
     for way, make in made(setting, _WAYS).items():
-        with closing(make()) as decoder:
-            run = (
-                lived(decoder) if isinstance(decoder, PrefillHiddenDecoder) else begun_at_last_frame(decoder)
-            )
-            run(windows[0][0], Trace())
-            for window, truth in windows:
-                log.add(_profiled(setting, way, run, window, truth, bandwidth))
+        with ExitStack() as stack:
+            run = running(make(), stack)
+            run(setting.warm, Trace())
+            rows = [_measured(setting, way, run, window, truth, bandwidth) for window, truth in windows]
+            ops = _longest(run, setting.warm)
+        for row in rows:
+            log.add(replace(row, more={**row.more, "ops": ops}))
         setting.progress.advance(task)
     return log
 
 
-def _profiled(
-    setting: Setting,
-    way: str,
-    run: Callable[[Window, Trace], Any],
-    window: Window,
-    truth: str,
-    bandwidth: float,
-) -> Record:
-    device, trace = setting.pair.target.device, Trace()
-    on_gpu = device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    # The models have threads of their own.
-    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    with profile(activities=activities, experimental_config=threads) as profiled:
-        cpu_s, begun_ns = time.process_time(), time.perf_counter_ns()
-        written = run(window, trace)
-        ended_ns, cpu_s = time.perf_counter_ns(), time.process_time() - cpu_s
-    answered_s = (ended_ns - trace.marks["last_frame"]) / 1e9
-    whole_s = (ended_ns - begun_ns) / 1e9
-    busy = _kernels_s(profiled) / whole_s if on_gpu else cpu_s / whole_s / torch.get_num_threads()
-    stages = trace.stages
+def _measured(setting: Setting, way: str, run: Run, window: Window, truth: str, bandwidth: float) -> Record:
+    trace, cpu_s, begun_ns = Trace(), time.process_time(), time.perf_counter_ns()
+    written = run(window, trace)
+    ended_ns, cpu_s = time.perf_counter_ns(), time.process_time() - cpu_s
+    # Ours works from the first frame on, others from the last.
+    since_ns = begun_ns if way == OURS else trace.marks["last_frame"]
+    stages, cores = trace.stages, len(os.sched_getaffinity(0))
     decoding_s = sum(stages.get(name, 0.0) for name in ("verify", "decode")) / 1e3
-    context = setting.pair.target.spec.frame_tokens
-    read = pass_bytes(setting.pair, context) * max(0, len(written.accept_lengths) - 1)
+    read = pass_bytes(setting.pair, setting.pair.target.spec.frame_tokens)
     drafting = sum(stages.get(name, 0.0) for name in DRAFT_STAGES)
     return Record(
         NUMBER,
@@ -85,35 +69,26 @@ def _profiled(
         "",
         written.tokens,
         written.accept_lengths,
-        answered_s,
+        (ended_ns - trace.marks["last_frame"]) / 1e9,
         stages_ms=stages,
         truth=truth,
         more={
-            "busy": min(1.0, busy),
+            "busy": cpu_s / ((ended_ns - since_ns) / 1e9) / cores,
             "hidden": trace.hidden / drafting if drafting else None,
-            "bandwidth": read / decoding_s / bandwidth if decoding_s else None,
-            "ops": _longest(profiled),
+            "bandwidth": read * (len(written.accept_lengths) - 1) / decoding_s / bandwidth
+            if decoding_s
+            else None,
         },
     )
 
 
-def _kernels_s(profiled: profile) -> float:
-    """Seconds in which some kernel ran."""
-    spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in profiled.events() or ()
-        if event.device_type == torch.autograd.DeviceType.CUDA
-    )
-    total, until = 0.0, float("-inf")
-    for start, end in spans:
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total / 1e6
-
-
-def _longest(profiled: profile) -> dict[str, float]:
+def _longest(run: Run, window: Window) -> dict[str, float]:
     """The operations that took most time by themselves, in milliseconds."""
-    rows = sorted(profiled.key_averages(), key=lambda row: -row.self_cpu_time_total)[:5]
+    # The models have threads of their own.
+    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=threads) as profiled:
+        run(window, Trace())
+    rows = sorted(profiled.key_averages(), key=lambda row: -row.self_cpu_time_total)[:3]
     return {row.key: row.self_cpu_time_total / 1e3 for row in rows}
 
 
@@ -123,13 +98,7 @@ def result(setting: Setting, log: Log) -> Result:
     for way in _WAYS:
         records = log.rows(CONDITION, way)
         cells = {name: _share(records, name, setting.seed) for name in ("busy", "hidden", "bandwidth")}
-        longest: dict[str, float] = {}
-        for record in records:
-            for name, ms in record.more["ops"].items():
-                longest[name] = longest.get(name, 0.0) + ms / len(records)
-        ops = ", ".join(
-            f"{name} {ms:.0f} ms" for name, ms in sorted(longest.items(), key=lambda op: -op[1])[:3]
-        )
+        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].more["ops"].items())
         rows.append([way, *cells.values(), ops])
         key = {OURS: "ours", SPECVLM: "specvlm"}.get(way)
         if key:
@@ -148,7 +117,7 @@ def result(setting: Setting, log: Log) -> Result:
                 "busy, %",
                 "draft's work hidden, %",
                 "bandwidth in decoding, %",
-                "longest operations a window",
+                "longest operations of a window",
             ],
             rows,
         )

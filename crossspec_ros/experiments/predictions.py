@@ -57,7 +57,7 @@ def _stages() -> list[Prediction]:
         "hidden": ("hidden", "0", "48"),
     }
     return [
-        Prediction(f"{name} of {way} at 16 frames", f"{value} ms", "P", f"{key}_{stage}")
+        Prediction(f"{name} of {way} at 16 frames", f"{value} ms", "P", f"{key}_{stage}", "ms")
         for stage, (name, *values) in rows.items()
         for way, key, value in zip(
             ("SpecVLM", "the cross-modal decoder"), ("specvlm", "ours"), values, strict=True
@@ -76,15 +76,15 @@ def _alignment() -> list[Prediction]:
         "specvlm": ("SpecVLM, for comparison", "75-85 % (2.7x)"),
     }
     found = [
-        Prediction(f"tokens accepted with alignment: {name}", value, "P", key)
+        Prediction(f"tokens accepted with alignment: {name}", value, "P", key, "%")
         for key, (name, value) in predicted.items()
     ]
     return [
         *found,
-        Prediction("tokens accepted, untrained", "1.24 % (another run 1.58 %)", "M", "none"),
-        Prediction("tokens accepted, with TokenAdapter", "27.9 %", "M", "token_adapter"),
-        Prediction("the same, top 5", "51.6 %", "M", "token_adapter_top5"),
-        Prediction("ceiling of tokens accepted", "about 50 %", "P", "best"),
+        Prediction("tokens accepted, untrained", "1.24 % (another run 1.58 %)", "M", "none", "%"),
+        Prediction("tokens accepted, with TokenAdapter", "27.9 %", "M", "token_adapter", "%"),
+        Prediction("the same, top 5", "51.6 %", "M", "token_adapter_top5", "%"),
+        Prediction("ceiling of tokens accepted with an adapter on the draft", "about 50 %", "P", "best", "%"),
         Prediction("cosine of states, none to adapter", "0.648 to 0.883", "M", "cosine"),
         Prediction(
             "states above 0.8 / 0.85 / 0.9 with an adapter", "86.8 / 76.7 / 54.3 %", "M", "accept_states"
@@ -94,14 +94,14 @@ def _alignment() -> list[Prediction]:
 
 def _streaming() -> list[Prediction]:
     rows = {
-        "latency_mean": ("mean latency", "45 ms", "28 ms"),
-        "dropped": ("dropped", "35 %", "5 %"),
-        "sustained": ("frames sustained a second", "22", "35"),
-        "latency_p99": ("99th percentile of latency", "80 ms", "45 ms"),
+        "latency_mean": ("mean latency", "ms", "45 ms", "28 ms"),
+        "dropped": ("dropped", "%", "35 %", "5 %"),
+        "sustained": ("frames sustained a second", "", "22", "35"),
+        "latency_p99": ("99th percentile of latency", "ms", "80 ms", "45 ms"),
     }
     return [
-        Prediction(f"{name}, {way}, at 30 frames a second", value, "P", f"{key}_{figure}")
-        for figure, (name, *values) in rows.items()
+        Prediction(f"{name}, {way}, at 30 frames a second", value, "P", f"{key}_{figure}", unit)
+        for figure, (name, unit, *values) in rows.items()
         for way, key, value in zip(
             ("SpecVLM", "the cross-modal decoder"), ("specvlm", "ours"), values, strict=True
         )
@@ -113,7 +113,7 @@ def _quality() -> list[Prediction]:
         "bleu4": ("BLEU-4", "32.1", "31.8", "32.0"),
         "rouge_l": ("ROUGE-L", "54.3", "53.9", "54.2"),
         "cider": ("CIDEr", "98.2", "97.5", "98.0"),
-        "accuracy": ("VQA accuracy", "71.2 %", "70.8 %", "71.0 %"),
+        "accuracy": ("VQA accuracy, here attributes right, in %,", "71.2", "70.8", "71.0"),
     }
     names = ("the baseline", "SpecVLM", "the cross-modal decoder")
     return [

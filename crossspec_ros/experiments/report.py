@@ -6,15 +6,15 @@ import base64
 import html
 import io
 import json
+import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.experiments.predictions import PREDICTIONS
 from crossspec_ros.experiments.result import Result, Table, figures_as_json
 from crossspec_ros.experiments.setting import Setting
@@ -27,19 +27,18 @@ _STYLE = (
 )
 
 
-def environment(setting: Setting, command: str, models: Sequence[Path]) -> dict[str, str]:
+def environment(setting: Setting, models: str, command: str) -> dict[str, str]:
     """What another run must have alike to come to the same."""
-    device = setting.pair.target.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
         "command": command,
         "seed": str(setting.seed),
         "windows": ", ".join(
             f"{key.replace('_', ' ')} {value}" for key, value in asdict(setting.size).items()
         ),
-        "device": f"{name}, {torch.get_num_threads()} threads of torch",
+        "device": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, torch threads a model: "
+        f"{torch.get_num_threads()}",
         "numbers": str(setting.pair.target.dtype).removeprefix("torch."),
-        "models": models_digest(list(models))[:16],
+        "models": models[:23],
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {version('transformers')}",
     }
@@ -54,10 +53,10 @@ def _processor() -> str:
 
 
 def write(
-    out: Path, results: Mapping[int, tuple[str, Result]], around: Mapping[str, str], advice: str
+    out: Path, name: str, results: Mapping[int, tuple[str, Result]], around: Mapping[str, str], advice: str
 ) -> tuple[Path, Path]:
-    """Write report.md with its plots as files, report.html with them inside, and figures.json; returns the
-    first two."""
+    """Write NAME.md with its plots as files, NAME.html with them inside, and NAME.json with the figures;
+    returns the first two."""
     out.mkdir(parents=True, exist_ok=True)
     markdown = [
         "# Experiments",
@@ -73,9 +72,9 @@ def write(
         for table in [predicted(number, result), *result.tables]:
             markdown += [f"**{table.title}**", "", *_markdown_table(table)]
             page += [f"<p><b>{html.escape(table.title)}</b></p>", _html_table(table)]
-        for name, figure in result.plots.items():
-            figure.savefig(out / f"{name}.png", dpi=100)
-            markdown += [f"![{title}]({name}.png)", ""]
+        for plot, figure in result.plots.items():
+            figure.savefig(out / f"{plot}.png", dpi=100)
+            markdown += [f"![{title}]({plot}.png)", ""]
             picture = io.BytesIO()
             figure.savefig(picture, dpi=100, format="png")
             inside = base64.b64encode(picture.getvalue()).decode()
@@ -83,7 +82,7 @@ def write(
         for note in result.notes:
             markdown += [note, ""]
             page.append(f"<p>{html.escape(note)}</p>")
-    files = out / "report.md", out / "report.html"
+    files = out / f"{name}.md", out / f"{name}.html"
     files[0].write_text("\n".join(markdown))
     files[1].write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Experiments</title><style>{_STYLE}</style>"
@@ -91,7 +90,7 @@ def write(
         + "</html>\n"
     )
     figures = {str(number): figures_as_json(result.figures) for number, (_, result) in results.items()}
-    (out / "figures.json").write_text(
+    (out / f"{name}.json").write_text(
         json.dumps({"environment": around, "figures": figures}, indent=1) + "\n"
     )
     return files

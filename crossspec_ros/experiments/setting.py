@@ -37,12 +37,13 @@ FULL = Size(40, 8, 30, 24, 512, 400)
 @dataclass(frozen=True)
 class Setting:
     """The pair, its draft `heads`, those that are trained on the way, and `windows` with what is true of
-    them; results go to the folder `out`."""
+    them; `warm` is none of them. Results go to the folder `out`."""
 
     pair: ModelPair
     heads: Mapping[str, Head]
     trained: Trained
     windows: list[tuple[Window, Scene]]
+    warm: Window
     size: Size
     seed: int
     out: Path

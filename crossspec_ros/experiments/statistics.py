@@ -1,17 +1,20 @@
 """How sure a figure is: bootstrap intervals, and paired tests of one way against another.
 
-Everything is drawn window by window, for the windows are what another run would have others of.
+Windows of a drive are alike, and whoever remembers learns from one to the next. So whole drives are drawn,
+and tests compare drives; samples have the windows of a drive one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy import stats
 
-_DRAWS = 2000
+from crossspec_ros.bench.windows import WINDOWS_PER_DRIVE
+
+_DRAWS, _LEAST = 1000, 0.0001
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ def number(value: float) -> str:
     """A figure with three digits that count."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
+    if abs(value) < _LEAST:
+        return f"below {_LEAST}"
     digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
     return f"{value:.{min(digits, 4)}f}"
 
@@ -37,15 +42,27 @@ def number(value: float) -> str:
 def interval(
     of: Callable[..., float], *samples: Sequence[float], seed: int = 0, draws: int = _DRAWS
 ) -> Interval:
-    """`of` the samples, which are paired by window, with the interval of as many windows drawn again."""
+    """`of` the samples, which are paired by window, with the interval of as many drives drawn again."""
     arrays = [np.asarray(sample, float) for sample in samples]
     windows = len(arrays[0])
     if windows == 0:
         return Interval(float("nan"), float("nan"), float("nan"))
-    rng = np.random.default_rng(seed)
-    drawn = [of(*(array[rows] for array in arrays)) for rows in rng.integers(0, windows, (draws, windows))]
+    drawn = [of(*(array[rows] for array in arrays)) for rows in _drawn(windows, seed, draws)]
     low, high = np.percentile(drawn, (2.5, 97.5))
     return Interval(float(of(*arrays)), float(low), float(high))
+
+
+@cache
+def _drawn(windows: int, seed: int, draws: int) -> list[np.ndarray]:
+    """The rows of as many drives as there are, drawn again so many times."""
+    drives = _drives(windows)
+    chosen = np.random.default_rng(seed).integers(0, len(drives), (draws, len(drives)))
+    return [np.concatenate([drives[drive] for drive in row]) for row in chosen]
+
+
+def _drives(windows: int) -> list[np.ndarray]:
+    """The rows of each drive."""
+    return np.array_split(np.arange(windows), range(WINDOWS_PER_DRIVE, windows, WINDOWS_PER_DRIVE))
 
 
 def median(sample: Sequence[float], seed: int = 0) -> Interval:
@@ -59,8 +76,8 @@ def mean(sample: Sequence[float], seed: int = 0) -> Interval:
 
 
 def ratio(over: Sequence[float], under: Sequence[float], seed: int = 0) -> Interval:
-    """The sum of one sample as a share of the other's, such as tokens and passes."""
-    return interval(lambda a, b: float(np.sum(a) / np.sum(b)), over, under, seed=seed)
+    """The sum of one sample as a share of the other's, which counts something, such as passes; 0 of none."""
+    return interval(lambda a, b: float(np.sum(a) / max(np.sum(b), 1)), over, under, seed=seed)
 
 
 def speed(others: Sequence[float], mine: Sequence[float], seed: int = 0) -> Interval:
@@ -69,9 +86,11 @@ def speed(others: Sequence[float], mine: Sequence[float], seed: int = 0) -> Inte
 
 
 def paired_p(some: Sequence[float], others: Sequence[float]) -> float:
-    """The probability that as large a difference comes by chance (Wilcoxon's signed-rank test, two-sided);
-    1 where no window differs."""
+    """The probability that as large a difference comes by chance (Wilcoxon's signed-rank test of the means of
+    drives, two-sided); 1 where no window differs."""
+    from scipy import stats
+
     differences = np.asarray(some, float) - np.asarray(others, float)
     if not np.any(differences):
         return 1.0
-    return float(stats.wilcoxon(differences).pvalue)
+    return float(stats.wilcoxon([differences[rows].mean() for rows in _drives(len(differences))]).pvalue)

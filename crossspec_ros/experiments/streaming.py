@@ -40,14 +40,16 @@ def measure(setting: Setting) -> Log:
     """Each rate is a condition; ways follow one another, for each would take the processor from the other."""
     log, count = setting.log(NUMBER), setting.size.stream_windows
     windows = [setting.windows[i % len(setting.windows)][0] for i in range(count)]
-    rates = [rate for rate in RATES if log.begin(str(rate), len(_WAYS), count)]
-    task = setting.progress.add_task("4: streaming", total=len(rates) * len(_WAYS), visible=bool(rates))
-    for way, make in made(setting, _WAYS if rates else ()).items():
-        with closing(make()) as decoder:
-            run(decoder, windows[:1], 1.0, lambda row: None, way, 0)
-            for rate in rates:
+    for rate in RATES:
+        if not log.begin(str(rate), len(_WAYS), count):
+            continue
+        task = setting.progress.add_task(f"4: {rate} frames a second", total=len(_WAYS))
+        for way, make in made(setting, _WAYS).items():
+            # A new one each: what it remembers of these windows must be of this rate.
+            with closing(make()) as decoder:
+                run(decoder, [setting.warm], 1.0, lambda row: None, way, rate)
                 run(decoder, windows, setting.pair.frames / rate, log.add, way, rate)
-                setting.progress.advance(task)
+            setting.progress.advance(task)
     return log
 
 

@@ -27,9 +27,10 @@ Kind = TypeVar("Kind", bound=Head)
 @dataclass(frozen=True, eq=False)
 class Trained:
     """Heads that learn `steps` steps on `windows` windows; states and checkpoints are kept in `work`, from
-    where an interrupted training goes on."""
+    where an interrupted training goes on. `models` is the digest of the pair."""
 
     pair: ModelPair
+    models: str
     work: Path
     windows: int
     steps: int
@@ -70,6 +71,7 @@ class Trained:
                 self.work / folder,
                 count,
                 lambda done: self.progress.update(task, completed=done),
+                {"models": self.models},
             )
 
     @cached_property

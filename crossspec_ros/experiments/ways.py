@@ -18,42 +18,30 @@ from crossspec_ros.baselines.semantic import Semantic
 from crossspec_ros.baselines.speculative import FixedGamma
 from crossspec_ros.baselines.specvlm import SpecVLM
 from crossspec_ros.baselines.suffix import SuffixDecoding
-from crossspec_ros.baselines.written import Written
+from crossspec_ros.baselines.whole import Whole
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.registry import HEADS, make_proposers
 from crossspec_ros.experiments.setting import Setting
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
 SUFFIX, STANDARD = "suffix decoding", "speculative, 4 tokens"
-GENERATE, PIPELINED = "transformers generate", "PipeSpec"
+GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
 PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
 SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
 LOSSY = (SEMANTIC, COMPRESSED)
 """Those whose captions are not the target's own."""
-UNTIMED = (PARALLEL, PIPELINED, OURS)
-"""Those whose acceptance depends on how far a draft has come when it is asked for, and so on the machine."""
+DEPENDS_ON_TIME = (OURS, HEAD_ALONE, PARALLEL, PIPELINED)
+"""Those whose acceptance depends on how far a draft has come, or on what passes cost: on the machine."""
 
 
 def _ours(setting: Setting) -> PrefillHiddenDecoder:
     return speculative_decoder(setting.pair, heads=setting.heads)
 
 
-class HeadAlone:
-    """Our head drafts alone, on a target that gets all frames at the end."""
-
-    def __init__(self, setting: Setting) -> None:
-        proposers = make_proposers([HEADS], setting.heads)
-        self._decoder = speculative_decoder(setting.pair, proposers=proposers)
-
-    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        caption = self._decoder.caption(window, question, trace)
-        return Written(caption.token_ids, caption.accept_lengths)
-
-    def close(self) -> None:
-        self._decoder.close()
+def _head_alone(setting: Setting) -> Whole:
+    proposers = make_proposers([HEADS], setting.heads)
+    return Whole(speculative_decoder(setting.pair, proposers=proposers))
 
 
 WAYS: dict[str, Callable[[Setting], Any]] = {
@@ -67,7 +55,7 @@ WAYS: dict[str, Callable[[Setting], Any]] = {
     "retrieval (REST)": lambda s: Retrieval(s.pair),
     "lookahead decoding": lambda s: Lookahead(s.pair),
     SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),
-    "draft head alone": HeadAlone,
+    HEAD_ALONE: _head_alone,
     "cascade (PyramidSD)": lambda s: Cascade(s.pair),
     PARALLEL: lambda s: PublishedPrefillHiding(s.pair),
     SEQUENTIAL: lambda s: PublishedPrefillHiding(s.pair, beside=False),

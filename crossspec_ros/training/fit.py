@@ -81,10 +81,11 @@ def fit(
     )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
     checkpoint, curve = folder / "checkpoint.pt", folder / "curve.jsonl"
-    first = 0
+    # Also what the auxiliary heads look at.
+    known, first = asdict(recipe) | {"summary": heads.in_features}, 0
     if checkpoint.exists():
         saved = load_checkpoint(checkpoint)
-        if saved["recipe"] != asdict(recipe):
+        if saved["recipe"] != known:
             raise InputError(f"'{checkpoint}' is of another recipe: name another --work folder or remove it")
         modules.load_state_dict(saved["modules"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -110,7 +111,7 @@ def fit(
             with curve.open("a") as file:
                 file.write(json.dumps(point) + "\n")
             state = {"modules": modules.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
-            state["recipe"] = asdict(recipe)
+            state["recipe"] = known
             save_checkpoint(state | {"scheduler": scheduler.state_dict()}, checkpoint)
 
 

@@ -63,7 +63,7 @@ class Monotonous:
 @contextmanager
 def feeding(pair: ModelPair, draft: Monotonous) -> Iterator[_Pipeline]:
     pipeline = _Pipeline(pair)
-    thread = threading.Thread(target=pipeline.feed, args=(cast(DraftAsYouGo, draft),))
+    thread = threading.Thread(target=pipeline.feed, args=(cast(DraftAsYouGo, draft), Trace()))
     thread.start()
     yield pipeline
     pipeline.end()

@@ -14,7 +14,7 @@ from crossspec_ros.experiments.stages import ALL
 from crossspec_ros.experiments.ways import ALONE, OURS, SEMANTIC, SUFFIX
 
 
-def measured(file: Path, seconds: dict[str, float], windows: int = 12) -> Log:
+def measured(file: Path, seconds: dict[str, float], windows: int = 32) -> Log:
     log = Log(file)
     log.begin(ALL, len(seconds), windows)
     stages = {"frame_encode": 10.0, "target_prefill": 80.0, "decode": 60.0}

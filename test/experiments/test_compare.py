@@ -25,9 +25,10 @@ from crossspec_ros.windows.window import Window
 
 
 @pytest.fixture
-def setting(pair: ModelPair, tmp_path: Path) -> Setting:
+def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
     progress = Progress(disable=True)
-    return Setting(pair, {}, Trained(pair, tmp_path, 8, 2, 0, progress), [], QUICK, 0, tmp_path, progress)
+    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
+    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
 
 
 def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, windows: list[Window]) -> None:
@@ -39,7 +40,7 @@ def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, wi
 
     ways = {name: partial(make, name) for name in ("alone", "suffix")}
     known = [(windows[0], "a truth"), (windows[1], "another")]
-    log = compare(setting, 2, "c", ways, known)
+    log = compare(setting, 2, "c", ways, known, windows[3])
     assert [(one.window, one.way) for one in log.records] == [
         (windows[0].index, "alone"),
         (windows[0].index, "suffix"),
@@ -51,7 +52,7 @@ def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, wi
     assert all(one.wall_s > one.from_close_s >= 0 and one.first_token_s <= one.wall_s for one in log.records)
     assert alone[0].passes == len(alone[0].tokens) and alone[0].truth == "a truth"
     assert stage_ms(alone, "total")[0] >= stage_ms(alone, "prefill")[0] > 0
-    again = compare(setting, 2, "c", ways, known)
+    again = compare(setting, 2, "c", ways, known, windows[3])
     assert again.records == log.records and made == ["alone", "suffix"]
 
 

@@ -4,15 +4,105 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from rich.progress import Progress
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.experiments import report
-from crossspec_ros.experiments.command import EXPERIMENTS, asked
+from crossspec_ros.experiments import ablations, alignment, device, frames, report, stages, streaming
+from crossspec_ros.experiments.command import EXPERIMENTS, asked, check_same
 from crossspec_ros.experiments.predictions import PREDICTIONS
+from crossspec_ros.experiments.records import Log, Record
 from crossspec_ros.experiments.result import Result, Table
+from crossspec_ros.experiments.setting import QUICK, Setting
 from crossspec_ros.experiments.statistics import Interval
+from crossspec_ros.experiments.trained import Trained
+from crossspec_ros.experiments.ways import (
+    ALONE,
+    GENERATE,
+    OURS,
+    PARALLEL,
+    SEQUENTIAL,
+    SPECVLM,
+    STANDARD,
+    WAYS,
+)
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.windows.window import Window
+
+CAPTION = (
+    "The key elements in this scene include a red car driving down a straight road, nobody on foot, and "
+    "trees on both sides. The car is in front of us and getting closer. It is sunny and we are moving fast."
+)
+
+
+@pytest.fixture
+def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
+    progress = Progress(disable=True)
+    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
+    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
+
+
+def synthetic(setting: Setting, number: int) -> Log:
+    """A log with every condition of an experiment; what is in it is made up."""
+    conditions = {
+        1: {str(count): frames._WAYS for count in frames.FRAMES},
+        2: {stages.ALL: tuple(WAYS), stages.AT_16: (OURS, ALONE, SPECVLM)},
+        3: {
+            alignment.CONDITION: (alignment.NONE, alignment.SPECVLM, *alignment.levels(setting.trained.sizes))
+        },
+        4: {str(rate): streaming._WAYS for rate in streaming.RATES},
+        6: {
+            ablations.TIMED: (*ablations._OUT, ALONE),
+            ablations.COUNTED: tuple(ablations._OUT),
+            ablations.LENGTHS: tuple(map(str, ablations.GAMMAS)),
+            ablations.AT_16: (PARALLEL, SEQUENTIAL, ALONE),
+        },
+        7: {device.CONDITION: device._WAYS},
+    }
+    rng, log = np.random.default_rng(number), setting.log(number)
+    stage_names = (
+        "frame_encode",
+        "target_prefill",
+        "decode",
+        "verify",
+        "propose",
+        "event_encode",
+        "draft_prefill",
+    )
+    for condition, ways in conditions[2 if number == 5 else number].items():
+        log.begin(condition, len(ways), 5)
+        for way in ways:
+            for window in range(5):
+                lengths = (3, 2, 4, 1) if way == "4" or window % 2 else (10,)
+                if way == STANDARD:
+                    lengths = (5, 3, 2, 1)
+                if way == GENERATE:
+                    lengths = ()
+                more = {
+                    "dropped": window == 3,
+                    "ended_s": 1.0 + window,
+                    "right": 0.5,
+                    "five": 0.7,
+                    "in_a_row": 3,
+                    "cosine": 0.8,
+                    "above": [0.5, 0.4, 0.3],
+                    "busy": 0.5,
+                    "hidden": None if way == ALONE else 0.9,
+                    "bandwidth": None if way == OURS else 0.1,
+                    "ops": {"aten::mm": 3.0},
+                }
+                times = {name: float(rng.uniform(1, 9)) for name in stage_names}
+                wall = float(rng.uniform(0.05, 0.4))
+                tokens = tuple(range(sum(lengths) or 10))
+                waits = wall, wall / 2, wall / 3
+                log.add(
+                    Record(
+                        number, condition, way, window, CAPTION, tokens, lengths, *waits, times, CAPTION, more
+                    )
+                )
+    return log
 
 
 def test_a_prediction_without_figure_or_reason_is_an_error() -> None:
@@ -32,11 +122,30 @@ def test_markdown_and_page_have_tables_plots_and_no_markup_of_captions(tmp_path:
         plots={"p": Figure()},
         notes=["a & b"],
     )
-    markdown, page = report.write(tmp_path, {7: ("Device", found)}, {"seed": "0"}, "Run ours.")
+    markdown, page = report.write(tmp_path, "report", {7: ("Device", found)}, {"seed": "0"}, "Run ours.")
     assert "| <script>/ | 1.50 |" in markdown.read_text() and "![Device](p.png)" in markdown.read_text()
     text = page.read_text()
     assert "<script>" not in text and "&lt;script&gt;" in text and "data:image/png;base64," in text
-    assert (tmp_path / "p.png").stat().st_size > 0 and '"low": 1.0' in (tmp_path / "figures.json").read_text()
+    assert (tmp_path / "p.png").stat().st_size > 0 and '"low": 1.0' in (tmp_path / "report.json").read_text()
+
+
+def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tmp_path: Path) -> None:
+    check_same(tmp_path, {"seed": 0})
+    check_same(tmp_path, {"seed": 0})
+    with pytest.raises(InputError, match=r"has results of other models, another seed.*--out"):
+        check_same(tmp_path, {"seed": 1})
+    check_same(tmp_path, {"seed": 0})
+
+
+@pytest.mark.parametrize("number", EXPERIMENTS)
+def test_every_prediction_has_a_figure_or_a_reason(number: int, setting: Setting) -> None:
+    """Of logs as they may be: few windows, one pass or many, a way that tells no passes."""
+    log = synthetic(setting, number)
+    found = EXPERIMENTS[number].result(setting, log)
+    rows = report.predicted(number, found).rows
+    assert len(rows) == len(PREDICTIONS[number]) > 0
+    assert all(len(row) == len(table.columns) for table in found.tables for row in table.rows)
+    assert not any("nan" in cell for table in found.tables for row in table.texts() for cell in row)
 
 
 def test_experiments_are_those_of_the_predictions() -> None:

@@ -11,7 +11,9 @@ from crossspec_ros.experiments import statistics
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     rng, held = np.random.default_rng(0), 0
     for _ in range(200):
-        found = statistics.interval(lambda x: float(np.mean(x)), rng.normal(3, 1, 40), draws=300)
+        # Windows of a drive are alike.
+        sample = rng.normal(3, 1, 25).repeat(4) + rng.normal(0, 0.1, 100)
+        found = statistics.interval(lambda x: float(np.mean(x)), sample, draws=300)
         held += found.low <= 3 <= found.high
     assert 0.88 <= held / 200 <= 0.99
 
@@ -30,12 +32,20 @@ def test_a_paired_test_tells_a_shift_from_none() -> None:
     rng = np.random.default_rng(2)
     base = rng.normal(100, 30, 50)
     assert statistics.paired_p(base, base) == 1
-    assert statistics.paired_p(base + 5 + rng.normal(0, 1, 50), base) < 1e-6
+    assert statistics.paired_p(base + 5 + rng.normal(0, 1, 50), base) < 0.001
     assert statistics.paired_p(base + rng.normal(0, 1, 50), base) > 0.01
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (123.4, "123"), (12.34, "12.3"), (0.01234, "0.0123"), (-5.678, "-5.68")]
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (123.4, "123"),
+        (12.34, "12.3"),
+        (0.01234, "0.0123"),
+        (-5.678, "-5.68"),
+        (1e-7, "below 0.0001"),
+    ],
 )
 def test_figures_have_three_digits_that_count(value: float, text: str) -> None:
     assert statistics.number(value) == text
