@@ -400,7 +400,7 @@ def _advise(subparsers: Subparsers) -> None:
         help="of the measurement [build/experiments]",
     )
     parser.add_argument(
-        "--lossy", action="store_true", help="also ways whose captions are not the target's own"
+        "--lossy", action="store_true", help="also tell of ways whose captions are not the target's own"
     )
     parser.add_argument("--period", type=seconds, default=1.0, help="seconds of a window [1]")
     parser.set_defaults(handler=lazily("crossspec_ros.experiments.advise:run"))
