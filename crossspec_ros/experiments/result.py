@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import isnan
 
 from matplotlib.figure import Figure
 
@@ -51,8 +52,9 @@ def text(cell: Cell) -> str:
 
 
 def figures_as_json(figures: Mapping[str, Cell]) -> dict[str, object]:
-    """What json can write."""
-    return {
-        key: {"value": cell.value, "low": cell.low, "high": cell.high} if isinstance(cell, Interval) else cell
-        for key, cell in figures.items()
-    }
+    """What json can write; the ends of an interval that there is not are null."""
+    return {key: _as_json(cell) if isinstance(cell, Interval) else cell for key, cell in figures.items()}
+
+
+def _as_json(interval: Interval) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in asdict(interval).items()}

@@ -19,13 +19,15 @@ _DRAWS, _LEAST = 1000, 0.0001
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the 95 % interval of a bootstrap over windows."""
+    """A figure and the 95 % interval of a bootstrap over drives; of one drive there is none (nan)."""
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
+        if np.isnan(self.low):
+            return number(self.value)
         return f"{number(self.value)} ({number(self.low)} to {number(self.high)})"
 
 
@@ -45,8 +47,8 @@ def interval(
     """`of` the samples, which are paired by window, with the interval of as many drives drawn again."""
     arrays = [np.asarray(sample, float) for sample in samples]
     windows = len(arrays[0])
-    if windows == 0:
-        return Interval(float("nan"), float("nan"), float("nan"))
+    if windows <= WINDOWS_PER_DRIVE:
+        return Interval(float(of(*arrays)) if windows else float("nan"), float("nan"), float("nan"))
     drawn = [of(*(array[rows] for array in arrays)) for rows in _drawn(windows, seed, draws)]
     low, high = np.percentile(drawn, (2.5, 97.5))
     return Interval(float(of(*arrays)), float(low), float(high))

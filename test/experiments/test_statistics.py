@@ -23,6 +23,11 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     assert statistics.median(sample, 5) == statistics.median(sample, 5)
 
 
+def test_one_drive_tells_nothing_of_others() -> None:
+    assert str(statistics.median([1.0, 2.0, 3.0])) == "2.00"
+    assert "to" in str(statistics.median([1.0, 2.0, 3.0, 4.0, 5.0]))
+
+
 def test_a_ratio_is_of_sums_and_a_speed_of_pairs() -> None:
     assert statistics.ratio([10, 30], [1, 3]).value == 10
     assert statistics.speed([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]).value == 2
