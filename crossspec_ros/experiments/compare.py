@@ -97,7 +97,7 @@ def record(
     # Not when it is told, which ours does at the close, nor when all is tidied up.
     ended_ns = max((span.end_ns for span in trace.spans if span.stage == "answer"), default=now_ns)
     firsts = [span.end_ns for span in trace.spans if span.stage == "answer_first"]
-    first_ns = min([*firsts, marks.get("first_token", ended_ns) if not firsts else ended_ns])
+    first_ns = min(firsts, default=marks.get("first_token", ended_ns))
     return Record(
         experiment,
         condition,
