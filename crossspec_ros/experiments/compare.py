@@ -33,10 +33,12 @@ def compare(
     ways: Mapping[str, Callable[[], Any]],
     windows: Sequence[tuple[Window, str]],
     warm: Window,
+    before: Callable[[Window], object] = lambda _: None,
 ) -> Log:
     """Let ways take turns on the windows, unless that was done; `ways` make decoders, which are closed.
 
-    `warm`, which is none of them, comes first, for what is slow the first time.
+    `warm`, which is none of them, comes first, for what is slow the first time. `before` is called ahead of
+    each turn.
     """
     log = setting.log(experiment)
     if not log.begin(condition, len(ways), len(windows)):
@@ -46,9 +48,11 @@ def compare(
     with ExitStack() as stack:
         runs = {name: running(make(), stack) for name, make in ways.items()}
         for run in runs.values():
+            before(warm)
             run(warm, Trace())
         for i, (window, truth) in enumerate(windows):
             for name in names[i % len(names) :] + names[: i % len(names)]:
+                before(window)
                 log.add(record(setting, experiment, condition, name, runs[name], window, truth))
                 setting.progress.advance(task)
     return log

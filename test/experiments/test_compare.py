@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.progress import Progress
 
@@ -19,8 +22,11 @@ from crossspec_ros.experiments.frames import with_frames
 from crossspec_ros.experiments.records import Record
 from crossspec_ros.experiments.setting import QUICK, Setting
 from crossspec_ros.experiments.stages import stage_ms
+from crossspec_ros.experiments.told import Told, said
 from crossspec_ros.experiments.trained import Trained
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 
@@ -63,7 +69,24 @@ def test_a_target_for_more_frames_has_room_for_them(pair: ModelPair) -> None:
     assert many.most_tokens - many.frame_tokens == room
 
 
-class Told(Proposer):
+def test_twice_the_frames_get_the_same_captions_of_models_that_are_told(
+    setting: Setting, windows: list[Window]
+) -> None:
+    responses = said(setting.pair, windows[:1])
+    told = Told(setting, with_frames(setting.pair, 16), responses)
+    (alone,) = said(setting.pair, windows[:1]).values()
+    window = replace(windows[0], frames=np.repeat(windows[0].frames, 2, 0))
+    assert alone == responses[window.index] and len(alone.target) > 20 and len(alone.draft) > 20
+    told.tell(window)
+    with closing(Alone(told.setting.pair)) as way:
+        assert way(window, QUESTION, Trace()).tokens[:-1] == alone.target
+    (again,) = said(told.setting.pair, [window]).values()
+    assert again == alone
+    # The setting's own models go on to say what they see.
+    assert not setting.pair.target.body.norm._forward_hooks
+
+
+class Guess(Proposer):
     name = "told"
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
@@ -71,7 +94,7 @@ class Told(Proposer):
 
 
 def test_a_chain_is_the_likeliest_path_of_the_tree() -> None:
-    tree = Chain([Told()], None).propose(Context("q"), 1, 20)
+    tree = Chain([Guess()], None).propose(Context("q"), 1, 20)
     assert tree.token_ids == (8, 9) and tree.parents == (-1, 0) and tree.sources == (("told",),) * 2
 
 

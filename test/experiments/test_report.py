@@ -47,7 +47,8 @@ def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
 def synthetic(setting: Setting, number: int) -> Log:
     """A log with every condition of an experiment; what is in it is made up."""
     conditions = {
-        1: {str(count): frames._WAYS for count in frames.FRAMES},
+        1: {str(count): frames._WAYS for count in frames.FRAMES}
+        | {frames._same(count): frames._SAME_WAYS for count in frames._GROWTH},
         2: {stages.ALL: tuple(WAYS), stages.AT_16: (OURS, ALONE, SPECVLM)},
         3: {
             alignment.CONDITION: (alignment.NONE, alignment.SPECVLM, *alignment.levels(setting.trained.sizes))
