@@ -286,7 +286,7 @@ def _train(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("train", help="train models")
     models = parser.add_subparsers(required=True, metavar="MODELS")
     tiny = models.add_parser(
-        "tiny", help="the tiny pair on the synthetic world, on two CPU cores in under an hour"
+        "tiny", help="the tiny pair on the synthetic world, on two CPU cores in an hour or two"
     )
     _folders(tiny, "the models", "build/models", "windows and checkpoints", "build/tiny")
     tiny.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")
