@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,10 +72,7 @@ class SynchronizerNode(GuardedNode):
         self._stopping = False
         self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
-        self._worker = threading.Thread(
-            target=self._pulse.run, args=(self._work,), name="synchronizer", daemon=True
-        )
-        self._worker.start()
+        self._worker = self._pulse.start(self._work, "synchronizer")
         events = self.create_subscription(
             message_class(settings.event_type),
             "events",
@@ -97,6 +93,7 @@ class SynchronizerNode(GuardedNode):
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""
+        self._pulse.end()
         self._stopping = True
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)

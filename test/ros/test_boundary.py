@@ -116,10 +116,10 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
         answer = client.call_async(ListParameters.Request())
         observer.wait(answer.done)
         assert answer.result() == ListParameters.Response()
-        assert node.failed_callbacks == 3
+        assert node.boundary.failed_callbacks == 3
         node.create_timer(0.05, lambda: 1 / 0)
-        observer.wait(lambda: node.failed_callbacks >= 6)
-        assert node.last_failure == "a timer: division by zero"
+        observer.wait(lambda: node.boundary.failed_callbacks >= 6)
+        assert node.boundary.last_failure == "a timer: division by zero"
     logged = capfd.readouterr().err
     assert "RuntimeError: broken" in logged and logged.count("a timer could not be handled") == 1
     with spinning(make) as node, pytest.raises(NodeError):
