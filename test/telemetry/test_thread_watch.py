@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from killing import WAIT_S, kill
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.worker import CaptionWorker
@@ -19,8 +18,6 @@ from crossspec_ros.engine.scheduler import Scheduler
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import FAREWELL_S, PATIENCE_S, ThreadWatch
-
-WAIT_S = 30.0
 
 
 def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits() -> None:
@@ -57,22 +54,6 @@ def test_a_thread_that_was_told_to_end_is_not_dead() -> None:
     assert pulse.death == ""
 
 
-class Killed(BaseException):
-    """No Exception, as a panic in a library is none."""
-
-
-def kill(name: str, wake: Callable[[], object] = lambda: None) -> None:
-    """End the only thread of this name from without, whatever it is at, once `wake` has it do something."""
-    (thread,) = [each for each in threading.enumerate() if each.name.startswith(name)]
-    ident = ctypes.c_ulong(thread.ident or 0)
-    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Killed)) == 1
-    end_s = time.monotonic() + WAIT_S
-    while thread.is_alive() and time.monotonic() < end_s:
-        wake()
-        thread.join(0.05)
-    assert not thread.is_alive()
-
-
 @pytest.fixture
 def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
     decoder = PrefillHiddenDecoder(pair, Policy((), None))
@@ -93,17 +74,18 @@ def test_each_thread_of_a_captioner_that_is_killed_is_told(
     assert watch.look() == "" and len(watch.values) == 4
     wakes = {
         "target": lambda: scheduler(decoder).submit(lambda: None),
-        "draft": lambda: decoder._drafts.submit(lambda: None),  # type: ignore[union-attr]
-        "memory": lambda: decoder.memory_file._closing.set(),  # type: ignore[union-attr]
+        "draft": lambda: decoder._drafts.submit(lambda: None),
+        "memory": lambda: decoder.memory_file._closing.set(),
         "captioner": lambda: notify(worker),
     }
-    kill(name, wakes[name])
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith(name)]
+    kill(thread, wakes[name])
     assert "has ended" in watch.look() and list(watch.values.values()).count("dead") == 1
     worker.stop()
 
 
 def scheduler(decoder: PrefillHiddenDecoder) -> Scheduler:
-    return decoder.engine.scheduler  # type: ignore[attr-defined,no-any-return]
+    return decoder.engine.scheduler
 
 
 def notify(worker: CaptionWorker) -> None:
