@@ -63,14 +63,31 @@ class Boundary:
     def note(self, what: str, error: BaseException) -> None:
         """Log and count what was raised while this was handled."""
         self.failed_callbacks += 1
-        self.last_failure = f"{what}: {InputError(as_exception(error))}"
+        self.last_failure = f"{what}: {_brief(error)}"
         now_s = time.monotonic()
         # rclpy's own throttle goes by the line of code, and would let one callback hide another.
         if now_s - self._logged_s.get(what, -LOG_S) < LOG_S:
             return
         self._logged_s[what] = now_s
-        told = str(error) if isinstance(error, InputError) else "".join(traceback.format_exception(error))
-        self._node.get_logger().error(f"{what} could not be handled: {told}")
+        self._node.get_logger().error(f"{what} could not be handled: {described(error)}")
+
+
+def described(error: BaseException) -> str:
+    """For a log: the sentence about a bad input, of all else where it was raised."""
+    known = isinstance(error, InputError)
+    return _sendable(str(error) if known else "".join(traceback.format_exception(error)))
+
+
+def _brief(error: BaseException) -> str:
+    try:
+        return _sendable(str(InputError(as_exception(error))))
+    except Exception:  # it cannot even be told
+        return type(error).__name__
+
+
+def _sendable(text: str) -> str:
+    """Without halves of characters, which neither a log of ROS nor a message takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_guarded(callback: Any) -> bool:
@@ -122,13 +139,17 @@ Transition = Callable[[Any, Any], TransitionCallbackReturn]
 def guarded_transition(transition: Transition) -> Transition:
     """A callback of a managed GuardedNode: where it raises, that is told, and ROS goes on with `on_error`.
 
-    rclpy itself would say nothing of an Exception, and end with anything else.
+    rclpy itself would say nothing of an Exception, and end with anything else. All are watched but
+    `on_configure`, which may load models for minutes.
     """
+    is_watched = transition.__name__ != "on_configure"
 
     @wraps(transition)
     def guarded(node: Any, state: Any) -> TransitionCallbackReturn:
+        busy: AbstractContextManager[None] = node.boundary.pulse.busy() if is_watched else nullcontext()
         try:
-            return transition(node, state)
+            with busy:
+                return transition(node, state)
         except ENDS:
             raise
         except BaseException as error:
