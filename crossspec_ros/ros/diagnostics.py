@@ -12,7 +12,7 @@ from crossspec_ros.captioning.health import PartHealth, Reading
 from crossspec_ros.captioning.memory_watch import MemoryWatch
 from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.messages import key_values
+from crossspec_ros.ros.messages import key_values, ros_time
 from crossspec_ros.ros.thread_watch import NodeWatch
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
@@ -66,7 +66,7 @@ class Diagnostics:
     def _message(self) -> DiagnosticArray:
         """One that tells of the threads."""
         message = DiagnosticArray()
-        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.stamp = ros_time(self._node)
         fault = self._watch.fault
         level = DiagnosticStatus.ERROR if fault else DiagnosticStatus.OK
         self._add(message, "threads", level, fault or "OK", self.threads.values)

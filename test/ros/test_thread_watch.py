@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from crossspec_msgs.msg import WindowClosed
 from diagnostic_msgs.msg import DiagnosticStatus
-from outsider import RELIABLE, outsider
+from fakes import FakeDecoder
+from killing import kill
+from outsider import RELIABLE, outsider, spinning
 from sensor_msgs.msg import Image
 
+from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.messages import image_message
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.windows.synchronizer import FRAMES
 
 NODE = """
 import sys, threading
@@ -73,3 +79,36 @@ def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, to
     assert node.returncode == 1
     (sentence,) = [line for line in printed.splitlines() if line.startswith("crossspec: error: ")]
     assert told in sentence and sentence.endswith("report it if it comes back")
+
+
+def captioner():
+    return CaptionerNode(load=lambda params: FakeDecoder())
+
+
+def notify(node):
+    with node._worker._changed:
+        node._worker._changed.notify_all()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("make", "name", "wake"),
+    [
+        (captioner, "captioner", notify),
+        (captioner, "ask", lambda node: None),
+        (captioner, "watch", lambda node: None),
+        (SynchronizerNode, "synchronizer", lambda node: node._queue.put((FRAMES, Image()))),
+    ],
+    ids=["captioner", "ask", "watch", "synchronizer"],
+)
+def test_each_thread_of_a_node_that_is_killed_is_an_error(monkeypatch, make, name, wake):
+    monkeypatch.setattr("crossspec_ros.ros.captioner.DISCOVERY_S", 0.0)
+    # The end of this process, here.
+    monkeypatch.setattr("crossspec_ros.ros.thread_watch.os._exit", lambda code: None)
+    with outsider() as observer, spinning(make) as node:
+        status = f"{node.get_name()}: threads"
+        observer.wait(lambda: observer.status(status)[1] == "OK")
+        (thread,) = [each for each in threading.enumerate() if each.name == name]
+        kill(thread, lambda: wake(node))
+        observer.wait(lambda: observer.status(status)[0] == DiagnosticStatus.ERROR)
+        assert "has ended (Killed" in observer.status(status)[1]
