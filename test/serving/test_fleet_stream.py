@@ -387,7 +387,8 @@ def test_a_panic_in_a_library_costs_its_robot_a_stream_at_most_and_no_other_robo
         hello("unlucky"),
         wire.Up(session=1, frame=frame_message(windows[0].frames[0], 1)),
         wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
-        wire.Up(session=1, ask=wire.Ask(number=1, question=QUESTION, max_new_tokens=4)),
+        # Said in one pass, after which the policy observes it.
+        wire.Up(session=1, ask=wire.Ask(number=1, question=QUESTION, max_new_tokens=1)),
     ]
     neighbour = robot(server, "neighbour")
     try:
