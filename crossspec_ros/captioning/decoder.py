@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.captioning.handoff import FeatureHandoff
     from crossspec_ros.drafting.draft_model import DraftModel
+    from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
@@ -80,8 +81,8 @@ class PrefillHiddenDecoder:
         self._started: int | None = None
         self._lesson: PassResult | None = None
         self._is_closed = False
-        self.at_close: Callable[[], object] = lambda: None
-        """Called when the decoder closes."""
+        self.memory_file: MemoryFile | None = None
+        """Closed with the decoder."""
 
     @property
     def engine(self) -> Engine:
@@ -91,7 +92,8 @@ class PrefillHiddenDecoder:
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Of the threads that it owns."""
-        return (*self._engine.pulses, *([self._drafts.pulse] if self._drafts else []))
+        others = [part.pulse for part in (self._drafts, self.memory_file) if part is not None]
+        return (*self._engine.pulses, *others)
 
     def alone(self) -> PrefillHiddenDecoder:
         """The target alone, on the same engine; to be closed before this one."""
@@ -319,7 +321,8 @@ class PrefillHiddenDecoder:
             self._open.clear()
             if self._owns_engine:
                 self._engine.close()
-            self.at_close()
+            if self.memory_file is not None:
+                self.memory_file.close()
 
     def _begun(self, opened: OpenWindow, window: Window, question: str) -> Answer:
         """The answer that was begun before the close, or a new one where it was about something else."""

@@ -11,6 +11,7 @@ from typing import IO
 
 from crossspec_ros.drafting.proposers.memory import CaptionMemory, DamagedMemoryError
 from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.pulse import Pulse
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class MemoryFile:
     def __init__(self, memory: CaptionMemory, path: Path, vocabulary: str, ids: int) -> None:
         self._memory, self._path, self._vocabulary = memory, path, vocabulary
         self._closing = threading.Event()
+        self.pulse = Pulse("caption memory")
         self._thread: threading.Thread | None = None
         self._lock: IO[str] | None = None
         try:
@@ -57,11 +59,11 @@ class MemoryFile:
         except InputError:
             self._release()
             raise
-        self._thread = threading.Thread(target=self._keep, name="memory", daemon=True)
-        self._thread.start()
+        self._thread = self.pulse.start(self._keep, "memory")
 
     def close(self) -> None:
         """Save for the last time, and let others have the file; raises OSError where it cannot be written."""
+        self.pulse.end()
         self._closing.set()
         try:
             if self._thread is not None:

@@ -116,8 +116,7 @@ class Link:
         self.sent = self.received = 0
         """Bytes."""
         self.pulse = Pulse("link")
-        self._thread = threading.Thread(target=self.pulse.run, args=(self._keep,), name="link", daemon=True)
-        self._thread.start()
+        self._thread = self.pulse.start(self._keep, "link")
 
     def send(self, message: wire.Up) -> bool:
         """Whether it will be sent: not without a stream, nor where too much waits."""
@@ -139,6 +138,7 @@ class Link:
 
     def close(self) -> None:
         """End the stream and the thread."""
+        self.pulse.end()
         self._ending.set()
         call = self._call
         if call is not None:
@@ -182,7 +182,8 @@ class Link:
                 elif kind == "refused" and not message.session:
                     reason, is_refused = message.refused.sentence, True
                 elif self.is_up:
-                    self._on_message(message)
+                    with self.pulse.busy():
+                        self._on_message(message)
         except grpc.RpcError as error:
             reason = _reason(error) or reason
         except Exception as error:  # a link that dies would be up never again

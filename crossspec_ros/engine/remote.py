@@ -60,10 +60,7 @@ class RemoteEngine:
         self.welcome = self.link.welcome
         self._ending = threading.Event()
         self.pulse = Pulse("link watch")
-        self._watch = threading.Thread(
-            target=self.pulse.run, args=(self._expire,), name="link watch", daemon=True
-        )
-        self._watch.start()
+        self._watch = self.pulse.start(self._expire, "link watch")
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -89,6 +86,7 @@ class RemoteEngine:
         return None
 
     def close(self) -> None:
+        self.pulse.end()
         self._ending.set()
         self._watch.join()
         self.link.close()
@@ -126,13 +124,16 @@ class RemoteEngine:
 
     def _expire(self) -> None:
         while not self._ending.wait(0.02):
-            self.pulse.beat()
-            with self._lock:
-                sessions = list(self._sessions.values())
-            for session in sessions:
-                if session.is_late(self.patience_s):
-                    self.counts["late_passes"] += 1
-                    session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
+            with self.pulse.busy():
+                self._fail_late()
+
+    def _fail_late(self) -> None:
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            if session.is_late(self.patience_s):
+                self.counts["late_passes"] += 1
+                session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
 
 
 class RemoteSession:

@@ -13,7 +13,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 
-from crossspec_ros.ros.messages import reliable
+from crossspec_ros.ros.messages import reliable, ros_time
 
 ROOT = "crossspec"
 HARDWARE_ID = "crossspec"
@@ -77,7 +77,7 @@ class Aggregate:
         message = DiagnosticArray(
             status=tree(_aged(now_s - at_s, told) for at_s, told in self._heard.values())
         )
-        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.stamp = ros_time(self._node)
         self._publisher.publish(message)
 
     def _take(self, message: DiagnosticArray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -22,6 +23,8 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
+
+_LOG = logging.getLogger(__name__)
 
 MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
 MOST_PIXELS_HELD = 60_000_000
@@ -292,6 +295,8 @@ class RobotStream:
             if lesson is not None:
                 robot.policy.observe(lesson)
                 robot.policy.finish()
+        except BaseException:  # also a panic in a library: the engine's thread is that of all robots
+            _LOG.exception("robot %s: an answer could not be ended as it should", robot.name)
         finally:
             window.session.rest()
             robot.turn.release()
