@@ -126,7 +126,8 @@ def page() -> str:
     packages = locked()
     usual = {name: one for name, one in packages.items() if not is_cuda(name)}
     here = sorted(name for name, one in usual.items() if one.is_for_here)
-    rows, texts, silent, empty, reciprocal = [], [], [], [], []
+    rows = []
+    silent, texts, empty, reciprocal = list[str](), list[str](), list[str](), list[str]()
     for name in here:
         package = distribution(name)
         said = licence(package).replace("|", "/")
