@@ -95,8 +95,7 @@ def licence(package: Distribution) -> str:
 def _statements(package: Distribution) -> Iterator[str]:
     """All statements of a package, the most exact one first."""
     metadata = package.metadata
-    if expression := metadata.get("License-Expression"):
-        yield expression
+    yield from metadata.get_all("License-Expression", [])
     classified = [
         name.rpartition(" :: ")[2]
         for name in metadata.get_all("Classifier", [])
@@ -104,10 +103,11 @@ def _statements(package: Distribution) -> Iterator[str]:
     ]
     if classified:
         yield ", ".join(classified)
-    # Some have the whole text here.
-    stated = str(metadata.get("License", "")).strip().partition("\n")[0].strip()
-    if stated and stated != "UNKNOWN":
-        yield stated
+    for text in metadata.get_all("License", []):
+        # Some have the whole text here.
+        stated = text.strip().partition("\n")[0].strip()
+        if stated and stated != "UNKNOWN":
+            yield stated
     for manifest in _files(package, r"(^|/)share/[^/]+/package\.xml"):
         names = [element.text or "" for element in ElementTree.parse(manifest).iter("license")]
         yield ", ".join(names)

@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> None:
     totals.count(**counts)
     console.print(totals.totals(), markup=False)
     if args.json:
-        told = {"models": models, "settings": setup.settings, "windows": windows}
-        document = {"recording": str(setup.bag), **told}
+        document: dict[str, Any] = {"recording": str(setup.bag), "models": models}
+        document |= {"settings": setup.settings, "windows": windows}
         args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
