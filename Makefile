@@ -11,6 +11,7 @@ OVERLAY := $(if $(and $(ROS_DISTRO),$(AMENT_PREFIX_PATH)),. $(VENV)/local_setup.
 TOOLS := .venv-tools
 LOCK := $(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command "make lock"
+PACKAGES := requirements.txt requirements-dev.txt requirements-serve.txt requirements-experiments.txt
 
 .PHONY: demo test setup lock sbom licences audit clean
 
@@ -27,12 +28,17 @@ test: setup  ## lint, types, tests
 setup:
 	@$(PYTHON) scripts/setup_env.py $(ROS)
 
+# Versions that are locked already stay, unless `make lock UPGRADE="--upgrade-package aiohttp"` asks for newer ones.
+# What is locked has to fit beside the numpy 1 of an installed ROS, too: the first of two steps chooses it so.
 lock: $(TOOLS)/made  ## write locks/ anew from requirements*.txt, with the hashes that the package index has
-	@$(LOCK) requirements.txt requirements-dev.txt requirements-serve.txt requirements-experiments.txt -o locks/python.txt
+	@mkdir -p build && echo numpy==1.26.4 > build/numpy1.txt
+	@$(LOCK) build/numpy1.txt --no-annotate -o locks/numpy1.txt
+	@grep -hvE '^(numpy|opencv|cv-bridge)' $(PACKAGES) >> build/numpy1.txt
+	@$(LOCK) $(UPGRADE) build/numpy1.txt -o locks/python.txt
+	@$(LOCK) $(PACKAGES) -o locks/python.txt
 	@$(LOCK) -c locks/python.txt requirements-kilted.txt -o locks/kilted.txt
 	@$(LOCK) -c locks/python.txt requirements-jazzy.txt -o locks/jazzy.txt
 	@$(LOCK) requirements-audit.txt -o locks/audit.txt
-	@echo numpy==1.26.4 | $(LOCK) - -o locks/numpy1.txt
 
 sbom: setup $(TOOLS)/made  ## list what is installed, as CycloneDX, in build/sbom.json
 	@mkdir -p build
