@@ -44,8 +44,14 @@ def run(args: argparse.Namespace) -> None:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
-        windows, counts, totals = [], Counter[str](), Summary()
-        for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
+        windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
+
+        def load(settings: CaptionerSettings) -> RecordingDecoder:
+            decoder = load_decoder(settings, said)
+            models.update(decoder.pair.known_as)
+            return decoder
+
+        for captioned in _captions(setup, load, progress, "captioning", counts):
             caption = captioned.caption
             line = caption_line(captioned.window, setup.origin_ns, caption, captioned.faults)
             console.print(line, markup=False)
@@ -58,7 +64,8 @@ def run(args: argparse.Namespace) -> None:
     totals.count(**counts)
     console.print(totals.totals(), markup=False)
     if args.json:
-        document = {"recording": str(setup.bag), "settings": setup.settings, "windows": windows}
+        document: dict[str, Any] = {"recording": str(setup.bag), "models": models}
+        document |= {"settings": setup.settings, "windows": windows}
         args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 

@@ -319,7 +319,8 @@ def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
     )
     return (
         f"the {model} on the hub: {_gb(found['download'])} GB, of which {_gb(found['missing'])} GB are still "
-        f"to download; {licence}: read its terms yourself before you use it"
+        f"to download; {licence}: read its terms yourself before you use it. What is there now is revision "
+        f"{found['revision']}"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,11 +17,15 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
-from backports import zstd
 from lz4.frame import LZ4FrameDecompressor
 
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
 from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MCAP_MAGIC = b"\x89MCAP0\r\n"
