@@ -165,7 +165,8 @@ def _whole(bag: Path) -> Iterator[Path]:
 @contextmanager
 def _alone(partial: Path) -> Iterator[None]:
     """Hold the folder of what is not whole yet, and take it away in the end."""
-    folder = os.open(partial, os.O_RDONLY)
+    # Never through a link, for its name is known to everybody.
+    folder = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
