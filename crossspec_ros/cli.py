@@ -101,7 +101,9 @@ def _replay(subparsers: Subparsers) -> None:
         default=None,
         help="where the models do not fit, take smaller numbers, then the CPU",
     )
-    parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
+    parser.add_argument(
+        "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"
+    )
     parser.add_argument(
         "--stages",
         action="store_true",

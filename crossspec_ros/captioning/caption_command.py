@@ -25,6 +25,7 @@ from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.models.registry import draft_architecture
 from crossspec_ros.telemetry.summary import Summary
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         document: dict[str, Any] = {"recording": str(setup.bag), "models": models}
         document |= {"settings": setup.settings, "windows": windows}
-        args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
+        write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -37,9 +38,13 @@ class MemoryFile:
         self._thread: threading.Thread | None = None
         self._lock: IO[str] | None = None
         try:
-            self._lock = path.with_name(path.name + ".lock").open("w")
+            # Never through a link, for its name is known to everybody.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            self._lock = open(os.open(path.with_name(path.name + ".lock"), flags, 0o666), "r+")  # noqa: SIM115
             is_ours = _locked(self._lock)
             if path.exists():
+                if not path.is_file():
+                    raise OSError("it is no file")
                 self._load(ids, is_ours)
             self._saved = memory.learned
             if not is_ours:
@@ -49,7 +54,12 @@ class MemoryFile:
                     path,
                 )
                 return
-            memory.save(path, vocabulary)
+            try:
+                memory.save(path, vocabulary)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
         except OSError as error:
             self._release()
             raise InputError(

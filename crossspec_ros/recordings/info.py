@@ -24,6 +24,7 @@ from crossspec_ros.events.messages import (
     IMAGE,
     IMAGE_TYPES,
 )
+from crossspec_ros.files import write_report
 from crossspec_ros.recordings.bag import remedy
 from crossspec_ros.recordings.bag_reader import (
     ROS1_SUFFIXES,
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         report = survey(args.path, lambda share: progress.update(task, completed=share), topics, args.images)
     _print(report)
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
 def survey(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
 from crossspec_ros.regress.difference import Check, Difference
 from crossspec_ros.regress.record import Record, levels_apart
 from crossspec_ros.regress.setup import Setup
@@ -61,7 +62,8 @@ def write_stored(path: Path, setup: Setup, content: Mapping[str, Any]) -> None:
     """Write a golden file or a baseline and its folder; raises InputError where that cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"identity": setup.identity, **content}, indent=1) + "\n")
+        document = {"identity": setup.identity, **content}
+        replace_file(path, (json.dumps(document, indent=1) + "\n").encode())
     except OSError as error:
         raise InputError(
             f"'{path}' cannot be written ({error.strerror}): name a folder that can with --golden"

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from full_disk import full_disk
 from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive
 from stand_ins import write_models
 
@@ -52,6 +53,15 @@ def plant(monkeypatch, change):
             yield from filter(None, map(change, super().add_frame(*args)))
 
     monkeypatch.setattr(pipeline, "Synchronizer", Changed)
+
+
+def test_a_full_disk_leaves_the_golden_that_was_there(setup, golden, tmp_path):
+    path = tmp_path / "windows.json"
+    write_golden(path, setup, golden)
+    before = path.read_bytes()
+    with full_disk(room=100), pytest.raises(InputError, match="cannot be written"):
+        write_golden(path, setup, golden)
+    assert path.read_bytes() == before
 
 
 def test_an_unchanged_program_passes(setup, golden):
