@@ -6,7 +6,8 @@ import os
 import secrets
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _BEGIN, _END = ".crossspec-", ".part"
@@ -20,18 +21,28 @@ def replace_file(path: Path, content: bytes) -> None:
     So neither a power cut nor a full disk leaves a part of it. It keeps its mode. A link is replaced, not
     followed, and the scratch file beside it has a name that nobody can foresee.
     """
+    with replacing(path) as scratch:
+        scratch.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A scratch file to write in the block, which then takes the place of `path`, as `replace_file` says."""
     _sweep(path.parent)
     scratch = path.with_name(f"{_BEGIN}{secrets.token_hex(8)}{_END}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    mode = os.fstat(descriptor).st_mode
+    os.close(descriptor)
+    with suppress(FileNotFoundError):
+        before = path.lstat().st_mode
+        mode = before if stat.S_ISREG(before) else mode
     try:
-        with open(descriptor, "wb") as file:
-            with suppress(FileNotFoundError):
-                before = path.lstat().st_mode
-                if stat.S_ISREG(before):
-                    os.fchmod(descriptor, stat.S_IMODE(before))
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
+        # Before there is anything to read in it, and again for what may have made a file of its own of it.
+        scratch.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
+        yield scratch
+        with scratch.open("rb") as file:
+            os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            os.fsync(file.fileno())
         os.replace(scratch, path)
     except BaseException:
         with suppress(OSError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from full_disk import full_disk
 
-from crossspec_ros.files import rename_folder, replace_file, write_report
+from crossspec_ros.files import rename_folder, replace_file, replacing, write_report
 
 
 def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_one(tmp_path: Path) -> None:
@@ -27,6 +27,28 @@ def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_one(tmp_path: Path) -
         os.umask(before)
     assert kept.read_bytes() == b"newer" and stat.S_IMODE(kept.stat().st_mode) == 0o604
     assert stat.S_IMODE(new.stat().st_mode) == 0o640
+
+
+def test_a_read_only_file_is_replaced_and_stays_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "golden.json"
+    path.write_bytes(b"old")
+    path.chmod(0o444)
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new" and stat.S_IMODE(path.stat().st_mode) == 0o444
+
+
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with replacing(path) as scratch:
+            scratch.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["weights"]
 
 
 def test_no_link_that_somebody_has_put_there_is_followed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file
+from crossspec_ros.files import replace_file, replacing
 from crossspec_ros.models.base import Chunk, to_device
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
@@ -166,9 +166,8 @@ def _windows(file: Path) -> int:
 
 
 def _save(shard: dict[str, Tensor], file: Path) -> None:
-    # Whole or not at all.
-    save_file(shard, file.with_suffix(".new"))
-    file.with_suffix(".new").replace(file)
+    with replacing(file) as scratch:
+        save_file(shard, scratch)
 
 
 @dataclass(frozen=True)
