@@ -11,6 +11,7 @@ from typing import Any
 from rclpy.node import Node
 
 from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
 
 LOG_S = 5.0
@@ -73,4 +74,5 @@ class GuardedNode(Node):
             return
         self._logged_s[what] = now_s
         told = str(error) if isinstance(error, InputError) else "".join(traceback.format_exception(error))
+        told = plain_text(told, keep="\n")
         self.get_logger().error(f"{what} could not be handled: {told}")

@@ -18,6 +18,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from crossspec_ros.captioning.input_health import InputHealth
 from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.errors import InputError
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import (
@@ -127,7 +128,7 @@ class SynchronizerNode(GuardedNode):
                 self._pipeline.refuse()
                 known = isinstance(error, InputError)
                 told = str(error) if known else "".join(traceback.format_exception(error))
-                self.get_logger().warning(told, throttle_duration_sec=5.0)
+                self.get_logger().warning(plain_text(told, keep="\n"), throttle_duration_sec=5.0)
 
     def _updates(self, stream: str, message: Any) -> Iterator[Update]:
         if stream == EVENTS:
