@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, drafted_context
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import MOST_QUESTION, Caption
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
 
-_ANSWER_ROOM, _MOST_QUESTION = 64, 10_000
+_ANSWER_ROOM = 64
 
 
 class PrefillHiddenDecoder:
@@ -277,9 +277,9 @@ class PrefillHiddenDecoder:
         if not question.strip():
             raise InputError("the question is empty: ask in words")
         # Before megabytes are made tokens of.
-        if len(question) > _MOST_QUESTION:
+        if len(question) > MOST_QUESTION:
             raise InputError(
-                f"the question has {len(question)} characters, but at most {_MOST_QUESTION} are taken: "
+                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
                 f"shorten it"
             )
         spec = self.pair.target.spec

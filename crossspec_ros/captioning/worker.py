@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError, LinkError, as_exception
 from crossspec_ros.telemetry.pulse import Pulse
@@ -210,8 +211,14 @@ class CaptionWorker:
         """Answer this about the window captioned last, or the first one there will be.
 
         `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
-        questions. Raises InputError when too many wait.
+        questions. Raises InputError when too many wait, or it is far too long.
         """
+        # Before megabytes wait, or are made tokens of.
+        if len(question) > MOST_QUESTION:
+            raise InputError(
+                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
+                f"shorten it"
+            )
         with self._changed:
             if len(self._questions) >= _MOST_QUESTIONS:
                 raise InputError(

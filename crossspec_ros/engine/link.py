@@ -17,6 +17,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -220,7 +221,7 @@ class Link:
         if self._ending.is_set():
             return
         if was_up:
-            _LOG.warning("%s; it is tried again", self.trouble)
+            _LOG.warning("%s; it is tried again", plain_text(self.trouble))
             self._on_lost(self.trouble)
 
 

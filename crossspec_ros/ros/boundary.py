@@ -13,6 +13,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
 from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -75,19 +76,14 @@ class Boundary:
 def described(error: BaseException) -> str:
     """For a log: the sentence about a bad input, of all else where it was raised."""
     known = isinstance(error, InputError)
-    return _sendable(str(error) if known else "".join(traceback.format_exception(error)))
+    return plain_text(str(error) if known else "".join(traceback.format_exception(error)), keep="\n")
 
 
 def _brief(error: BaseException) -> str:
     try:
-        return _sendable(str(InputError(as_exception(error))))
+        return plain_text(str(InputError(as_exception(error))))
     except Exception:  # it cannot even be told
         return type(error).__name__
-
-
-def _sendable(text: str) -> str:
-    """Without halves of characters, which neither a log of ROS nor a message takes."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_guarded(callback: Any) -> bool:

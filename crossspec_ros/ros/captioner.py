@@ -29,6 +29,7 @@ from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, wi
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError, as_exception
 from crossspec_ros.events.messages import to_ns
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.ask_service import AskService
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition
@@ -256,7 +257,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if interrupted():
             return FAILURE
         if not isinstance(error, InputError):
-            self.get_logger().error("".join(traceback.format_exception(error)))
+            self.get_logger().error(plain_text("".join(traceback.format_exception(error)), keep="\n"))
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             self._failure = NodeError(f"the captioner cannot {task}: {reason}")
         if self._is_started:
@@ -291,21 +292,29 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
 
+    @property
+    def _reads_ahead(self) -> bool:
+        return self._settings.mode != "autoregressive"
+
     def _take_frame(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._settings.mode != "autoregressive":
+            taken = self._assembler.taken
+            windows = self._assembler.add_frame(stamp_ns, frame)
+            if self._reads_ahead and self._worker is not None and self._assembler.taken > taken:
                 self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame, stamp_ns)
-            return self._assembler.add_frame(stamp_ns, frame)
+            return windows
 
         self._take(add)
 
     def _take_event_image(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._settings.mode != "autoregressive":
+            taken = self._assembler.taken
+            windows = self._assembler.add_event_image(stamp_ns, image)
+            if self._reads_ahead and self._worker is not None and self._assembler.taken > taken:
                 self._worker.stream_event_image(self._assembler.grid.index(stamp_ns - 1), image)
-            return self._assembler.add_event_image(stamp_ns, image)
+            return windows
 
         self._take(add)
 
@@ -365,9 +374,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             if isinstance(answer, Exception):
                 if not isinstance(answer, InputError):
                     answer = InputError(f"failed: {self._outcomes.reason(answer)}")
-                self.get_logger().warning(f"no answer to '{question[:200]}': {answer}")
+                self.get_logger().warning(f"no answer to '{plain_text(question[:200])}': {answer}")
             else:
-                self.get_logger().info(f"{question} {answer.text}")
+                self.get_logger().info(plain_text(f"{question} {answer.text}"))
             on_answer(answer, index)
 
         worker = self._worker
