@@ -17,6 +17,8 @@ from pathlib import Path
 
 import h5py
 
+from crossspec_ros.recordings.unpacking import zstd
+
 _GZIP, _BZIP2 = 1, 307
 _SIZE_KEEPING = (2, 3, 5, 6)
 """Shuffle, Fletcher32, n-bit and scale-offset."""

@@ -97,7 +97,7 @@ def pinned(kind: str) -> frozenset[str]:
 
 
 def is_ros(name: str) -> bool:
-    return name in ROS or name.endswith(("_msgs", "_srvs")) or name in DESKTOP | OPTIONAL
+    return name in ROS or name.endswith(("_msgs", "_srvs", "_interfaces")) or name in DESKTOP | OPTIONAL
 
 
 @pytest.mark.parametrize("folder", ["crossspec_ros", "launch", "scripts", "test"])
