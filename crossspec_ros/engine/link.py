@@ -27,7 +27,8 @@ _LOG = logging.getLogger(__name__)
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
-_MOST_MESSAGE = 64 << 20
+_MOST_MESSAGE = 32 << 20
+"""Bytes from the server; large tokenizers have 20 MB. Read, a list of numbers takes 8 times as many."""
 _KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
+_MOST_PIECE = 1 << 16
+"""Bytes; the longest answers have some thousand tokens."""
+
 
 class RemoteEngine:
     """See `session.Engine`. A pass that does not come within `patience_s` fails, as does all that was under
@@ -108,7 +111,14 @@ class RemoteEngine:
             session = self._sessions.get(message.session)
         if session is None:
             return
-        if message.WhichOneof("what") == "piece":
+        if message.ByteSize() > _MOST_PIECE:
+            session.fail(
+                LinkError(
+                    f"the target's server sent {message.ByteSize()} bytes as a piece of an answer: check "
+                    f"that it is crossspec serve"
+                )
+            )
+        elif message.WhichOneof("what") == "piece":
             session.take(message.piece)
         elif message.WhichOneof("what") == "refused":
             session.fail(

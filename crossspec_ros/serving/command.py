@@ -18,8 +18,9 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.options import ServeOptions, read_tokens
 
-MOST_MESSAGE = 64 << 20
-"""Bytes; a camera's raw 20-megapixel frame has 60 MB."""
+MOST_MESSAGE = 26 << 20
+"""Bytes; a raw 4K frame has 25 MB, and our robots send less than 16. Read, a list of numbers takes 16 times
+as many."""
 _ROOM = 64
 """Replicas that Ray lets start, each of which asks for one CPU."""
 NAME = "crossspec"

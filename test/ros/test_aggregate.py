@@ -9,7 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from fakes import FakeDecoder
 from outsider import outsider, spinning
 
-from crossspec_ros.ros.aggregate import HARDWARE_ID, MOST_STATUSES, MOST_TEXT, Aggregate, tree
+from crossspec_ros.ros.aggregate import HARDWARE_ID, MOST_ALL, MOST_STATUSES, MOST_TEXT, Aggregate, tree
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
@@ -195,7 +195,7 @@ def test_statuses_of_other_nodes_are_left_to_them(listen):
     assert {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"}
 
 
-def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen):
+def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen, monkeypatch):
     observer, heard, (node,) = listen(bare("alpha"))
 
     def ours(name):
@@ -213,4 +213,13 @@ def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen):
     observer.wait(lambda: heard and len(heard[-1].status) > MOST_STATUSES)
     shown = {name.split("/")[3] for name in names(heard[-1]) if name.startswith("/crossspec/outsider/")}
     assert f"part{MOST_STATUSES + 8}" in shown and not shown & {"a", 300 * "n", "long", "part0"}
-    assert len(node.diagnostics._aggregate._heard) <= MOST_STATUSES
+    aggregate = node.diagnostics._aggregate
+    assert len(aggregate._heard) <= MOST_STATUSES
+    for i in range(400):
+        texts = [ours(f"outsider: text{i}")]
+        texts[0].message = (MOST_TEXT - 99) * "x"
+        aggregate._take(DiagnosticArray(status=texts))
+    assert sum(len(told.message) for _, told in aggregate._heard.values()) <= MOST_ALL
+    # What nobody renews is told as stale for a while, and then no more.
+    monkeypatch.setattr("crossspec_ros.ros.aggregate.FORGET_S", 1.5)
+    observer.wait(lambda: {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"})

@@ -221,7 +221,7 @@ def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):
     )
 
 
-def test_questions_are_answered_one_by_one_if_only_with_why_not(stage):
+def test_questions_are_answered_one_by_one_if_only_with_why_not(stage, capfd):
     observer, send, decoder, _ = stage
     questions = observer.node.create_publisher(String, "/captioner/question", RELIABLE)
     observer.wait(questions.get_subscription_count)
@@ -236,6 +236,10 @@ def test_questions_are_answered_one_by_one_if_only_with_why_not(stage):
 
     assert ask("who?") == "answer to who?"
     assert ask(" ") == "(no answer: the question is empty: publish a sentence)"
+    # The answer is data and stays as it is, which the log must not.
+    assert "who\x1b[2J\nand?" in ask("who\x1b[2J\nand?")
+    logged = "".join(capfd.readouterr())
+    assert r"who\x1b[2J\nand?" in logged and "\x1b[2J" not in logged
     decoder.fail = True
     assert ask("why?") == "(no answer: failed: out of memory)"
 
