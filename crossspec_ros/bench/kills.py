@@ -43,6 +43,8 @@ _CAPTION, _WINDOWS = 40, 60
 """Tokens of a caption and windows of a golden, as in real ones."""
 _MOST_WRITES = 5
 """Of a child, before it is killed in the next."""
+_LATEST = 1.2
+"""When it is killed at the latest, as a share of the time that a write takes."""
 _SAID = struct.Struct("<?q")
 """Whether a write has ended, and its number."""
 
@@ -206,7 +208,7 @@ def _life(
         _write_on(state, before, writer)
     os.close(writer)
     said, began_s = list[tuple[bool, int]](), 0.0
-    last, share = chance.randint(1, _MOST_WRITES), chance.random()
+    last, share = chance.randint(1, _MOST_WRITES), chance.uniform(0.0, _LATEST)
     with open(reader, "rb") as pipe:
         # Of a write that has not been seen whole yet, nobody knows how long it takes.
         while sum(not is_over for is_over, _ in said) < last or (not took_s and len(said) < 2):
