@@ -397,9 +397,8 @@ def _fuzz(subparsers: Subparsers) -> None:
         ("files", 20_000, "read unsound files of every format"),
         ("server", 20_000, "say unsound messages to a served target"),
     ):
-        fuzz = what.add_parser(
-            name, help=purpose, description=f"{purpose.capitalize()}; exit code 1 where a bar is missed."
-        )
+        description = f"{purpose.capitalize()}. The exit code is 1 where a bar is missed."
+        fuzz = what.add_parser(name, help=purpose, description=description)
         fuzz.add_argument("count", type=at_least(1), nargs="?", default=count, help=f"how many [{count}]")
         fuzz.add_argument("--seed", type=int, default=0, help="of what is random [0]")
         fuzz.add_argument("--json", type=Path, help="write the figures here as well")

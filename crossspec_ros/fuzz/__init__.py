@@ -1,1 +1,1 @@
-"""Seeded, structure-aware fuzzing of what comes from outside: files, messages of all types, a server's streams."""
+"""Seeded fuzzing of what comes from outside: files, messages of all types, streams of a server."""

@@ -1,7 +1,7 @@
 """`crossspec fuzz files`: unsound files of every format are read, or refused in one sentence, within bounds.
 
-The readers are processes, so that one which ends, hangs or takes too much is a finding as well. What was found
-is kept beside the figures' picture of it: the file that did it, to be read again.
+The readers are processes, so that one which ends, hangs or takes too much is a finding as well. A file that
+was not handled well is kept, to be read again.
 """
 
 from __future__ import annotations

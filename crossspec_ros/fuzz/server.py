@@ -1,4 +1,4 @@
-"""`crossspec fuzz server`: a served target goes on whatever strangers say to it, and robots get their captions."""
+"""`crossspec fuzz server`: whatever strangers say to a served target, robots get their captions."""
 
 from __future__ import annotations
 
