@@ -19,8 +19,9 @@ ROS = ["cv-bridge", "ros-kilted-common-interfaces", "ros-kilted-rclpy", "ros-kil
 def names(file: str) -> list[str]:
     """The packages that a file of requirements pins, without the pins, and without those for ROS alone."""
     lines = (ROOT / file).read_text().splitlines()
-    pinned = dict.fromkeys(line.partition("==")[0] for line in lines if line and not line.startswith("#"))
-    return [name + BOUNDS.get(name, "") for name in pinned if name not in ROS]
+    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    wanted = [(name, *pin.partition(";")[1:]) for name, _, pin in pins if name not in ROS]
+    return [name + BOUNDS.get(name, "") + semicolon + marker for name, semicolon, marker in wanted]
 
 
 def installed(*folders: str) -> list[tuple[str, list[str]]]:

@@ -102,7 +102,9 @@ def _replay(subparsers: Subparsers) -> None:
         default=None,
         help="where the models do not fit, take smaller numbers, then the CPU",
     )
-    parser.add_argument("--isolated", action="store_true", help="use a ROS domain that no other run has")
+    parser.add_argument(
+        "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"
+    )
     parser.add_argument(
         "--stages",
         action="store_true",
@@ -287,7 +289,7 @@ def _train(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("train", help="train models")
     models = parser.add_subparsers(required=True, metavar="MODELS")
     tiny = models.add_parser(
-        "tiny", help="the tiny pair on the synthetic world, on two CPU cores in under an hour"
+        "tiny", help="the tiny pair on the synthetic world, on two CPU cores in an hour or two"
     )
     _folders(tiny, "the models", "build/models", "windows and checkpoints", "build/tiny")
     tiny.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")

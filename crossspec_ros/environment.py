@@ -14,7 +14,7 @@ DOMAINS = range(1, 102)
 """Domain ids whose ports lie below the ephemeral ones on every platform, without the default domain 0."""
 
 SEGMENT_BYTES = 64 << 20
-"""Shared memory of one participant, as in config/fastdds.xml."""
+"""Shared memory of one participant, as in config/fastdds.xml and config/fastdds_isolated.xml."""
 PARTICIPANTS = 4
 """Participants of a run: its three nodes and one that listens."""
 
@@ -31,8 +31,7 @@ def transport_variables() -> dict[str, str]:
 
     What the user has set already is not among them.
     """
-    humble = os.environ.get("ROS_DISTRO") == "humble"
-    now = "time" if humble else "date_time_with_ms"
+    now = "time" if _is_humble() else "date_time_with_ms"
     variables = {
         # Megabyte messages otherwise cost a page fault for each of their pages, each time.
         "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
@@ -42,18 +41,37 @@ def transport_variables() -> dict[str, str]:
         "RCUTILS_CONSOLE_OUTPUT_FORMAT": f"[{{severity}}] [{{{now}}}] {{name}}: {{message}}",
     }
     # Containers often have 64 MB in all; Fast DDS would then fail where its small default works.
-    if _free_shared_memory() >= PARTICIPANTS * SEGMENT_BYTES:
-        name = "FASTRTPS_DEFAULT_PROFILES_FILE" if humble else "FASTDDS_DEFAULT_PROFILES_FILE"
-        variables[name] = str(share_dir() / "config" / "fastdds.xml")
+    if _has_shared_memory():
+        variables[_profiles_variable()] = str(share_dir() / "config" / "fastdds.xml")
     return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def isolation() -> dict[str, str]:
     """Variables that keep a run to this host and to a domain of its own, whatever the user has set."""
-    variables = {"ROS_DOMAIN_ID": str(claim_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
-    if os.environ.get("ROS_DISTRO") == "humble":
-        variables["ROS_LOCALHOST_ONLY"] = "1"
+    variables = {"ROS_DOMAIN_ID": str(claim_domain()), "ROS_STATIC_PEERS": ""}
+    if not os.environ.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS):
+        return variables | {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+    name = "fastdds_isolated.xml" if _has_shared_memory() else "fastdds_isolated_small.xml"
+    variables[_profiles_variable()] = str(share_dir() / "config" / name)
+    # Told to keep to the host, rmw_fastrtps opens sockets on all interfaces beside those of the profile.
+    variables["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "SYSTEM_DEFAULT"
+    variables["ROS_LOCALHOST_ONLY"] = "1" if _is_humble() else "0"
     return variables
+
+
+_FAST_DDS = "rmw_fastrtps"
+
+
+def _is_humble() -> bool:
+    return os.environ.get("ROS_DISTRO") == "humble"
+
+
+def _profiles_variable() -> str:
+    return "FASTRTPS_DEFAULT_PROFILES_FILE" if _is_humble() else "FASTDDS_DEFAULT_PROFILES_FILE"
+
+
+def _has_shared_memory() -> bool:
+    return _free_shared_memory() >= PARTICIPANTS * SEGMENT_BYTES
 
 
 def claim_domain() -> int:

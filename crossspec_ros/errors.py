@@ -1,17 +1,22 @@
 """The one exception that means "the input is bad", and what to make of those that mean something else."""
 
+from crossspec_ros.plain_text import plain_text
+
 _LONGEST = 2000
 
 
 class InputError(ValueError):
-    """Bad input; the message is one sentence that names the input, the problem and the remedy."""
+    """Bad input; the message is one sentence that names the input, the problem and the remedy.
+
+    It may quote the input, so it is made harmless for logs and terminals.
+    """
 
     def __str__(self) -> str:
         """The sentence; where it quotes megabytes of input, their middle is left out."""
         text = super().__str__()
-        if len(text) <= _LONGEST:
-            return text
-        return f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
+        return plain_text(text)
 
 
 class LinkError(InputError):

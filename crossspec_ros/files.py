@@ -3,21 +3,89 @@
 from __future__ import annotations
 
 import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_BEGIN, _END = ".crossspec-", ".part"
+_LEFT_S = 3600.0
+"""A scratch file that is older was left by a process that was killed: no write takes as long."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file; one that is there is replaced once all is on the disk, and stays where an OSError comes.
 
-    Without that wait a power cut soon after leaves an empty file.
+    So neither a power cut nor a full disk leaves a part of it. It keeps its mode. A link is replaced, not
+    followed, and the scratch file beside it has a name that nobody can foresee.
     """
-    scratch = path.with_name(path.name + ".part")
+    with replacing(path) as scratch:
+        scratch.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A scratch file to write in the block, which then takes the place of `path`, as `replace_file` says."""
+    _sweep(path.parent)
+    scratch = path.with_name(f"{_BEGIN}{secrets.token_hex(8)}{_END}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    mode = os.fstat(descriptor).st_mode
+    os.close(descriptor)
+    with suppress(FileNotFoundError):
+        before = path.lstat().st_mode
+        mode = before if stat.S_ISREG(before) else mode
     try:
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
+        # Before there is anything to read in it, and again for what may have made a file of its own of it.
+        scratch.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
+        yield scratch
+        with scratch.open("rb") as file:
+            os.fchmod(file.fileno(), stat.S_IMODE(mode))
             os.fsync(file.fileno())
         os.replace(scratch, path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):
+            scratch.unlink()
         raise
+    _sync(path.parent)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write what somebody asked for under this name: as `replace_file`, but through a link or into a device.
+
+    Raises OSError as that does.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_bytes(text.encode())
+    else:
+        replace_file(path, text.encode())
+
+
+def rename_folder(folder: Path, to: Path) -> None:
+    """Give a folder of files its name once they are on the disk; raises OSError where that cannot be."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    _sync(folder)
+    folder.rename(to)
+    _sync(to.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where its file system can tell."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what killed processes have left there."""
+    with suppress(OSError):
+        for left in folder.glob(f"{_BEGIN}*{_END}"):
+            if time.time() - left.lstat().st_mtime > _LEFT_S:
+                left.unlink()

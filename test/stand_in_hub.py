@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,20 @@ import pytest
 from huggingface_hub import constants
 
 COMMIT = "0" * 40
+REVISIONS = {"main": COMMIT, "v1.0": "1" * 40, "1" * 40: "1" * 40, COMMIT: COMMIT}
+"""Commits by the names under which the hub knows them; all have the same files."""
 
 
 @dataclass
 class Hub:
-    """`pretended` has sizes of files that no folder has; `sent` the bytes of each file that was asked for."""
+    """`pretended` has sizes of files that no folder has; `sent` the bytes of each file that was asked for,
+    `commits` the revisions of which they were."""
 
     models: dict[str, Path]
     card: dict[str, Any]
     pretended: dict[str, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
+    commits: set[str] = field(default_factory=set)
 
     def sizes(self, name: str) -> dict[str, int]:
         folder = self.models[name]
@@ -36,13 +41,16 @@ class Hub:
         """Headers and body of what stands there."""
         words = path.partition("?")[0].strip("/").split("/")
         name = "/".join(words[2:4] if words[:2] == ["api", "models"] else words[:2])
-        if name not in self.models:
+        named = [after for word, after in pairwise(words) if word in ("resolve", "revision", "tree")]
+        commit = REVISIONS.get(named[0]) if named else COMMIT
+        if name not in self.models or commit is None:
             return None
         if words[0] != "api":
             file = "/".join(words[4:])
             body = (self.models[name] / file).read_bytes()
             self.sent[file] = len(body)
-            return {"ETag": f'"{sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}, body
+            self.commits.add(commit)
+            return {"ETag": f'"{sha1(body).hexdigest()}"', "X-Repo-Commit": commit}, body
         sizes = self.sizes(name)
         if "tree" in words:
             listed: Any = [
@@ -50,7 +58,7 @@ class Hub:
             ]
         else:
             siblings = [{"rfilename": file, "size": size} for file, size in sizes.items()]
-            listed = {"id": name, "sha": COMMIT, "siblings": siblings, "cardData": self.card}
+            listed = {"id": name, "sha": commit, "siblings": siblings, "cardData": self.card}
         return {"Content-Type": "application/json"}, json.dumps(listed).encode()
 
 

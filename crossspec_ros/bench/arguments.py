@@ -88,9 +88,25 @@ def add_bench(subparsers: Subparsers) -> None:
     faults.add_argument("--windows", type=at_least(1), default=500, help="of all, before the faults [500]")
     faults.add_argument("--messages", type=at_least(1), default=10_000, help="that are mutated [10000]")
     faults.add_argument("--threads", type=at_least(1), default=2, help="CPU threads of the target [2]")
+    kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
+    kills.add_argument("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
+    kills.add_argument("--seed", type=at_least(0), default=0, help="of the moments [0]")
     for bench in (latency, trace, events, gpu, heads, fleet, faults):
         bench.add_argument("--plot", type=Path, help="draw the figures here as well")
-    for bench in (captions, latency, lossless, trace, events, soak, gpu, heads, handoff, fleet, faults):
+    for bench in (
+        captions,
+        latency,
+        lossless,
+        trace,
+        events,
+        soak,
+        gpu,
+        heads,
+        handoff,
+        fleet,
+        faults,
+        kills,
+    ):
         bench.add_argument("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
     figure.add_argument(

@@ -45,6 +45,7 @@ from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.registry import USUAL, make_proposers
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
 from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         # Now, because the next dtype may take longer than there is time.
         tell(args, result, lambda: _draw(result))
         if args.timeline:
-            args.timeline.write_text(json.dumps(chrome_trace(timelines)) + "\n")
+            write_report(args.timeline, json.dumps(chrome_trace(timelines)) + "\n")
         # The next models come in the place of these.
         del pair
         free_memory()

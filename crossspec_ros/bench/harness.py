@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
 from crossspec_ros.telemetry.trace import Trace
 
 Case = TypeVar("Case")
@@ -149,7 +150,7 @@ def tell(
 ) -> None:
     """Write the figures as JSON and as a picture, where that was asked for."""
     if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+        write_report(args.json, json.dumps(figures, indent=1) + "\n")
     if draw and args.plot:
         draw().savefig(args.plot, dpi=100)
 

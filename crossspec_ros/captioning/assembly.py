@@ -54,7 +54,7 @@ def speculative_decoder(
         captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if memory is not None and captions is not None:
             ids = pair.target.body.get_input_embeddings().num_embeddings
-            decoder.at_close = MemoryFile(captions, memory, vocabulary(pair), ids).close
+            decoder.memory_file = MemoryFile(captions, memory, vocabulary(pair), ids)
     return decoder
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MOST_QUESTION = 10_000
+"""Characters of a question."""
 RESTS_ON = {"target": "frames", "handoff": "events", "event_draft": "events", "none": "nothing"}
 """What was looked at for a caption, by its source."""
 

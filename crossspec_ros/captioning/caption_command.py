@@ -25,6 +25,7 @@ from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.models.registry import draft_architecture
 from crossspec_ros.telemetry.summary import Summary
@@ -44,8 +45,14 @@ def run(args: argparse.Namespace) -> None:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
-        windows, counts, totals = [], Counter[str](), Summary()
-        for captioned in _captions(setup, partial(load_decoder, said=said), progress, "captioning", counts):
+        windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
+
+        def load(settings: CaptionerSettings) -> RecordingDecoder:
+            decoder = load_decoder(settings, said)
+            models.update(decoder.pair.known_as)
+            return decoder
+
+        for captioned in _captions(setup, load, progress, "captioning", counts):
             caption = captioned.caption
             line = caption_line(captioned.window, setup.origin_ns, caption, captioned.faults)
             console.print(line, markup=False)
@@ -58,8 +65,9 @@ def run(args: argparse.Namespace) -> None:
     totals.count(**counts)
     console.print(totals.totals(), markup=False)
     if args.json:
-        document = {"recording": str(setup.bag), "settings": setup.settings, "windows": windows}
-        args.json.write_text(json.dumps(document | {"counts": counts}, indent=1) + "\n")
+        document: dict[str, Any] = {"recording": str(setup.bag), "models": models}
+        document |= {"settings": setup.settings, "windows": windows}
+        write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:

@@ -34,6 +34,7 @@ class CaptionHealth:
         self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
         if pair := getattr(decoder, "pair", None):
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
+            self._model |= pair.known_as
             if asked:
                 self._placed(asked, placement_of(pair.target, pair.draft))
             if pair.draft is None:

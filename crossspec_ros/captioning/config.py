@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from crossspec_ros.captioning.params import Value, nearest
 from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.errors import InputError
+from crossspec_ros.yaml_files import read_yaml
 
 
 def read_config(path: Path) -> dict[str, dict[str, Value]]:
     """The parameters that the file sets, by node; raises InputError with the file and the remedy."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = read_yaml(path)
     except OSError as error:
         raise InputError(
             f"the configuration '{path}' cannot be read ({error.strerror or error}): name a YAML file of the "
             f"nodes' parameters"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise InputError(f"the configuration {path} is not YAML that is read: {error}") from None
     if content is None:
         return {node: {} for node in NODES}
     if not isinstance(content, dict):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, drafted_context
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import MOST_QUESTION, Caption
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.captioning.handoff import FeatureHandoff
     from crossspec_ros.drafting.draft_model import DraftModel
+    from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
 
-_ANSWER_ROOM, _MOST_QUESTION = 64, 10_000
+_ANSWER_ROOM = 64
 
 
 class PrefillHiddenDecoder:
@@ -80,8 +81,8 @@ class PrefillHiddenDecoder:
         self._started: int | None = None
         self._lesson: PassResult | None = None
         self._is_closed = False
-        self.at_close: Callable[[], object] = lambda: None
-        """Called when the decoder closes."""
+        self.memory_file: MemoryFile | None = None
+        """Closed with the decoder."""
 
     @property
     def engine(self) -> Engine:
@@ -91,7 +92,8 @@ class PrefillHiddenDecoder:
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Of the threads that it owns."""
-        return (*self._engine.pulses, *([self._drafts.pulse] if self._drafts else []))
+        others = [part.pulse for part in (self._drafts, self.memory_file) if part is not None]
+        return (*self._engine.pulses, *others)
 
     def alone(self) -> PrefillHiddenDecoder:
         """The target alone, on the same engine; to be closed before this one."""
@@ -275,9 +277,9 @@ class PrefillHiddenDecoder:
         if not question.strip():
             raise InputError("the question is empty: ask in words")
         # Before megabytes are made tokens of.
-        if len(question) > _MOST_QUESTION:
+        if len(question) > MOST_QUESTION:
             raise InputError(
-                f"the question has {len(question)} characters, but at most {_MOST_QUESTION} are taken: "
+                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
                 f"shorten it"
             )
         spec = self.pair.target.spec
@@ -319,7 +321,8 @@ class PrefillHiddenDecoder:
             self._open.clear()
             if self._owns_engine:
                 self._engine.close()
-            self.at_close()
+            if self.memory_file is not None:
+                self.memory_file.close()
 
     def _begun(self, opened: OpenWindow, window: Window, question: str) -> Answer:
         """The answer that was begun before the close, or a new one where it was about something else."""

@@ -26,6 +26,7 @@ from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
 from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
 from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.folders import draft_path
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     }
     _print(report)
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
 def machine() -> dict[str, Any]:
@@ -319,7 +320,8 @@ def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
     )
     return (
         f"the {model} on the hub: {_gb(found['download'])} GB, of which {_gb(found['missing'])} GB are still "
-        f"to download; {licence}: read its terms yourself before you use it"
+        f"to download; {licence}: read its terms yourself before you use it. What is there now is revision "
+        f"{found['revision']}"
     )
 
 

@@ -83,7 +83,8 @@ RISING = {
     "config/fastdds.xml, as crossspec replay does",
     "restarts": "earlier windows come again: let a single synchronizer publish here, unless a recording "
     "began again",
-    "surplus_images": "more images come than a window has: let a single synchronizer publish here",
+    "surplus_images": "more images come than a window has, or larger ones: let a single synchronizer publish "
+    "here, and set its frame_size",
     "size_changes": "images differ in size within a window: let a single synchronizer publish here",
 }
 """By counter, for as long as it rises."""

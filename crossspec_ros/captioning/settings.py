@@ -65,7 +65,8 @@ class CaptionerSettings(Settings):
     )
     target: str = param(
         "",
-        "folder or hub id of the target alone, empty for that in models.folder; or grpcs://HOST:PORT, or "
+        "folder or hub id, ORG/NAME or ORG/NAME@REVISION, of the target alone, empty for that in "
+        "models.folder; or grpcs://HOST:PORT, or "
         "grpc:// without TLS, of a server that crossspec serve runs",
     )
     draft: str = param(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def plain(faults: Sequence[str]) -> str:
 def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Sequence[str]) -> str:
     """The caption for people, who count the seconds from `origin_ns`."""
     start_s, end_s = (window.start_ns - origin_ns) / 1e9, (window.end_ns - origin_ns) / 1e9
-    head = f"{start_s:g}-{end_s:g} s: {caption.text or '(nothing seen)'}"
+    head = f"{start_s:g}-{end_s:g} s: {plain_text(caption.text) or '(nothing seen)'}"
     if caption.source == "event_draft":
         head += " [from events only]"
     if caption.lossy:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError, LinkError, as_exception
 from crossspec_ros.telemetry.pulse import Pulse
@@ -147,12 +148,8 @@ class CaptionWorker:
         self._captioned: int | None = None
         self._changed = threading.Condition()
         self._cancel = threading.Event()
-        # A model in the middle of a pass must not hold up the end of the process.
         self.pulse = Pulse("captions")
-        self._thread = threading.Thread(
-            target=self.pulse.run, args=(self._work,), name="captioner", daemon=True
-        )
-        self._thread.start()
+        self._thread = self.pulse.start(self._work, "captioner")
 
     def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
         """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
@@ -214,8 +211,14 @@ class CaptionWorker:
         """Answer this about the window captioned last, or the first one there will be.
 
         `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
-        questions. Raises InputError when too many wait.
+        questions. Raises InputError when too many wait, or it is far too long.
         """
+        # Before megabytes wait, or are made tokens of.
+        if len(question) > MOST_QUESTION:
+            raise InputError(
+                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
+                f"shorten it"
+            )
         with self._changed:
             if len(self._questions) >= _MOST_QUESTIONS:
                 raise InputError(
@@ -229,16 +232,22 @@ class CaptionWorker:
         """How many closed windows wait to be captioned, or to be skipped."""
         return len(self._waiting)
 
+    def is_over(self, timeout_s: float = 0.0) -> bool:
+        """Whether the thread has ended, or does so within this time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
     def stop(self, timeout_s: float = 1.0) -> list[Window]:
         """Cancel the window in work, drop those that wait and end the thread if it ends in time.
 
         Returns the windows that have no outcome, without their images. Questions that wait are answered with
         that.
         """
+        self.pulse.end()
         with self._changed:
             self._cancel.set()
             self._changed.notify()
-        self._thread.join(timeout_s)
+        self.is_over(timeout_s)
         while self._questions:
             _, on_answer = self._questions.popleft()
             on_answer(InputError("the captioner was deactivated: ask again once it is active"), None)
@@ -325,7 +334,9 @@ class CaptionWorker:
         else:
             try:
                 on_answer(answer, about)
-            except Exception:
+            except _ENDS:
+                raise
+            except BaseException:
                 _LOG.exception("an answer could not be told")
         return True
 
@@ -375,7 +386,9 @@ class CaptionWorker:
         self._unfinished.pop(outcome.window.index, None)
         try:
             self._on_outcome(outcome)
-        except Exception:
+        except _ENDS:
+            raise
+        except BaseException:
             _LOG.exception("the outcome of window %d could not be told", outcome.window.index)
 
 

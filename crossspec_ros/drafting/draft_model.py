@@ -45,8 +45,8 @@ class DraftModel:
         self.model, self._translation, self._said = model, translation, said
         self.pool = RunnerPool(model.body, _ROOM, is_static)
         self._stream = CudaStream(model.device)
-        self._thread = ThreadPoolExecutor(1, "draft")
         self.pulse = Pulse("event draft")
+        self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
         """A draft about these (k, H, W, 3) event images, whose `run` is to be submitted.
@@ -106,6 +106,7 @@ class DraftModel:
 
     def close(self) -> None:
         """End the thread once all is done."""
+        self.pulse.end()
         self.submit(self.pool.release)
         self._thread.shutdown()
 

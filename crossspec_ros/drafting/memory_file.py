@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -11,6 +12,7 @@ from typing import IO
 
 from crossspec_ros.drafting.proposers.memory import CaptionMemory, DamagedMemoryError
 from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.pulse import Pulse
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,12 +34,17 @@ class MemoryFile:
     def __init__(self, memory: CaptionMemory, path: Path, vocabulary: str, ids: int) -> None:
         self._memory, self._path, self._vocabulary = memory, path, vocabulary
         self._closing = threading.Event()
+        self.pulse = Pulse("caption memory")
         self._thread: threading.Thread | None = None
         self._lock: IO[str] | None = None
         try:
-            self._lock = path.with_name(path.name + ".lock").open("w")
+            # Never through a link, for its name is known to everybody.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            self._lock = open(os.open(path.with_name(path.name + ".lock"), flags, 0o666), "r+")  # noqa: SIM115
             is_ours = _locked(self._lock)
             if path.exists():
+                if not path.is_file():
+                    raise OSError("it is no file")
                 self._load(ids, is_ours)
             self._saved = memory.learned
             if not is_ours:
@@ -47,7 +54,12 @@ class MemoryFile:
                     path,
                 )
                 return
-            memory.save(path, vocabulary)
+            try:
+                memory.save(path, vocabulary)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
         except OSError as error:
             self._release()
             raise InputError(
@@ -57,11 +69,11 @@ class MemoryFile:
         except InputError:
             self._release()
             raise
-        self._thread = threading.Thread(target=self._keep, name="memory", daemon=True)
-        self._thread.start()
+        self._thread = self.pulse.start(self._keep, "memory")
 
     def close(self) -> None:
         """Save for the last time, and let others have the file; raises OSError where it cannot be written."""
+        self.pulse.end()
         self._closing.set()
         try:
             if self._thread is not None:

@@ -17,6 +17,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -26,7 +27,8 @@ _LOG = logging.getLogger(__name__)
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
-_MOST_MESSAGE = 64 << 20
+_MOST_MESSAGE = 32 << 20
+"""Bytes from the server; large tokenizers have 20 MB. Read, a list of numbers takes 8 times as many."""
 _KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -116,8 +118,7 @@ class Link:
         self.sent = self.received = 0
         """Bytes."""
         self.pulse = Pulse("link")
-        self._thread = threading.Thread(target=self.pulse.run, args=(self._keep,), name="link", daemon=True)
-        self._thread.start()
+        self._thread = self.pulse.start(self._keep, "link")
 
     def send(self, message: wire.Up) -> bool:
         """Whether it will be sent: not without a stream, nor where too much waits."""
@@ -139,6 +140,7 @@ class Link:
 
     def close(self) -> None:
         """End the stream and the thread."""
+        self.pulse.end()
         self._ending.set()
         call = self._call
         if call is not None:
@@ -182,7 +184,8 @@ class Link:
                 elif kind == "refused" and not message.session:
                     reason, is_refused = message.refused.sentence, True
                 elif self.is_up:
-                    self._on_message(message)
+                    with self.pulse.busy():
+                        self._on_message(message)
         except grpc.RpcError as error:
             reason = _reason(error) or reason
         except Exception as error:  # a link that dies would be up never again
@@ -219,7 +222,7 @@ class Link:
         if self._ending.is_set():
             return
         if was_up:
-            _LOG.warning("%s; it is tried again", self.trouble)
+            _LOG.warning("%s; it is tried again", plain_text(self.trouble))
             self._on_lost(self.trouble)
 
 

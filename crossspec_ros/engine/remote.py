@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
+_MOST_PIECE = 1 << 16
+"""Bytes; the longest answers have some thousand tokens."""
+
 
 class RemoteEngine:
     """See `session.Engine`. A pass that does not come within `patience_s` fails, as does all that was under
@@ -60,10 +63,7 @@ class RemoteEngine:
         self.welcome = self.link.welcome
         self._ending = threading.Event()
         self.pulse = Pulse("link watch")
-        self._watch = threading.Thread(
-            target=self.pulse.run, args=(self._expire,), name="link watch", daemon=True
-        )
-        self._watch.start()
+        self._watch = self.pulse.start(self._expire, "link watch")
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -89,6 +89,7 @@ class RemoteEngine:
         return None
 
     def close(self) -> None:
+        self.pulse.end()
         self._ending.set()
         self._watch.join()
         self.link.close()
@@ -110,7 +111,14 @@ class RemoteEngine:
             session = self._sessions.get(message.session)
         if session is None:
             return
-        if message.WhichOneof("what") == "piece":
+        if message.ByteSize() > _MOST_PIECE:
+            session.fail(
+                LinkError(
+                    f"the target's server sent {message.ByteSize()} bytes as a piece of an answer: check "
+                    f"that it is crossspec serve"
+                )
+            )
+        elif message.WhichOneof("what") == "piece":
             session.take(message.piece)
         elif message.WhichOneof("what") == "refused":
             session.fail(
@@ -126,13 +134,16 @@ class RemoteEngine:
 
     def _expire(self) -> None:
         while not self._ending.wait(0.02):
-            self.pulse.beat()
-            with self._lock:
-                sessions = list(self._sessions.values())
-            for session in sessions:
-                if session.is_late(self.patience_s):
-                    self.counts["late_passes"] += 1
-                    session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
+            with self.pulse.busy():
+                self._fail_late()
+
+    def _fail_late(self) -> None:
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            if session.is_late(self.patience_s):
+                self.counts["late_passes"] += 1
+                session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
 
 
 class RemoteSession:

@@ -135,8 +135,7 @@ class Scheduler:
         self._away: dict[_Work, Request] = {}
         self._returned: deque[tuple[_Work, Future[Sequence[Any]]]] = deque()
         self.pulse = Pulse(name)
-        self._thread = threading.Thread(target=self.pulse.run, args=(self._work,), name=name, daemon=True)
-        self._thread.start()
+        self._thread = self.pulse.start(self._work, name)
         # torch ends the process with an abort where one of its passes is cut off.
         atexit.register(self.close, _FAREWELL_S)
 
@@ -183,6 +182,7 @@ class Scheduler:
     def close(self, timeout_s: float | None = None) -> None:
         """End the thread once all that is urgent is done, and wait for that."""
         atexit.unregister(self.close)
+        self.pulse.end()
         with self._changed:
             self._closing = True
             self._changed.notify()

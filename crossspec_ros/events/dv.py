@@ -13,7 +13,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.aedat4 import has_table, without_table
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.isolated import IsolationError, isolated
+from crossspec_ros.events.isolated import IsolationError, bound_memory, isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
@@ -142,6 +142,7 @@ def _read(path: Path) -> Iterator[RecordedMessage]:
 def _open(path: Path) -> dv.io.MonoCameraRecording:
     import dv_processing as dv
 
+    bound_memory()
     return dv.io.MonoCameraRecording(str(path))
 
 

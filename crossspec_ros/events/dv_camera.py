@@ -29,7 +29,7 @@ from crossspec_ros.events.packets import PacketCutter
 if TYPE_CHECKING:
     import dv_processing as dv
 
-RETRY_S = 0.5
+RETRY_S, LONGEST_RETRY_S = 0.5, 10.0
 SILENCE_S = 5.0
 """A network stream that was heard before and says nothing for longer is connected anew: its cable may have
 been pulled, of which nobody tells."""
@@ -112,15 +112,19 @@ class _Live:
         return str(self._opener)
 
     def items(self, stop: threading.Event) -> Generator[Item]:
-        was_up = False
+        was_up, wait_s = False, RETRY_S
         while not stop.is_set():
             try:
                 for item in isolated(_follow, self._opener, was_up, timeout_s=TIMEOUT_S, stop=stop):
                     was_up |= isinstance(item, Link) and item.is_up
+                    if isinstance(item, RecordedMessage):
+                        wait_s = RETRY_S
                     yield item
             except IsolationError as error:
                 yield Link(False, str(error))
-                stop.wait(RETRY_S)
+                # Each time costs a process, which a server that ends it must not have for nothing.
+                stop.wait(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_RETRY_S)
 
 
 class _File:

@@ -14,7 +14,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dv import IMAGE_TOPIC, batch_of_store, dv_message, frame_message
-from crossspec_ros.events.isolated import IsolationError, isolated
+from crossspec_ros.events.isolated import IsolationError, bound_memory, isolated
 from crossspec_ros.events.messages import RecordedMessage, image
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
 
@@ -128,6 +128,7 @@ def connect(address: Address, what: str) -> dv.io.NetworkReader:
     """
     import dv_processing as dv
 
+    bound_memory()
     try:
         # dv-processing takes numbers only, no names.
         ip = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][4][0]

@@ -6,6 +6,7 @@ dv-processing loops for ever, deaf to Ctrl-C, on some damaged files and on serve
 from __future__ import annotations
 
 import ctypes
+import resource
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -23,8 +25,23 @@ _PIPE_BYTES = 1 << 20
 _STEP_S = 0.1
 
 
+_MOST_GROWTH = 512 << 20
+"""Bytes that one who reads what anybody sends may take."""
+
+
 class IsolationError(RuntimeError):
     """The process did not answer, or did not live to answer."""
+
+
+def bound_memory() -> None:
+    """Let this process take so much more memory than it has by now; one that wants more ends.
+
+    To be called by what is isolated, once its libraries are loaded. A sender may announce gigabytes.
+    """
+    if sys.platform == "linux":
+        lines = Path("/proc/self/status").read_text().splitlines()
+        (has_kb,) = (int(line.split()[1]) for line in lines if line.startswith("VmData:"))
+        resource.setrlimit(resource.RLIMIT_DATA, ((has_kb << 10) + _MOST_GROWTH, resource.RLIM_INFINITY))
 
 
 def isolated(
@@ -90,5 +107,7 @@ def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments:
     except BrokenPipeError:
         # The parent is gone.
         return
+    except MemoryError:
+        sender.send(("error", IsolationError(f"it would take more than {_MOST_GROWTH >> 20} MB of memory")))
     except Exception as error:
         sender.send(("error", error))

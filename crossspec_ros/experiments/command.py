@@ -35,6 +35,7 @@ from crossspec_ros.experiments.result import Result
 from crossspec_ros.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_ros.experiments.trained import Trained
 from crossspec_ros.experiments.ways import ALONE, WAYS
+from crossspec_ros.files import replace_file
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.video_llava import VideoLlava
@@ -101,7 +102,7 @@ def check_same(out: Path, identity: Mapping[str, Any]) -> None:
             f"another folder with --out, or remove it"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    replace_file(file, text.encode())
 
 
 def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Log:
             return False
         self.records = [record for record in self.records if record.condition != condition]
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text("".join(record.line() + "\n" for record in self.records))
+        replace_file(self._file, "".join(record.line() + "\n" for record in self.records).encode())
         return True
 
     def add(self, record: Record) -> None:

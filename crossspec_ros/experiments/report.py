@@ -18,6 +18,7 @@ import torch
 from crossspec_ros.experiments.predictions import PREDICTIONS
 from crossspec_ros.experiments.result import Result, Table, figures_as_json
 from crossspec_ros.experiments.setting import Setting
+from crossspec_ros.files import write_report
 
 _KINDS = {"M": "measured by its authors", "P": "predicted"}
 _STYLE = (
@@ -83,16 +84,16 @@ def write(
             markdown += [note, ""]
             page.append(f"<p>{html.escape(note)}</p>")
     files = out / f"{name}.md", out / f"{name}.html"
-    files[0].write_text("\n".join(markdown))
-    files[1].write_text(
+    write_report(files[0], "\n".join(markdown))
+    write_report(
+        files[1],
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Experiments</title><style>{_STYLE}</style>"
         + "\n".join(page)
-        + "</html>\n"
+        + "</html>\n",
     )
     figures = {str(number): figures_as_json(result.figures) for number, (_, result) in results.items()}
-    (out / f"{name}.json").write_text(
-        json.dumps({"environment": around, "figures": figures}, indent=1) + "\n"
-    )
+    document = {"environment": around, "figures": figures}
+    write_report(out / f"{name}.json", json.dumps(document, indent=1) + "\n")
     return files
 
 

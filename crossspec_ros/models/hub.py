@@ -13,7 +13,8 @@ from typing import Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.registry import event_image_size, target_spec
 
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_HUB_ID = re.compile(r"(?P<model>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?")
+"""ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
 _ANSWER_S = 10.0
 _CONFIGS = ["*config.json"]
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
@@ -22,11 +23,12 @@ _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"
 @dataclass(frozen=True)
 class Offer:
     """What the hub says of a model: bytes of all files that its folder is to have, of those that are not on
-    this machine, and the licence that its card names, which may be none."""
+    this machine, the licence that its card names, which may be none, and the commit that all this is of."""
 
     download: int
     missing: int
     licence: str
+    revision: str
 
 
 def target_folder(name: str, with_weights: bool = True) -> Path:
@@ -49,8 +51,9 @@ def offer(name: str) -> Offer | None:
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.utils import filter_repo_objects
 
+    model, revision = _parts(name)
     try:
-        info = HfApi().model_info(name, files_metadata=True, timeout=_ANSWER_S)
+        info = HfApi().model_info(model, revision=revision, files_metadata=True, timeout=_ANSWER_S)
     # Errors of the network and of the hub have no common kind.
     except Exception:
         return None
@@ -58,9 +61,22 @@ def offer(name: str) -> Offer | None:
     tensors = [*filter_repo_objects(sizes, allow_patterns=_TENSORS)]
     others = _FILES if any("/" not in file for file in tensors) else _FILES + _OLD_TENSORS
     wanted = [*tensors, *filter_repo_objects(sizes, allow_patterns=others)]
-    missing_files = [file for file in wanted if not isinstance(try_to_load_from_cache(name, file), str)]
+    missing_files = [
+        file
+        for file in wanted
+        if not isinstance(try_to_load_from_cache(model, file, revision=info.sha or revision), str)
+    ]
     download, missing = (sum(sizes[file] for file in files) for files in (wanted, missing_files))
-    return Offer(download, missing, _licence(info.card_data))
+    return Offer(download, missing, _licence(info.card_data), info.sha or "")
+
+
+def known_as(folder: Path) -> str:
+    """How to name the model of this folder to those who want the same: its hub id with its commit, or the
+    folder itself where it is not from the hub."""
+    repository = folder.parent.parent.name
+    if folder.parent.name != "snapshots" or not repository.startswith("models--"):
+        return str(folder)
+    return f"{repository.removeprefix('models--').replace('--', '/')}@{folder.name}"
 
 
 def is_hub_id(name: str) -> bool:
@@ -75,6 +91,8 @@ def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> P
     check(folder)
     if not with_weights:
         return folder
+    # What is published meanwhile does not belong to these configs.
+    name = known_as(folder)
     folder = _fetched(name, _FILES + _TENSORS)
     if not any(folder.glob("*.safetensors")):
         folder = _fetched(name, _OLD_TENSORS)
@@ -84,17 +102,27 @@ def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> P
 def _fetched(name: str, files: list[str]) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
+    model, revision = _parts(name)
     try:
         # The download itself would wait for ever where the hub is reached but says nothing.
-        HfApi().model_info(name, timeout=_ANSWER_S)
-        return Path(snapshot_download(name, allow_patterns=files))
+        HfApi().model_info(model, revision=revision, timeout=_ANSWER_S)
+        return Path(snapshot_download(model, revision=revision, allow_patterns=files))
     except Exception as error:
         with suppress(Exception):
-            return Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
+            return Path(
+                snapshot_download(model, revision=revision, allow_patterns=files, local_files_only=True)
+            )
         raise InputError(
             f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
-            f"the folder of a copy, or check the name and the network"
+            f"the folder of a copy, or check the name, the revision and the network"
         ) from error
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    """The model of a hub id, and the revision that it names."""
+    found = _HUB_ID.fullmatch(name)
+    assert found, "is_hub_id says what is one"
+    return found["model"], found["revision"]
 
 
 def _licence(card: Any) -> str:

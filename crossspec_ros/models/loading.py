@@ -13,6 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Architecture
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import known_as
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
@@ -41,13 +42,15 @@ def load_pair(
     """
     torch.set_num_threads(threads)
     # All that is quick before the weights, which take their time.
-    of_target = target_architecture(target_path(models, target))
+    target_folder = target_path(models, target)
+    of_target = target_architecture(target_folder)
     tokenizer = of_target.tokenizer()
     folder = draft_path(models, draft)
     if folder is None:
         if only == "draft":
             raise InputError(f"draft is {NO_DRAFT}, but a draft is what is asked for: name one's folder")
-        return ModelPair(_loaded(of_target, tokenizer, placement, True), None, None, 0)
+        names = {"target": known_as(target_folder)}
+        return ModelPair(_loaded(of_target, tokenizer, placement, True), None, None, 0, names)
     of_draft = draft_architecture(folder)
     draft_tokenizer = of_draft.tokenizer()
     video = _loaded(of_target, tokenizer, placement, only != "draft")
@@ -55,7 +58,8 @@ def load_pair(
     translation = Translation(
         draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0], video.prompt_ids("")[1]
     )
-    return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer))
+    names = {"target": known_as(target_folder), "draft": known_as(folder)}
+    return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer), names)
 
 
 def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventModel:

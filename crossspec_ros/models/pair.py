@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,13 +16,14 @@ class ModelPair:
     """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
 
     There need not be a draft. `translation` turns what it says into the target's tokens; token ids below
-    `shared_ids` mean the same to both.
+    `shared_ids` mean the same to both. `known_as` names `target` and `draft` as `models.hub.known_as` does.
     """
 
     target: VideoTarget
     draft: EventModel | None
     translation: Translation | None
     shared_ids: int
+    known_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def frames(self) -> int:

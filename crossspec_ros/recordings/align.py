@@ -7,15 +7,16 @@ were infinitely far away, which leaves a parallax of a few pixels on near things
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import cv2
-import h5py
 import numpy as np
-import yaml
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.yaml_files import read_yaml
 
 RECTIFY_MAP_FILE = "events/left/rectify_map.h5"
 CALIBRATION_FILE = "calibration/cam_to_cam.yaml"
@@ -32,9 +33,9 @@ class Alignment:
         self._width, self._height = size
         self._x, self._y = _read_rectify_map(path / RECTIFY_MAP_FILE, size)
         try:
-            self._homography = homography(yaml.safe_load((path / CALIBRATION_FILE).read_text()))
+            self._homography = homography(read_yaml(path / CALIBRATION_FILE))
         # What a calibration of another structure makes of each of these steps.
-        except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError, np.linalg.LinAlgError) as error:
+        except (OSError, ValueError, TypeError, KeyError, np.linalg.LinAlgError) as error:
             detail = " ".join(f"{type(error).__name__}: {error}".split())
             raise InputError(
                 f"the calibration '{path / CALIBRATION_FILE}' cannot be used ({detail}): copy it from the "
@@ -93,11 +94,14 @@ def _camera_matrix(calibration: dict, camera: str) -> np.ndarray:
 def _read_rectify_map(path: Path, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """The rectified column and row, each (height, width) int32, of each of the sensor's pixels."""
     try:
-        with h5py.File(path) as file:
-            rectified = file["rectify_map"][:]
-        if rectified.shape != (size[1], size[0], 2) or rectified.dtype.kind != "f":
-            raise ValueError(f"its map is of shape {rectified.shape} and type {rectified.dtype}")
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        with closing(Hdf5File(path)) as file:
+            stored = file.dataset("rectify_map")
+            if stored.shape != (size[1], size[0], 2) or stored.dtype.kind != "f":
+                raise ValueError(f"its map is of shape {stored.shape} and type {stored.dtype}")
+            with file.naming_damage():
+                rectified = stored[:]
+    # Also an InputError.
+    except ValueError as error:
         raise InputError(
             f"the rectify map '{path}' cannot be used ({error}): copy it from the sequence's archive of "
             f"events, or leave the alignment out"

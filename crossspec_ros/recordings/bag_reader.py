@@ -6,15 +6,20 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.bag_bounds import bound_rosbags, check_metadata, check_storage
 from crossspec_ros.recordings.ros1 import to_cdr
+from crossspec_ros.recordings.unpacking import TooLarge
+from crossspec_ros.yaml_files import TooMuchYaml
 from rosbags import rosbag1, rosbag2
+
+bound_rosbags()
 
 ROS1_SUFFIXES = (".bag", ".active")
 """A recorder that was killed leaves the second."""
@@ -48,6 +53,7 @@ def storage_files(path: Path) -> list[Path]:
 
 class BagReader:
     """An open bag. Any exception that it raises, here or later, means damage: storage libraries promise none.
+    InputError means that it is refused, because it would take absurdly much memory or time.
 
     `topics` counts the messages of each topic and `promised` all, by the bag's index. `losses` says what of
     the bag cannot be read, `remarks` what else is wrong with it, a sentence each.
@@ -59,8 +65,10 @@ class BagReader:
         self.topics: Counter[TopicKey] = Counter()
         self._to_cdr: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self._stack = ExitStack()
+        self._path = path
         try:
-            self._readers = self._open(path)
+            with self._refusing():
+                self._readers = self._open(path)
             self.promised = sum(reader.message_count for reader in self._readers)
             for index, reader in enumerate(self._readers):
                 for connection in reader.connections:
@@ -72,15 +80,17 @@ class BagReader:
             raise
 
     def _open(self, path: Path) -> Sequence[rosbag1.Reader | rosbag2.Reader]:
+        for file in storage_files(path):
+            check_storage(file)
+            self.losses += _unread(file)
         if path.suffix in ROS1_SUFFIXES:
             return [self._stack.enter_context(rosbag1.Reader(path))]
-        for file in storage_files(path):
-            self.losses += _unread(file)
         if path.is_file():
             return [self._stack.enter_context(rosbag2.Reader(path))]
         try:
+            check_metadata(path / "metadata.yaml")
             return [self._stack.enter_context(rosbag2.Reader(path))]
-        except (rosbag2.ReaderError, FileNotFoundError) as error:
+        except (rosbag2.ReaderError, FileNotFoundError, TooMuchYaml) as error:
             files = _files_of_one_bag(path)
             if not files:
                 raise
@@ -120,9 +130,17 @@ class BagReader:
             # To the reader, none means all.
             if not wanted:
                 continue
-            for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
-                convert = self._to_cdr.get((index, connection.id), bytes)
-                yield StoredMessage(*_key(connection), recorded_ns, convert(data))
+            with self._refusing():
+                for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
+                    convert = self._to_cdr.get((index, connection.id), bytes)
+                    yield StoredMessage(*_key(connection), recorded_ns, convert(data))
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except TooLarge as error:
+            raise InputError(f"the bag '{self._path}' {error}") from None
 
 
 def one_line(error: Exception) -> str:

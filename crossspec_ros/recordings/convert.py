@@ -28,6 +28,7 @@ from rich.progress import (
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.files import rename_folder
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
@@ -153,7 +154,7 @@ def _whole(bag: Path) -> Iterator[Path]:
         with _alone(partial):
             shutil.rmtree(partial / bag.name, ignore_errors=True)
             yield partial / bag.name
-            (partial / bag.name).rename(bag)
+            rename_folder(partial / bag.name, bag)
     except OSError as error:
         raise InputError(
             f"'{bag}' cannot be written ({error}): give a folder where there is room and the right to write, "
@@ -164,7 +165,8 @@ def _whole(bag: Path) -> Iterator[Path]:
 @contextmanager
 def _alone(partial: Path) -> Iterator[None]:
     """Hold the folder of what is not whole yet, and take it away in the end."""
-    folder = os.open(partial, os.O_RDONLY)
+    # Never through a link, for its name is known to everybody.
+    folder = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

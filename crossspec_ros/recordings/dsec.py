@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
-import cv2
 import h5py
 import hdf5plugin
 import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.camera_images import compressed_array
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
@@ -18,6 +19,8 @@ from crossspec_ros.recordings.hdf5_file import Hdf5File
 EVENTS_FILE = "events/left/events.h5"
 FRAMES_FOLDER = "images/left/rectified"
 FRAME_STAMPS_FILE = "images/timestamps.txt"
+_MOST_BYTES = 64 << 20
+"""Of a frame, or of the file of their times."""
 
 
 def is_dsec(path: Path) -> bool:
@@ -42,9 +45,12 @@ class DsecSequence:
             raise
 
     def _find_frames(self) -> None:
-        self._frames = sorted((self.path / FRAMES_FOLDER).glob("*.png"))
+        found = (self.path / FRAMES_FOLDER).glob("*.png")
+        self._frames = sorted(path for path in found if path.is_file())
         stamps = self.path / FRAME_STAMPS_FILE
         try:
+            if self._frames and stamps.stat().st_size > _MOST_BYTES:
+                raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
             times_us = stamps.read_text().split() if self._frames else []
             self.frame_stamps_ns = np.array(times_us, np.int64) * 1000
         except (OSError, ValueError) as error:
@@ -63,6 +69,8 @@ class DsecSequence:
     def frame_bytes(self, i: int) -> bytes:
         """The i-th frame as it lies on disk, a PNG; raises InputError when it cannot be read."""
         try:
+            if self._frames[i].stat().st_size > _MOST_BYTES:
+                raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
             return self._frames[i].read_bytes()
         except OSError as error:
             raise InputError(
@@ -70,11 +78,12 @@ class DsecSequence:
             ) from error
 
     def frame(self, i: int) -> np.ndarray:
-        """The i-th frame (H, W, 3) uint8 RGB; raises InputError when it is damaged."""
-        pixels = cv2.imdecode(np.frombuffer(self.frame_bytes(i), np.uint8), cv2.IMREAD_COLOR)
-        if pixels is None:
-            raise InputError(f"the frame '{self._frames[i]}' is no picture: copy the sequence again")
-        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+        """The i-th frame (H, W, 3) uint8 RGB; raises InputError when it is damaged or absurdly large."""
+        message = SimpleNamespace(format="png", data=self.frame_bytes(i))
+        try:
+            return compressed_array(message)
+        except InputError as error:
+            raise InputError(f"the frame '{self._frames[i]}' is no picture that is read: {error}") from None
 
 
 def write_events_h5(path: Path, batch: EventBatch, t_offset: int) -> None:

@@ -42,7 +42,8 @@ class EcfDataset:
     """A list of events (N,) with fields x, y, p and t, which is read by slices as a data set of h5py is."""
 
     def __init__(self, data: h5py.Dataset) -> None:
-        self._id, self.dtype, self.shape, self.ndim = data.id, data.dtype, data.shape, data.ndim
+        self.id, self.dtype, self.shape, self.ndim = data.id, data.dtype, data.shape, data.ndim
+        self.nbytes = data.nbytes
         self._chunk = int(data.chunks[0])
         self._last: tuple[int, np.ndarray] = (-1, np.empty(0, data.dtype))
 
@@ -58,7 +59,7 @@ class EcfDataset:
     def _read(self, index: int) -> np.ndarray:
         if self._last[0] != index:
             first = index * self._chunk
-            mask, data = self._id.read_direct_chunk((first,))
+            mask, data = self.id.read_direct_chunk((first,))
             wanted = min(self._chunk, self.shape[0] - first)
             events = np.frombuffer(data, self.dtype) if mask else decode_ecf(data, self._chunk)
             if len(events) < wanted:

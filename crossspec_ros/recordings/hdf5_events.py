@@ -15,12 +15,15 @@ from crossspec_ros.recordings.arrays import MAX_US, common_size
 from crossspec_ros.recordings.fields import guess_unit, power_of
 from crossspec_ros.recordings.hdf5_file import Hdf5File, whole_numbers
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout
+from crossspec_ros.recordings.unpacking import check_ratio
 
 _BLOCK = 1_000_000
 _SMALLEST_LOSS = 1 << 14
 """Around a damaged place so many events are given up at most, unless the file's own chunks are larger."""
 _HEAD = 1000
 """Events whose times are looked at for their unit."""
+_MOST_SIZES = 16
+"""Numbers of a data set that can be a sensor's size."""
 _LOOKS, _LOOK = 8, 100_000
 """Where no size of the sensor is stated, so many places of the file, of so many events, are looked at."""
 
@@ -40,6 +43,10 @@ class Hdf5Events:
         (self._count,) = shapes
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
+        stored = self._data.values()
+        check_ratio(
+            file.path, sum(data.id.get_storage_size() for data in stored), sum(data.nbytes for data in stored)
+        )
         self._offset = self._read_offset(layout)
         with file.naming_damage():
             (head,), (tail,) = (
@@ -139,7 +146,8 @@ class Hdf5Events:
             if layout.size.startswith("@"):
                 numbers = whole_numbers(self._file.attribute(layout.size[1:]))
             elif self._file.has(layout.size):
-                numbers = whole_numbers(self._file.dataset(layout.size)[()])
+                stored = self._file.dataset(layout.size)
+                numbers = whole_numbers(stored[()]) if stored.size <= _MOST_SIZES else []
             if layout.size_is_height_first:
                 numbers = numbers[1::-1]
         if len(numbers) < 2:

@@ -13,10 +13,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
+from crossspec_ros.recordings.hdf5_chunks import oversized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
 
-# Unpacked as a whole for each of its rows that are read; those of published data sets are below 20 MB.
-_MOST_CHUNK_BYTES = 256 << 20
+# Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
+# sets are below 20 MB.
+_MOST_CHUNK_BYTES = 64 << 20
 _LISTED = 12
 
 
@@ -118,6 +120,10 @@ class Hdf5File:
         if not written:
             raise InputError(
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
+            )
+        if data.chunks is not None and (fault := oversized_chunk(self.path, data)):
+            raise InputError(
+                f"'{self.path}' has in '{name}' {fault}: check where it comes from, and record it again"
             )
 
     def listing(self) -> str:

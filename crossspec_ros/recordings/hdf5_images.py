@@ -13,6 +13,7 @@ from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Layout
+from crossspec_ros.recordings.unpacking import check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
 
@@ -84,6 +85,7 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
     if not len(data):
         return None
     _check_picture(file.path, name, data.shape[1:], data.dtype)
+    check_ratio(file.path, stamps.id.get_storage_size(), stamps.nbytes)
     with file.naming_damage():
         return data, stamps[:]
 

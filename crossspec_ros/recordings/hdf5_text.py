@@ -14,6 +14,7 @@ import h5py
 from crossspec_ros.events.isolated import isolated
 
 TIMEOUT_S = 30.0
+_MOST_BYTES = 64 << 10
 
 
 def read_attribute(file: h5py.File, name: str) -> object:
@@ -23,7 +24,10 @@ def read_attribute(file: h5py.File, name: str) -> object:
     """
     if name not in file.attrs:
         return None
-    if not file.attrs.get_id(name).dtype.hasobject:
+    stored = file.attrs.get_id(name)
+    if stored.get_storage_size() > _MOST_BYTES:
+        raise RuntimeError(f"its attribute {name} has more than {_MOST_BYTES >> 10} kB")
+    if not stored.dtype.hasobject:
         return file.attrs[name]
     with closing(isolated(_read, Path(file.filename), name, timeout_s=TIMEOUT_S)) as answer:
         return next(answer)

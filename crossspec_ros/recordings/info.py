@@ -24,6 +24,8 @@ from crossspec_ros.events.messages import (
     IMAGE,
     IMAGE_TYPES,
 )
+from crossspec_ros.files import write_report
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.bag import remedy
 from crossspec_ros.recordings.bag_reader import (
     ROS1_SUFFIXES,
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         report = survey(args.path, lambda share: progress.update(task, completed=share), topics, args.images)
     _print(report)
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
 def survey(
@@ -268,9 +270,8 @@ def _print(report: dict[str, Any]) -> None:
     if not console.is_terminal:
         console.width = _FILE_WIDTH
     console.print(
-        f"{report['path']}: {report['format']}, {report['bytes'] / 1e6:.1f} MB, {report['messages']} "
-        f"messages in "
-        f"{report['duration_s']:.2f} s",
+        f"{plain_text(report['path'])}: {plain_text(report['format'])}, {report['bytes'] / 1e6:.1f} MB, "
+        f"{report['messages']} messages in {report['duration_s']:.2f} s",
         markup=False,
     )
     if report["duration_s"] < _SHORTEST_S:
@@ -281,19 +282,23 @@ def _print(report: dict[str, Any]) -> None:
     console.print(table)
     for topic in report["topics"]:
         if topic["kind"] != "other":
-            details = Table(topic["topic"], "", show_edge=False)
+            details = Table(escape(plain_text(topic["topic"])), "", show_edge=False)
             for name, value in topic.items():
                 if name not in _IN_TOPIC_TABLE:
                     details.add_row(name, escape(_shown(value)))
             console.print(details)
     if report["plays"]:
-        console.print(f"replay {report['plays']}", markup=False)
+        console.print(f"replay {plain_text(report['plays'])}", markup=False)
     console.print("findings:" if report["findings"] else "findings: nothing wrong was found")
     for finding in report["findings"]:
-        console.print(f"- {finding}", markup=False)
+        console.print(f"- {plain_text(finding)}", markup=False)
 
 
 def _shown(value: Any) -> str:
+    return plain_text(_words(value))
+
+
+def _words(value: Any) -> str:
     if value is None or value == {}:
         return "-"
     if isinstance(value, dict):

@@ -11,6 +11,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.arrays import SIZE, ArrayEvents, split_table
 from crossspec_ros.recordings.fields import find_roles
+from crossspec_ros.recordings.unpacking import check_ratio
 
 
 def read_npz(path: Path) -> ArrayEvents:
@@ -21,6 +22,7 @@ def read_npz(path: Path) -> ArrayEvents:
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
         with zipfile.ZipFile(path) as archive:
+            check_ratio(path, path.stat().st_size, sum(member.file_size for member in archive.infolist()))
             broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
@@ -31,6 +33,8 @@ def read_npz(path: Path) -> ArrayEvents:
             tables = [name for name in file.files if name not in SIZE]
             if not wanted and tables:
                 arrays |= split_table(file[tables[0]])
+    except InputError:
+        raise
     # MemoryError: the header of an array promises more than there can be.
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(

@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.plain_text import plain_text
 
 if TYPE_CHECKING:
     from crossspec_ros.recordings.source import Recording
@@ -128,8 +129,11 @@ def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None
 
 
 def _open(path: Path, format: Format, topics: Topics) -> Recording:
+    from crossspec_ros.recordings.unpacking import check_solid
+
     if format.has_topics:
         return resolve_name(format.opener)(path, topics)
+    check_solid(path / format.contents if format.contents and path.is_dir() else path)
     opened = resolve_name(format.opener)(path)
     if format.is_source:
         from crossspec_ros.recordings.source import SourceRecording
@@ -146,10 +150,11 @@ def _open(path: Path, format: Format, topics: Topics) -> Recording:
 def tell_remarks(recording: Recording) -> None:
     """Say on stderr what is to be known before a recording plays."""
     for remark in recording.remarks:
-        print(f"crossspec: {remark}", file=sys.stderr)
+        print(f"crossspec: {plain_text(remark)}", file=sys.stderr)
 
 
 def tell_losses(recording: Recording) -> None:
     """Say on stderr what of a recording could not be read; to be called when its messages have ended."""
     for loss in recording.losses:
-        print(f"crossspec: only a part of the recording could be read: {loss}", file=sys.stderr)
+        told = f"crossspec: only a part of the recording could be read: {plain_text(loss)}"
+        print(told, file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,20 +17,24 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
-from backports import zstd
-from lz4.frame import LZ4FrameDecompressor
-
+from crossspec_ros.recordings.bag_bounds import check_tables, read_only, unlz4, unzstd
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
 from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
+from crossspec_ros.recordings.unpacking import TooLarge, open_zstd, zstd
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MCAP_MAGIC = b"\x89MCAP0\r\n"
 _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
 _LARGEST_ID = 1 << 40
+_PATIENCE_S, _STEPS = 5, 100_000
+"""How long SQLite may look for a message, and after how many of its steps it is asked."""
 
 
 def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
-    """All messages that can still be read; what cannot is told in `losses`, a phrase each. Raises nothing."""
+    """All messages that can still be read; what cannot is told in `losses`, a phrase each.
+
+    Raises InputError for a database that computes its messages, and nothing else.
+    """
     for file in storage_files(path):
         with TemporaryDirectory() as folder:
             storage = file
@@ -46,9 +51,9 @@ def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
 
 def _unpack(source: Path, target: Path, losses: list[str]) -> None:
     try:
-        with source.open("rb") as raw, zstd.open(raw) as unpacked, target.open("wb") as out:
+        with source.open("rb") as raw, open_zstd(raw) as unpacked, target.open("wb") as out:
             shutil.copyfileobj(unpacked, out)
-    except (OSError, EOFError, zstd.ZstdError) as error:
+    except (OSError, EOFError, TooLarge, zstd.ZstdError) as error:
         losses.append(f"{source.name} cannot be unpacked to its end ({error})")
 
 
@@ -57,16 +62,19 @@ def _unpacked(message: StoredMessage) -> StoredMessage:
     if not message.data.startswith(_ZSTD_MAGIC):
         return message
     try:
-        return message._replace(data=zstd.decompress(message.data))
-    except zstd.ZstdError:
+        return message._replace(data=unzstd(message.data))
+    except (zstd.ZstdError, EOFError, TooLarge):
         return message
 
 
 def _read_sqlite(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
-    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+    with closing(sqlite3.connect(read_only(file), uri=True)) as database:
+        patience = _Patience()
+        database.set_progress_handler(patience.is_over, _STEPS)
         try:
             # Else a file that is shorter than its header says is not even opened.
             database.execute("PRAGMA writable_schema = ON")
+            check_tables(file, database)
             rows = database.execute("SELECT id, name, type FROM topics")
             topics = {id_: (name, type_name) for id_, name, type_name in rows}
         except sqlite3.Error as error:
@@ -85,12 +93,29 @@ def _read_sqlite(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
                     if topic in topics and isinstance(data, bytes):
                         name, type_name = topics[topic]
                         yield StoredMessage(name, type_name, recorded_ns, data)
+                    patience.begin()
             except sqlite3.Error as error:
+                if patience.is_over():
+                    losses.append(f"{file.name} gives no message after number {last} within {_PATIENCE_S} s")
+                    return
                 if not skipped:
                     losses.append(f"{file.name} has no readable messages after number {last} ({error})")
                 skipped = max(1, 2 * skipped)
             else:
                 return
+
+
+class _Patience:
+    """Ends a query that gives no new message: a damaged or crafted tree may be walked for ever."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._until_s = time.monotonic() + _PATIENCE_S
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._until_s
 
 
 def _read_mcap(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
@@ -134,12 +159,11 @@ def _chunk_records(body: bytes, losses: list[str]) -> Iterator[tuple[int, bytes]
     compression, start = _text(body, 28)
     packed = body[start + 8 :]
     try:
-        # Unlike the one-shot functions these give what there is of a cut chunk.
         if compression == "zstd":
-            packed = zstd.ZstdDecompressor().decompress(packed)
+            packed = unzstd(packed, cut=True)
         elif compression == "lz4":
-            packed = LZ4FrameDecompressor().decompress(packed)
-    except (zstd.ZstdError, RuntimeError, EOFError) as error:
+            packed = unlz4(packed, cut=True)
+    except (zstd.ZstdError, RuntimeError, EOFError, TooLarge) as error:
         losses.append(f"a chunk of {size} bytes cannot be unpacked ({error})")
         return
     if len(packed) == size and crc and crc32(packed) != crc:

@@ -5,17 +5,16 @@ https://wiki.ros.org/Bags/Format/2.0
 
 from __future__ import annotations
 
-import bz2
 import io
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from lz4.frame import LZ4FrameDecompressor
-
+from crossspec_ros.recordings.bag_bounds import unbz2, unlz4
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
 from crossspec_ros.recordings.ros1 import to_cdr
+from crossspec_ros.recordings.unpacking import TooLarge
 
 _MAGIC = b"#ROSBAG V2.0\n"
 _MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
@@ -82,12 +81,11 @@ def _fields(header: bytes) -> dict[bytes, bytes]:
 def _unpacked(chunk: _Record, losses: list[str]) -> bytes:
     compression = chunk.fields.get(b"compression")
     try:
-        # These give what there is of a cut chunk.
         if compression == b"bz2":
-            return bz2.BZ2Decompressor().decompress(chunk.body)
+            return unbz2(chunk.body, cut=True)
         if compression == b"lz4":
-            return LZ4FrameDecompressor().decompress(chunk.body)
-    except (OSError, RuntimeError, EOFError) as error:
+            return unlz4(chunk.body, cut=True)
+    except (OSError, RuntimeError, EOFError, TooLarge) as error:
         losses.append(f"a chunk of {len(chunk.body)} bytes cannot be unpacked ({error})")
         return b""
     return chunk.body

@@ -55,10 +55,12 @@ def read_baseline(path: Path, setup: Setup) -> Baseline:
     try:
         made_on = content["machine"]
         repeats = [
-            {int(end): Reported("", *figures) for end, figures in repeat.items()}
+            {int(end): Reported("", *map(_figure, figures)) for end, figures in repeat.items()}
             for repeat in content["repeats"]
         ]
-        baseline = Baseline(float(content["rate"]), repeats)
+        baseline = Baseline(_figure(content["rate"]), repeats)
+        if not repeats:
+            raise ValueError("it has no replay")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise damaged(path, "--live --update") from None
     if made_on != machine():
@@ -67,6 +69,13 @@ def read_baseline(path: Path, setup: Setup) -> Baseline:
             f"latencies: write one for this machine with --live --update --golden FOLDER"
         )
     return baseline
+
+
+def _figure(value: object) -> float:
+    """A number that a ratio can be made of."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+        raise ValueError(f"a figure is {value!r}")
+    return float(value)
 
 
 def write_baseline(path: Path, setup: Setup, baseline: Baseline) -> None:

@@ -16,6 +16,8 @@ from rich.text import Text
 
 from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
 from crossspec_ros.regress.difference import Check, verdict
@@ -70,11 +72,13 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
         checks += live_checks(setup, golden, baseline, tolerances, tick)
     name = setup.bag.resolve().name
     if args.junit:
-        args.junit.write_bytes(junit(name, checks))
+        write_report(args.junit, junit(name, checks).decode())
     if args.html:
         settings = ", ".join(f"{key} {value}" for key, value in setup.identity["settings"].items())
         identity = [f"{key}: {value}" for key, value in (setup.identity | {"settings": settings}).items()]
-        args.html.write_text(page.html(f"crossspec regress {name}", identity, checks))
+        html = page.html(f"crossspec regress {name}", identity, checks)
+        # A golden may have halves of characters.
+        write_report(args.html, html.encode("utf-8", "backslashreplace").decode())
     _print(checks)
     return int(any(check.differences for check in checks))
 
@@ -113,7 +117,7 @@ def _print(checks: Sequence[Check]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for check in checks:
         if not check.differences and check.note:
-            console.print(Text(f"{check.name}: {check.note}"))
+            console.print(Text(plain_text(f"{check.name}: {check.note}")))
         for difference in check.differences:
             line = Text(str(difference))
             line.highlight_regex(r"\[-.*?-\]", "red")

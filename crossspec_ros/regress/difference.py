@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.regress.words import marked
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`what` differs at `where`, as in "caption" of "window 3-4 s"; as a string it is one readable line."""
+    """`what` differs at `where`, as in "caption" of "window 3-4 s"; as a string it is one readable line.
+
+    What it quotes of captions and files is made harmless for logs, terminals and XML.
+    """
 
     where: str
     what: str
@@ -20,8 +24,8 @@ class Difference:
 
     def __str__(self) -> str:
         if self.what == "caption":
-            return f"{self.where}: caption: {marked(self.expected, self.actual)}"
-        return f"{self.where}: {self.what}: expected {self.expected}, is {self.actual}"
+            return plain_text(f"{self.where}: caption: {marked(self.expected, self.actual)}")
+        return plain_text(f"{self.where}: {self.what}: expected {self.expected}, is {self.actual}")
 
 
 @dataclass(frozen=True)

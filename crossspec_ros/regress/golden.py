@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
 from crossspec_ros.regress.difference import Check, Difference
-from crossspec_ros.regress.record import Record, levels_apart
+from crossspec_ros.regress.record import Record, levels_apart, whole
 from crossspec_ros.regress.setup import Setup
 from crossspec_ros.windows.grid import SECOND
 
+_MOST_BYTES = 64 << 20
+"""Of a file: an hour of windows has 6 MB."""
 _MOST_LEVELS = 4.0
 """JPEG decoders differ by two; another resampling, another order of channels or another frame by far more."""
 
@@ -47,11 +50,16 @@ def read_stored(path: Path, setup: Setup, options: str) -> dict[str, Any]:
     Raises InputError when it is missing, damaged, or belongs to another replay.
     """
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError("it is too large")
         content: dict[str, Any] = json.loads(path.read_text())
         identity = dict(content["identity"])
+        if not isinstance(identity.get("settings", {}), dict):
+            raise TypeError("its settings are none")
     except OSError:
         raise InputError(f"there is no golden file '{path}': write it with {options}") from None
-    except (ValueError, KeyError, TypeError):
+    # RecursionError: it is nested without end.
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise damaged(path, options) from None
     setup.check(path, identity)
     return content
@@ -61,7 +69,8 @@ def write_stored(path: Path, setup: Setup, content: Mapping[str, Any]) -> None:
     """Write a golden file or a baseline and its folder; raises InputError where that cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"identity": setup.identity, **content}, indent=1) + "\n")
+        document = {"identity": setup.identity, **content}
+        replace_file(path, (json.dumps(document, indent=1) + "\n").encode())
     except OSError as error:
         raise InputError(
             f"'{path}' cannot be written ({error.strerror}): name a folder that can with --golden"
@@ -77,8 +86,10 @@ def read_golden(path: Path, setup: Setup) -> Golden:
     """Raises InputError as `read_stored` does."""
     content = read_stored(path, setup, "--update")
     try:
-        return Golden([Record(**window) for window in content["windows"]], content["counts"], setup.origin_ns)
-    except (KeyError, TypeError):
+        windows = [Record.of(window) for window in content["windows"]]
+        counts = {str(name): whole(count) for name, count in content["counts"].items()}
+        return Golden(windows, counts, setup.origin_ns)
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise damaged(path, "--update") from None
 
 

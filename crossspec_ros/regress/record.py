@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -35,6 +36,31 @@ class Record:
     degraded: list[str]
     source: str
     caption: str
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Record:
+        """What `dataclasses.asdict` made of one; raises TypeError or ValueError for anything else."""
+        record = cls(**stored)
+        for name in ("end_ns", "events", "lost_packets"):
+            whole(getattr(record, name))
+        for name in ("frame_stamps_ns", "event_image_stamps_ns"):
+            for stamp in getattr(record, name):
+                whole(stamp)
+        for text in (record.source, record.caption, *record.event_images, *record.degraded, *record.frames):
+            if not isinstance(text, str):
+                raise TypeError(f"a text is {text!r}")
+        for thumbnail in record.frames:
+            bytes.fromhex(thumbnail)
+        return record
+
+
+def whole(value: object) -> int:
+    """A whole number of 64 bits; raises TypeError or ValueError for anything else."""
+    if type(value) is not int:
+        raise TypeError(f"a number is {value!r}")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a number is too large")
+    return value
 
 
 def record(captioned: Captioned) -> Record:

@@ -28,9 +28,13 @@ Reports = Mapping[int, Reported]
 
 
 def read_reports(path: Path) -> Reports:
-    """The captioned windows in a file of `ros.report_collector`."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {line["end_ns"]: _reported(line) for line in lines if line["outcome"] == "captioned"}
+    """The captioned windows in a file of `ros.report_collector`; raises ReplayError when it is damaged."""
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return {line["end_ns"]: _reported(line) for line in lines if line["outcome"] == "captioned"}
+    # A disk may be full; RecursionError: a line is nested without end.
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ReplayError(f"has left damaged reports ({type(error).__name__}: {error})") from None
 
 
 def _reported(line: Mapping[str, Any]) -> Reported:

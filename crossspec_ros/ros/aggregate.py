@@ -13,17 +13,21 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 
-from crossspec_ros.ros.messages import reliable
+from crossspec_ros.ros.messages import reliable, ros_time
 
 ROOT = "crossspec"
 HARDWARE_ID = "crossspec"
 """By which our statuses are known among those of other nodes on `/diagnostics`."""
-STALE_S = 5.0
+STALE_S, FORGET_S = 5.0, 300.0
+"""After which a status that is not renewed is told as stale, and after which it is told no more."""
+PATIENCE = 3
+"""How many seconds a node listens before it speaks for all. They are counted, so that one whose callbacks
+were held up does not take itself for the only one."""
 
 MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
 """Of one status: characters of its name, slashes in it, characters in all."""
-MOST_STATUSES = 2048
-"""Of all nodes together; where there are more, those heard last are shown."""
+MOST_STATUSES, MOST_ALL = 2048, 1 << 22
+"""Of all nodes together, and their characters; where there are more, those heard last are shown."""
 
 _OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
 _PARENT = {_OK: "OK", DiagnosticStatus.WARN: "Warning", _ERROR: "Error"}
@@ -54,57 +58,77 @@ def tree(statuses: Iterable[DiagnosticStatus]) -> list[DiagnosticStatus]:
 
 
 class Aggregate:
-    """Hears `/diagnostics`; `publish` makes the tree of it, if it is this node's turn to speak.
+    """Hears `/diagnostics`; `publish`, called once a second, makes the tree of it where nobody else does.
 
-    Of our nodes that are alive the first by name speaks, and none while somebody else publishes the topic.
+    Of several the first by name goes on, and all fall silent beside an aggregator, whose trees bear no name.
+    What counts is who is heard: a name alone silences nobody. Only nodes that ROS knows as publishers of
+    `/diagnostics` are believed.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._name = node.get_fully_qualified_name().lstrip("/")
         self._heard: dict[str, tuple[float, DiagnosticStatus]] = {}
+        self._size = 0
+        self._discovered: set[str] = set()
+        self._unanswered = 0
+        """How often `publish` was called since one that goes first was heard."""
         self._publisher: Publisher | None = None
         node.create_subscription(DiagnosticArray, "/diagnostics", self._take, reliable(64))
+        node.create_subscription(DiagnosticArray, "/diagnostics_agg", self._take_tree, reliable(8))
 
     def publish(self) -> None:
         """Speak for all, or leave it to another."""
-        # Not before: a node that is still loading says nothing by which the others could know it.
+        endpoints = self._node.get_publishers_info_by_topic("/diagnostics")
+        # As our statuses have them.
+        names = (f"{one.node_namespace.strip('/')}/{one.node_name}" for one in endpoints)
+        self._discovered = {name.lstrip("/") for name in names}
         if self._publisher is None:
             self._publisher = self._node.create_publisher(DiagnosticArray, "/diagnostics_agg", 10)
         now_s = time.monotonic()
-        if not self._is_in_turn(now_s):
+        for name in [name for name, (at_s, _) in self._heard.items() if now_s - at_s > FORGET_S]:
+            self._forget(name)
+        self._unanswered += 1
+        if self._unanswered < PATIENCE:
             return
         message = DiagnosticArray(
             status=tree(_aged(now_s - at_s, told) for at_s, told in self._heard.values())
         )
-        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.stamp = ros_time(self._node)
+        message.header.frame_id = self._name
         self._publisher.publish(message)
+
+    def _take_tree(self, message: DiagnosticArray) -> None:
+        if message.header.frame_id < self._name:
+            self._unanswered = 0
 
     def _take(self, message: DiagnosticArray) -> None:
         now_s = time.monotonic()
         for told in message.status:
-            if told.hardware_id == HARDWARE_ID and _is_bounded(told):
+            is_ours = told.hardware_id == HARDWARE_ID and _node_of(told.name) in self._discovered
+            if is_ours and _is_bounded(told):
                 # At the end, so that the first is the one that was heard longest ago.
-                self._heard.pop(told.name, None)
+                self._forget(told.name)
                 self._heard[told.name] = now_s, told
-        while len(self._heard) > MOST_STATUSES:
-            del self._heard[next(iter(self._heard))]
+                self._size += _size(told)
+        while len(self._heard) > MOST_STATUSES or self._size > MOST_ALL:
+            self._forget(next(iter(self._heard)))
 
-    def _is_in_turn(self, now_s: float) -> bool:
-        ours = {self._name, *map(_node_of, self._heard)}
-        alive = {_node_of(name) for name, (at_s, _) in self._heard.items() if now_s - at_s < STALE_S}
-        speakers = self._node.get_publishers_info_by_topic("/diagnostics_agg")
-        names = {
-            f"{speaker.node_namespace.strip('/')}/{speaker.node_name}".lstrip("/") for speaker in speakers
-        }
-        return names <= ours and self._name == min({self._name, *alive})
+    def _forget(self, name: str) -> None:
+        if name in self._heard:
+            self._size -= _size(self._heard.pop(name)[1])
 
 
 def _is_bounded(status: DiagnosticStatus) -> bool:
     """Whether a status is one that a node of ours could have sent, however many others were sent as ours."""
-    size = len(status.name) + len(status.message)
-    size += sum(len(value.key) + len(value.value) for value in status.values)
-    return len(status.name) <= MOST_NAME and status.name.count("/") <= MOST_DEPTH and size <= MOST_TEXT
+    is_short = len(status.name) <= MOST_NAME and status.name.count("/") <= MOST_DEPTH
+    return is_short and _size(status) <= MOST_TEXT
+
+
+def _size(status: DiagnosticStatus) -> int:
+    """Characters in all."""
+    values = sum(len(value.key) + len(value.value) for value in status.values)
+    return len(status.name) + len(status.message) + values
 
 
 def _node_of(name: str) -> str:

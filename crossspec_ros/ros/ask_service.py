@@ -49,11 +49,11 @@ class AskService:
         self._executor = SingleThreadedExecutor(context=context)
         self._executor.add_node(self._node)
         self.pulse = Pulse("answers")
-        self._thread = threading.Thread(target=self.pulse.run, args=(self._spin,), name="ask", daemon=True)
-        self._thread.start()
+        self._thread = self.pulse.start(self._spin, "ask")
 
     def stop(self) -> None:
         """Take the service away; a question that waits gets no answer."""
+        self.pulse.end()
         self._stopping.set()
         self._thread.join(timeout=1.0)
         self._node.destroy_node()

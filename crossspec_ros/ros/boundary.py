@@ -5,72 +5,151 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
 from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
+from crossspec_ros.telemetry.pulse import Pulse
 
 LOG_S = 5.0
+ENDS = (NodeError, KeyboardInterrupt, SystemExit)
+"""Of all that a callback may raise, what ends the node."""
 
 
-class GuardedNode(Node):
-    """A node whose subscriptions, timers and services outlive what their callbacks raise.
+class Boundary:
+    """Guards the callbacks of a node; what they raise is logged, of each at most every five seconds, counted
+    and kept for the diagnostics.
 
-    That is logged, of each callback at most every five seconds, and counted for the diagnostics. A service
-    then answers with an empty response. Only a NodeError ends the node, and anything once ROS has been told
-    to end. Callbacks are functions, not coroutines.
+    Only `ENDS` pass, and anything once ROS has been told to end. Callbacks are functions, not coroutines.
     """
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self.failed_callbacks = 0
         self.last_failure = ""
+        self.pulse = Pulse("callbacks")
+        """Of the thread that spins the node: busy while a callback is."""
         self._logged_s: dict[str, float] = {}
-        super().__init__(name, **options)
 
-    def create_subscription(
-        self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
-    ) -> Any:
-        """As rclpy has it."""
-        callback = self._guarded(callback, f"a message on {topic}")
-        return super().create_subscription(msg_type, topic, callback, *args, **options)
+    def guarded(self, callback: Callable[..., Any], what: str, is_watched: bool = True) -> Callable[..., Any]:
+        """The callback inside the boundary; one that may take for ever is not watched.
 
-    def create_timer(self, timer_period_sec: float, callback: Any, *args: Any, **options: Any) -> Any:
-        """As rclpy has it."""
-        callback = self._guarded(callback, "a timer")
-        return super().create_timer(timer_period_sec, callback, *args, **options)
+        Where it fails it returns its last argument: of a service the response, as far as it was filled.
+        """
 
-    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *args: Any, **options: Any) -> Any:
-        """As rclpy has it."""
-        callback = self._guarded(callback, f"a request to {srv_name}")
-        return super().create_service(srv_type, srv_name, callback, *args, **options)
-
-    def _guarded(self, callback: Callable[..., Any], what: str) -> Callable[..., Any]:
         @wraps(callback)
         def guarded(*args: Any) -> Any:
+            busy: AbstractContextManager[None] = self.pulse.busy() if is_watched else nullcontext()
             try:
-                return callback(*args)
-            except (NodeError, KeyboardInterrupt, SystemExit):
+                with busy:
+                    return callback(*args)
+            except ENDS:
                 raise
             except BaseException as error:
                 # Told to end, ROS fails in whatever is under way.
-                if not self.context.ok():
+                if not self._node.context.ok():
                     raise
-                self._note(what, error)
-                # Of a service: the response, as far as it was filled.
+                self.note(what, error)
                 return args[-1] if args else None
 
+        guarded.is_guarded = True  # type: ignore[attr-defined]
         return guarded
 
-    def _note(self, what: str, error: BaseException) -> None:
+    def note(self, what: str, error: BaseException) -> None:
+        """Log and count what was raised while this was handled."""
         self.failed_callbacks += 1
-        self.last_failure = f"{what}: {InputError(as_exception(error))}"
+        self.last_failure = f"{what}: {_brief(error)}"
         now_s = time.monotonic()
         # rclpy's own throttle goes by the line of code, and would let one callback hide another.
         if now_s - self._logged_s.get(what, -LOG_S) < LOG_S:
             return
         self._logged_s[what] = now_s
-        told = str(error) if isinstance(error, InputError) else "".join(traceback.format_exception(error))
-        self.get_logger().error(f"{what} could not be handled: {told}")
+        self._node.get_logger().error(f"{what} could not be handled: {described(error)}")
+
+
+def described(error: BaseException) -> str:
+    """For a log: the sentence about a bad input, of all else where it was raised."""
+    known = isinstance(error, InputError)
+    return plain_text(str(error) if known else "".join(traceback.format_exception(error)), keep="\n")
+
+
+def _brief(error: BaseException) -> str:
+    try:
+        return plain_text(str(InputError(as_exception(error))))
+    except Exception:  # it cannot even be told
+        return type(error).__name__
+
+
+def is_guarded(callback: Any) -> bool:
+    """Whether a callback is inside a boundary."""
+    return getattr(callback, "is_guarded", False)
+
+
+class GuardedNode(Node):
+    """A node whose subscriptions, timers and services are inside a `Boundary`, also those that ROS makes."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self.boundary = Boundary(self)
+        self.at_end: list[Callable[[], None]] = []
+        """Called before the node is destroyed."""
+        super().__init__(name, **options)
+        # Those of the lifecycle, which may load models, and of type descriptions are made past this class.
+        for service in self.services:
+            if not is_guarded(service.callback):
+                what = f"a request to {service.srv_name}"
+                service.callback = self.boundary.guarded(service.callback, what, is_watched=False)
+
+    def create_subscription(
+        self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
+    ) -> Any:
+        """As rclpy has it."""
+        callback = self.boundary.guarded(callback, f"a message on {topic}")
+        return super().create_subscription(msg_type, topic, callback, *args, **options)
+
+    def create_timer(self, timer_period_sec: float, callback: Any, *args: Any, **options: Any) -> Any:
+        """As rclpy has it."""
+        callback = self.boundary.guarded(callback, "a timer")
+        return super().create_timer(timer_period_sec, callback, *args, **options)
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *args: Any, **options: Any) -> Any:
+        """As rclpy has it."""
+        callback = self.boundary.guarded(callback, f"a request to {srv_name}")
+        return super().create_service(srv_type, srv_name, callback, *args, **options)
+
+    def destroy_node(self) -> None:
+        """As rclpy has it."""
+        while self.at_end:
+            self.at_end.pop()()
+        super().destroy_node()
+
+
+Transition = Callable[[Any, Any], TransitionCallbackReturn]
+
+
+def guarded_transition(transition: Transition) -> Transition:
+    """A callback of a managed GuardedNode: where it raises, that is told, and ROS goes on with `on_error`.
+
+    rclpy itself would say nothing of an Exception, and end with anything else. All are watched but
+    `on_configure`, which may load models for minutes.
+    """
+    is_watched = transition.__name__ != "on_configure"
+
+    @wraps(transition)
+    def guarded(node: Any, state: Any) -> TransitionCallbackReturn:
+        busy: AbstractContextManager[None] = node.boundary.pulse.busy() if is_watched else nullcontext()
+        try:
+            with busy:
+                return transition(node, state)
+        except ENDS:
+            raise
+        except BaseException as error:
+            node.boundary.note(f"the transition {transition.__name__}", error)
+            return TransitionCallbackReturn.ERROR
+
+    return guarded

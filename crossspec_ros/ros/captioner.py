@@ -27,19 +27,20 @@ from crossspec_ros.captioning.remote_loading import is_remote, link_reading, loa
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, as_exception
 from crossspec_ros.events.messages import to_ns
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.ask_service import AskService
 from crossspec_ros.ros.bond import Bond, make_bond
-from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition
+from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
 from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import NodeError, interrupted, run
-from crossspec_ros.ros.thread_watch import PATIENCE_S
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.thread_watch import PATIENCE_S
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
+
+OLD_S = 5.0
+"""How long a transition waits for the pass that was in work when the node was deactivated."""
 
 MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
@@ -80,6 +84,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._inputs: list = []
         self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
+        # One that was stopped, and is still in the middle of a pass.
+        self._old: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid.at(self._settings.window_phase_s))
         self._health = CaptionHealth()
@@ -106,6 +112,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 raise self._failure or NodeError("the captioner was refused a lifecycle transition by ROS")
         self._is_started = True
 
+    @guarded_transition
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._assembler.clear()
         self._closed_ns.clear()
@@ -121,7 +128,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._decoder = self._load(self._settings)
             self._adjust(self._settings)
             self._outcomes.comparison = load_comparison(self._settings, self._decoder)
-        except Exception as error:
+        except ENDS:
+            raise
+        except BaseException as error:  # also a panic in a library
             self._drop_inputs()
             self._close_decoder()
             return self._fail("load its models and warm up", error)
@@ -135,10 +144,14 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
         return super().on_configure(state)
 
+    @guarded_transition
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         try:
+            self._await_old("activate")
             self._activate()
-        except Exception as error:
+        except ENDS:
+            raise
+        except BaseException as error:
             self._end()
             return self._fail("start to caption", error)
         return super().on_activate(state)
@@ -164,23 +177,50 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._outcomes.tell_missed_soon()
         self.get_logger().info("active: every window that closes now is captioned")
 
+    @guarded_transition
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._end()
         self.get_logger().info("inactive: windows that close now are reported when it is active again")
         return super().on_deactivate(state)
 
+    @guarded_transition
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            self._await_old("clean up")
+        except InputError as error:
+            return self._fail("unload its models", error)
         self._drop_inputs()
         self._close_decoder()
         self._outcomes.forget_missed()
         self.get_logger().info("unconfigured: its models are unloaded")
         return super().on_cleanup(state)
 
+    @guarded_transition
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._end()
         self._drop_inputs()
+        # ROS lets nobody refuse this one; the decoder waits for a pass in work.
         self._close_decoder()
         return super().on_shutdown(state)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """After a transition that raised: unconfigured, as ROS takes it to be then; else the end."""
+        try:
+            self._end()
+            self._drop_inputs()
+            self._close_decoder()
+        except ENDS:
+            raise
+        except BaseException as error:
+            self.boundary.note("the way back from a transition that failed", error)
+            self._failure = NodeError(f"the captioner cannot be unconfigured ({error!r}): start it again")
+            # What is raised here ROS would keep to itself.
+            self.create_timer(0.0, self._raise_failure, clock=STEADY)
+        return super().on_error(state)
+
+    def _raise_failure(self) -> None:
+        assert self._failure is not None
+        raise self._failure
 
     def stop(self) -> None:
         """Cancel what is in work, close the decoder and print the figures of the run."""
@@ -189,23 +229,35 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._outcomes.print_figures(self._settings.stages)
 
     def _close_decoder(self) -> None:
-        decoder, self._decoder = self._decoder, None
         self._health.unloaded()
         try:
             if self._outcomes.comparison is not None:
                 self._outcomes.comparison.close()
-            if decoder is not None:
-                decoder.close()
+            if self._decoder is not None:
+                self._decoder.close()
         except Exception as error:  # whatever it is, the node has to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
+        # Not before, so that its threads are watched to their end.
+        self._decoder = None
 
-    def _fail(self, task: str, error: Exception) -> TransitionCallbackReturn:
+    def _await_old(self, task: str) -> None:
+        """Raises InputError where the window that was in work at the deactivation still is: two threads would
+        share one decoder."""
+        if self._old is not None and not self._old.is_over(OLD_S):
+            raise InputError(
+                f"the window that was in work when the captioner was deactivated is not done after another "
+                f"{OLD_S:g} s: {task} it again in a moment"
+            )
+        self._old = None
+
+    def _fail(self, task: str, error: BaseException) -> TransitionCallbackReturn:
         """Keep the sentence for the end of the process, or log it where somebody else starts this node."""
+        error = as_exception(error)
         self._failure = error
         if interrupted():
             return FAILURE
         if not isinstance(error, InputError):
-            self.get_logger().error("".join(traceback.format_exception(error)))
+            self.get_logger().error(plain_text("".join(traceback.format_exception(error)), keep="\n"))
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             self._failure = NodeError(f"the captioner cannot {task}: {reason}")
         if self._is_started:
@@ -215,6 +267,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _end(self) -> None:
         if self._worker is not None:
             self._outcomes.miss(self._worker.stop())
+            self._old = None if self._worker.is_over() else self._worker
             self._worker = None
         if self._bond is not None:
             self._bond.stop()
@@ -239,21 +292,29 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
 
+    @property
+    def _reads_ahead(self) -> bool:
+        return self._settings.mode != "autoregressive"
+
     def _take_frame(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._settings.mode != "autoregressive":
+            taken = self._assembler.taken
+            windows = self._assembler.add_frame(stamp_ns, frame)
+            if self._reads_ahead and self._worker is not None and self._assembler.taken > taken:
                 self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame, stamp_ns)
-            return self._assembler.add_frame(stamp_ns, frame)
+            return windows
 
         self._take(add)
 
     def _take_event_image(self, message: Image) -> None:
         def add() -> list[Window]:
             stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
-            if self._worker is not None and self._settings.mode != "autoregressive":
+            taken = self._assembler.taken
+            windows = self._assembler.add_event_image(stamp_ns, image)
+            if self._reads_ahead and self._worker is not None and self._assembler.taken > taken:
                 self._worker.stream_event_image(self._assembler.grid.index(stamp_ns - 1), image)
-            return self._assembler.add_event_image(stamp_ns, image)
+            return windows
 
         self._take(add)
 
@@ -313,9 +374,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             if isinstance(answer, Exception):
                 if not isinstance(answer, InputError):
                     answer = InputError(f"failed: {self._outcomes.reason(answer)}")
-                self.get_logger().warning(f"no answer to '{question[:200]}': {answer}")
+                self.get_logger().warning(f"no answer to '{plain_text(question[:200])}': {answer}")
             else:
-                self.get_logger().info(f"{question} {answer.text}")
+                self.get_logger().info(plain_text(f"{question} {answer.text}"))
             on_answer(answer, index)
 
         worker = self._worker
@@ -326,7 +387,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         worker.ask(question, answered)
 
     def _pulses(self) -> list[Pulse]:
-        pulses = [part.pulse for part in (self._worker, self._ask_service) if part is not None]
+        parts = (self._worker, self._old, self._ask_service)
+        pulses = [part.pulse for part in parts if part is not None]
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 

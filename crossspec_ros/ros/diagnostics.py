@@ -12,10 +12,11 @@ from crossspec_ros.captioning.health import PartHealth, Reading
 from crossspec_ros.captioning.memory_watch import MemoryWatch
 from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.messages import key_values
-from crossspec_ros.ros.thread_watch import ThreadWatch
+from crossspec_ros.ros.messages import key_values, ros_time
+from crossspec_ros.ros.thread_watch import NodeWatch
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.thread_watch import ThreadWatch
 
 __all__ = ["STEADY", "Diagnostics", "Reading"]
 
@@ -26,7 +27,8 @@ STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 class Diagnostics:
     """Publishes one status per part of a node, and those of its callbacks, memory, threads and topics.
 
-    `pulses` are those of the node's threads at the time; a dead or stuck one ends the node.
+    `pulses` are those of the node's own threads at the time; a dead or stuck one ends the node, and so does a
+    callback that is stuck.
     """
 
     def __init__(
@@ -39,25 +41,18 @@ class Diagnostics:
         self._node = node
         self._read = read
         self._topics = topics
-        self.threads = ThreadWatch(pulses)
+        self.threads = ThreadWatch(lambda: [node.boundary.pulse, *pulses()])
         self._memory = MemoryWatch()
         self._parts: dict[str, PartHealth] = {}
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._aggregate = Aggregate(node)
         self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
+        self._watch = NodeWatch(self.threads, self._tell_fault)
+        node.at_end.append(self._watch.stop)
 
     def _publish(self) -> None:
         now_s = time.monotonic()
-        message = DiagnosticArray()
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        fault, threads = self.threads.look()
-        self._add(
-            message,
-            "threads",
-            DiagnosticStatus.ERROR if fault else DiagnosticStatus.OK,
-            fault or "OK",
-            threads,
-        )
+        message = self._message()
         parts = {**self._read(), "memory": self._memory.reading(now_s), "callbacks": self._callbacks()}
         for part, reading in parts.items():
             warning, values = self._parts.setdefault(part, PartHealth()).update(now_s, reading)
@@ -66,10 +61,25 @@ class Diagnostics:
         self._add(message, "topics", *self._topics.status())
         self._publisher.publish(message)
         self._aggregate.publish()
+        self._watch.check()
+
+    def _message(self) -> DiagnosticArray:
+        """One that tells of the threads."""
+        message = DiagnosticArray()
+        message.header.stamp = ros_time(self._node)
+        fault = self._watch.fault
+        level = DiagnosticStatus.ERROR if fault else DiagnosticStatus.OK
+        self._add(message, "threads", level, fault or "OK", self.threads.values)
+        return message
+
+    def _tell_fault(self) -> None:
+        """In the thread of the watch: the node's may be the stuck one."""
+        if self._node.context.ok():
+            self._publisher.publish(self._message())
 
     def _callbacks(self) -> Reading:
-        failure = self._node.last_failure
-        wrong = {"failed_callbacks": self._node.failed_callbacks}
+        failure = self._node.boundary.last_failure
+        wrong = {"failed_callbacks": self._node.boundary.failed_callbacks}
         return Reading(wrong=wrong, values={"last_failure": failure} if failure else {})
 
     def _add(

@@ -21,6 +21,7 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import RecordedMessage, event_packet, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import Topics, open_recording
 from crossspec_ros.ros.backlog import Backlog
 from crossspec_ros.ros.boundary import GuardedNode
@@ -60,7 +61,7 @@ class PlayerNode(GuardedNode):
             Path(self._settings.images) if self._settings.images else None,
         )
         for remark in self._recording.remarks:
-            self.get_logger().info(remark)
+            self.get_logger().info(plain_text(remark))
         self._event_type = self._recording.event_type.replace("/msg/", "/")
         self._topics: dict[str, Publisher] = {
             "events": self.create_publisher(
@@ -134,7 +135,7 @@ class PlayerNode(GuardedNode):
             else:
                 reached = self._play_message(message, reached)
         for loss in self._recording.losses:
-            self.get_logger().warning(f"only a part of the recording could be read: {loss}")
+            self.get_logger().warning(f"only a part of the recording could be read: {plain_text(loss)}")
         if self._pace.held_up_s >= 1.0:
             self.get_logger().warning(
                 f"the replay took {self._pace.held_up_s:.1f} s longer than asked for, because reading or "

@@ -67,7 +67,7 @@ class DvCameraNode(GuardedNode):
                     if not self.context.ok():
                         raise ExternalShutdownException
             finally:
-                self._stop.set()
+                self.stop()
         for end in over:
             try:
                 end.result()
@@ -80,9 +80,12 @@ class DvCameraNode(GuardedNode):
 
     def stop(self) -> None:
         """End the threads; `capture` then returns."""
+        for pulse in self._pulses.values():
+            pulse.end()
         self._stop.set()
 
     def _follow(self, source: Source) -> None:
+        self._pulses[source].adopt()
         is_up, since_s = False, time.monotonic()
         for item in source.items(self._stop):
             if isinstance(item, RecordedMessage):

@@ -17,7 +17,6 @@ import numpy as np
 from crossspec_msgs.msg import WindowClosed
 from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
-from rclpy.node import Node
 from sensor_msgs.msg import Image
 
 from crossspec_ros.errors import InputError
@@ -26,6 +25,7 @@ from crossspec_ros.events.evt3 import TIME_HIGH
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import event_packet, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
+from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts
 from crossspec_ros.ros.run import run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -71,7 +71,7 @@ class Packets:
         return bytes(message)
 
 
-class LoadNode(Node):
+class LoadNode(GuardedNode):
     """Publishes in the thread that calls `measure`, while another one spins it."""
 
     def __init__(self, rate: float, seconds: float) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from crossspec_ros.errors import InputError
+
 _AS_CONFIGURED = "as in config where none is given"
 
 _CAPTIONS = {
@@ -23,6 +27,8 @@ OF_LAUNCH = {
     "log_level": "debug, info, warn, error or fatal; info where none is given",
     "respawn": "true: a node that died is started again while the others go on; false, where any end ends "
     "all, where none is given",
+    "enclave": "under SROS2, the enclave above those of the nodes, /crossspec in config/security; none where "
+    "none is given",
     "python": "the Python that runs the nodes; the one that they were built with where none is given",
 }
 """Those that launch itself follows; the graph of nodes is the same whatever they are."""
@@ -52,3 +58,17 @@ LIVE = {
     **OF_LAUNCH,
 }
 """Arguments of `live.launch.py`; those of the graph have the names of `live_graph.live_graph`."""
+
+
+def enclave_arguments(enclave: str, node: str) -> list[str]:
+    """What ROS is told so that a node has its own enclave below `enclave`, which may be empty.
+
+    Raises InputError for a bad name.
+    """
+    if not enclave:
+        return []
+    if not re.fullmatch(r"(/[A-Za-z_]\w*)+/?", enclave):
+        raise InputError(
+            f"enclave is {enclave!r}, which is none: give one like /crossspec, of letters, digits and _"
+        )
+    return ["--enclave", f"{enclave.rstrip('/')}/{node}"]

@@ -33,7 +33,7 @@ from crossspec_ros.captioning.params import nearest, read_flag
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE
-from crossspec_ros.ros.launch_arguments import OF_LAUNCH
+from crossspec_ros.ros.launch_arguments import OF_LAUNCH, enclave_arguments
 
 RESPAWN_S = 2.0
 BAD_INPUT = 2
@@ -84,6 +84,7 @@ def launch_node(node: Mapping[str, Any], told: Mapping[str, str]) -> Node:
     parameters = {
         name: ParameterValue(value, value_type=type(value)) for name, value in node["parameters"].items()
     }
+    level = ["--log-level", told["log_level"]] if "log_level" in told else []
     if _flag("use_sim_time", told):
         parameters["use_sim_time"] = ParameterValue(True, value_type=bool)
     return Node(
@@ -93,7 +94,7 @@ def launch_node(node: Mapping[str, Any], told: Mapping[str, str]) -> Node:
         namespace=told.get("namespace"),
         parameters=[*filter(None, [node["params_file"]]), parameters],
         remappings=list(node["remaps"].items()),
-        ros_arguments=["--log-level", told["log_level"]] if "log_level" in told else None,
+        ros_arguments=[*level, *enclave_arguments(told.get("enclave", ""), node["name"])],
         prefix=told["python"] if is_ours else "",
         output="screen",
         respawn=respawn,

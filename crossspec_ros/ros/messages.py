@@ -12,6 +12,7 @@ import numpy as np
 from builtin_interfaces.msg import Time
 from crossspec_msgs.msg import WindowClosed
 from diagnostic_msgs.msg import KeyValue
+from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -39,9 +40,17 @@ def best_effort(depth: int) -> QoSProfile:
     )
 
 
+_LAST_NS = (2**31 - 1) * 1_000_000_000
+
+
 def to_time(stamp_ns: int) -> Time:
     """Nanoseconds as a stamp."""
     return Time(sec=stamp_ns // 1_000_000_000, nanosec=stamp_ns % 1_000_000_000)
+
+
+def ros_time(node: Node) -> Time:
+    """Now; of a simulated clock beyond what a stamp can tell, the last time that it can."""
+    return to_time(min(int(node.get_clock().now().nanoseconds), _LAST_NS))
 
 
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:

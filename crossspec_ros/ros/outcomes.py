@@ -18,6 +18,7 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import Outcome
 from crossspec_ros.errors import LinkError
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY
 from crossspec_ros.ros.reports import captioned_report, report
@@ -86,7 +87,7 @@ class Outcomes:
         """Why there is no caption; where memory ran out, the next window is to find it freed."""
         if isinstance(error, LinkError):
             return str(error)
-        self._node.get_logger().error("".join(traceback.format_exception(error)))
+        self._node.get_logger().error(plain_text("".join(traceback.format_exception(error)), keep="\n"))
         if not is_out_of_memory(error):
             return str(error)
         release(error)

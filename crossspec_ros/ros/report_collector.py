@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_msgs.msg import WindowReport
-from rclpy.node import Node
 
+from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import run
 
 
-class ReportCollector(Node):
+class ReportCollector(GuardedNode):
     """Subscribes `report` and appends to the file that its parameter `out` names."""
 
     def __init__(self, **options: Any) -> None:

@@ -9,6 +9,7 @@ from python_qt_binding.QtCore import QTimer
 from python_qt_binding.QtWidgets import QComboBox, QVBoxLayout, QWidget
 from rqt_gui_py.plugin import Plugin
 
+from crossspec_ros.ros.boundary import Boundary
 from crossspec_ros.ros.rqt.discovery import await_topics, report_topics
 from crossspec_ros.ros.rqt.view import TimelineView
 from crossspec_ros.ros.rqt.windows import LastWindows
@@ -26,6 +27,8 @@ class Crossspec(Plugin):
         super().__init__(context)
         self.setObjectName("Crossspec")
         self._node = context.node
+        # The thread that spins it is that of all plugins.
+        self._boundary = Boundary(self._node)
         self._windows = LastWindows()
         self._subscription: Any = None
         self._view = TimelineView(self._windows)
@@ -40,7 +43,7 @@ class Crossspec(Plugin):
         context.add_widget(self._widget)
         self._offer(DEFAULT)
         self._discovery = QTimer(self._widget)
-        self._discovery.timeout.connect(self._discover)
+        self._discovery.timeout.connect(self._boundary.guarded(self._discover, "the search for topics"))
         self._discovery.start(DISCOVERY_MS)
 
     def shutdown_plugin(self) -> None:
@@ -73,7 +76,8 @@ class Crossspec(Plugin):
     def _watch(self, topic: str) -> None:
         self._unwatch()
         self._windows.clear()
-        self._subscription = self._node.create_subscription(WindowReport, topic, self._windows.add, 10)
+        add = self._boundary.guarded(self._windows.add, f"a message on {topic}")
+        self._subscription = self._node.create_subscription(WindowReport, topic, add, 10)
 
     def _unwatch(self) -> None:
         if self._subscription is not None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
@@ -142,13 +142,14 @@ def _spinning(node: Runnable, failed: list[BaseException]) -> Iterator[None]:
 
 
 def _spin(executor: SingleThreadedExecutor, failed: list[BaseException]) -> None:
-    with suppress(KeyboardInterrupt, ExternalShutdownException):
-        try:
-            executor.spin()
-        except Exception as error:
-            if rclpy.ok():
-                failed.append(error)
-                rclpy.try_shutdown()
+    try:
+        executor.spin()
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except BaseException as error:  # without this thread the node would be up, but deaf
+        if rclpy.ok():
+            failed.append(error)
+            rclpy.try_shutdown()
 
 
 def _end_within(seconds: float) -> threading.Timer:

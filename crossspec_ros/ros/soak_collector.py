@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed, WindowReport
-from rclpy.node import Node
 
 from crossspec_ros.events.messages import to_ns
+from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, closed_counts
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import run
 
 
-class SoakCollector(Node):
+class SoakCollector(GuardedNode):
     """Subscribes `window_closed` and `report`; its first line says that both have a publisher."""
 
     def __init__(self, **options: Any) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
@@ -17,8 +15,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.input_health import InputHealth
 from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
-from crossspec_ros.errors import InputError
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.boundary import GuardedNode, described
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import (
     RELIABLE,
@@ -73,10 +70,7 @@ class SynchronizerNode(GuardedNode):
         self._stopping = False
         self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
-        self._worker = threading.Thread(
-            target=self._pulse.run, args=(self._work,), name="synchronizer", daemon=True
-        )
-        self._worker.start()
+        self._worker = self._pulse.start(self._work, "synchronizer")
         events = self.create_subscription(
             message_class(settings.event_type),
             "events",
@@ -97,6 +91,7 @@ class SynchronizerNode(GuardedNode):
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""
+        self._pulse.end()
         self._stopping = True
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)
@@ -125,9 +120,7 @@ class SynchronizerNode(GuardedNode):
                 raise
             except BaseException as error:  # whatever a message does, the next one gets its turn
                 self._pipeline.refuse()
-                known = isinstance(error, InputError)
-                told = str(error) if known else "".join(traceback.format_exception(error))
-                self.get_logger().warning(told, throttle_duration_sec=5.0)
+                self.get_logger().warning(described(error), throttle_duration_sec=5.0)
 
     def _updates(self, stream: str, message: Any) -> Iterator[Update]:
         if stream == EVENTS:

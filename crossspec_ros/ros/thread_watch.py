@@ -1,54 +1,67 @@
-"""Watches the threads of a node: one that is dead or stuck is an error, and then the end of the node.
-
-A node that is up but mute helps nobody; one that ends is started again by launch or systemd.
-"""
+"""Ends a node with a dead or stuck thread, the one that takes its messages included."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 
-from crossspec_ros.ros.run import ThreadError
+from crossspec_ros.ros.run import ENDING_S, ThreadError
 from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.thread_watch import ThreadWatch
 
-PATIENCE_S = 60
-"""How long a thread may be busy without a step; the captioner adds to it what its models need."""
-FAREWELL_S = 3
-"""How long the error stands in the diagnostics before the node ends."""
+LOOK_S = 1.0
 
 
-class ThreadWatch:
-    """Looks at the pulses that `pulses` gives at the time, once a second.
+class NodeWatch:
+    """Looks at a node's threads once a second, in a thread of its own: that of its callbacks may be stuck.
 
-    Looks are counted and not time, so that a process that was stopped for an hour is not taken for stuck.
+    A fault is told by `tell`, in that thread. A node that has not ended by itself `ENDING_S` after its
+    farewell is ended here, with code 1.
     """
 
-    def __init__(self, pulses: Callable[[], Iterable[Pulse]]) -> None:
-        self._pulses = pulses
-        self.patience_s = PATIENCE_S
-        self._silent: dict[Pulse, tuple[int, int]] = {}
-        self._faulty = 0
+    def __init__(self, threads: ThreadWatch, tell: Callable[[], None]) -> None:
+        self.threads, self._tell = threads, tell
+        self._stopping = threading.Event()
+        self._is_raised = False
+        self.pulse = Pulse("watch")
+        self._thread = self.pulse.start(self._work, "watch")
 
-    def look(self) -> tuple[str, dict[str, str]]:
-        """What is wrong, if anything, and for each thread what it does.
+    @property
+    def fault(self) -> str:
+        """What was wrong at the last look, if anything."""
+        death = self.pulse.death
+        return f"the thread of the {self.pulse.name} has ended ({death})" if death else self.threads.fault
 
-        Raises:
-            ThreadError: something has been wrong for `FAREWELL_S` looks.
-        """
-        silent, faults, values = {}, [], {}
-        for pulse in self._pulses():
-            beats, looks = self._silent.get(pulse, (-1, 0))
-            looks = looks + 1 if pulse.is_busy and beats == pulse.beats else 0
-            silent[pulse] = pulse.beats, looks
-            values[pulse.name] = "busy" if pulse.is_busy else "waiting"
-            if pulse.death:
-                values[pulse.name] = "dead"
-                faults.append(f"the thread of the {pulse.name} has ended ({pulse.death})")
-            elif looks >= self.patience_s:
-                values[pulse.name] = "stuck"
-                faults.append(f"the thread of the {pulse.name} has been stuck for {looks} s")
-        self._silent = silent
-        self._faulty = self._faulty + 1 if faults else 0
-        fault = "; ".join(faults)
-        if self._faulty > FAREWELL_S:
-            raise ThreadError(f"{fault}: start the node again, and report it if it comes back")
-        return fault, values
+    def check(self) -> None:
+        """Raises ThreadError for a fault that has been told for long enough; for the thread of the node."""
+        if self.threads.is_final or self.pulse.death:
+            self._is_raised = True
+            raise ThreadError(_sentence(self.fault))
+
+    def stop(self) -> None:
+        """The node ends."""
+        self.pulse.end()
+        self._stopping.set()
+        self._thread.join(LOOK_S)
+
+    def _work(self) -> None:
+        left = round(ENDING_S / LOOK_S)
+        while not self._stopping.wait(LOOK_S):
+            if self.threads.look():
+                # Whether or not it can be told, it is the end.
+                with suppress(Exception):
+                    self._tell()
+            if not self.threads.is_final:
+                continue
+            left -= 1
+            if left < 0:
+                if not self._is_raised:
+                    print(f"crossspec: error: {_sentence(self.fault)}", file=sys.stderr, flush=True)
+                os._exit(1)
+
+
+def _sentence(fault: str) -> str:
+    return f"{fault}: start the node again, and report it if it comes back"

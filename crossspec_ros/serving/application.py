@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
 from ray.serve.handle import DeploymentHandle
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.serving.conversation import converse
+from crossspec_ros.serving.conversation import again_and_again, converse
 from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.fleet import COUNTS
 from crossspec_ros.serving.options import ServeOptions, read_tokens
 from crossspec_ros.wire import captions_pb2 as wire
+
+_LOG = logging.getLogger(__name__)
 
 SERVICER = "crossspec_ros.serving.conversation:add_servicer"
 GAUGES = {
@@ -48,7 +51,11 @@ class CaptionServer:
         self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
         times = metrics.Histogram(f"crossspec_{ANSWER_MS}", "from a question to its last word", _BOUNDS_MS)
         self._fleet.on_answer = lambda seconds: times.observe(1e3 * seconds)
-        self._ticking = asyncio.get_event_loop().create_task(self._tick())
+        loop = asyncio.get_event_loop()
+        self._tasks = [
+            loop.create_task(again_and_again(_TICK_S, self._tick)),
+            loop.create_task(again_and_again(1.0, self._look)),
+        ]
 
     async def Stream(
         self, messages: gRPCInputStream, grpc_context: RayServegRPCContext
@@ -71,26 +78,32 @@ class CaptionServer:
             yield message
 
     def check_health(self) -> None:
-        """Raises where the target's thread has died; Ray Serve then starts another replica."""
-        if death := next((pulse.death for pulse in self._fleet.engine.pulses if pulse.death), ""):
-            raise RuntimeError(f"the target's thread has ended: {death}")
+        """Raises where a thread is dead or stuck; Ray Serve then starts another replica."""
+        if fault := self._fleet.threads.fault:
+            raise RuntimeError(fault)
+        if any(task.done() for task in self._tasks):
+            raise RuntimeError("nobody looks at the threads any more")
 
     def __del__(self) -> None:
         if fleet := getattr(self, "_fleet", None):
             fleet.close()
 
     async def _tick(self) -> None:
-        while True:
-            # It saves memories, for which no stream must wait.
-            await asyncio.to_thread(self._fleet.let_idle_go)
-            values = self._fleet.counts | {
-                "robots": self._fleet.robots,
-                "answering": self._fleet.engine.scheduler.answering,
-                "encoder_failures": self._encoders.failures if self._encoders else 0,
-            }
-            for name, gauge in self._gauges.items():
-                gauge.set(values[name])
-            await asyncio.sleep(_TICK_S)
+        # It saves memories, for which no stream must wait.
+        await asyncio.to_thread(self._fleet.let_idle_go)
+        values = self._fleet.counts | {
+            "robots": self._fleet.robots,
+            "answering": self._fleet.engine.scheduler.answering,
+            "encoder_failures": self._encoders.failures if self._encoders else 0,
+        }
+        for name, gauge in self._gauges.items():
+            gauge.set(values[name])
+
+    async def _look(self) -> None:
+        before = self._fleet.threads.fault
+        fault = self._fleet.threads.look()
+        if fault and not before:
+            _LOG.error("%s: this replica ends, and another one takes its place", fault)
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:

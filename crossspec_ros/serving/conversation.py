@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -18,6 +18,8 @@ from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
+
+_ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 MOST_MESSAGES, MOST_BYTES = 400, 128 << 20
 """Of a robot in a second: eight times what eight camera frames of 1440x1080 and their questions need."""
@@ -86,7 +88,9 @@ async def converse(
                 await asyncio.to_thread(stream.take, message)
         except InputError as error:
             refuse(str(error))
-        except Exception as error:  # whatever it is, the robot is to know
+        except _ENDS:
+            raise
+        except BaseException as error:  # also a panic in a library: the robot is to know
             _LOG.exception("a robot's stream failed")
             refuse(f"the server failed: {type(error).__name__}: {error}")
         finally:
@@ -103,6 +107,18 @@ async def converse(
     finally:
         patience.cancel()
         reader.cancel()
+
+
+async def again_and_again(period_s: float, do: Callable[[], Awaitable[None]]) -> None:
+    """Do this for ever, with so long a pause; what fails is logged, and done again."""
+    while True:
+        try:
+            await do()
+        except _ENDS:
+            raise
+        except BaseException:
+            _LOG.exception("what is done every %g s has failed", period_s)
+        await asyncio.sleep(period_s)
 
 
 def _message(data: bytes) -> wire.Up:

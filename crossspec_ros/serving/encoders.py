@@ -17,6 +17,7 @@ from crossspec_ros.engine.batching import encode
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.telemetry.pulse import Pulse
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,8 +50,9 @@ class Encoders:
     def __init__(self, handle: DeploymentHandle, replicas: int, target: VideoTarget) -> None:
         """Raises InputError where replicas do not calculate as the target does."""
         self._handle, self._replicas, self._device = handle, replicas, target.device
-        # A thread waits for each request; those of more robots queue.
-        self._threads = ThreadPoolExecutor(4 * replicas, "encoders")
+        self.pulses: list[Pulse] = []
+        """Of its threads, each of which waits for a request; those of more robots queue."""
+        self._threads = ThreadPoolExecutor(4 * replicas, "encoders", self._begin_thread)
         # Not in the replica's own thread, where Ray Serve waits for nothing.
         found = self._threads.submit(lambda: handle.kind.remote().result()).result()
         wanted = kind_of(target)
@@ -70,6 +72,11 @@ class Encoders:
             return failed
         return self._threads.submit(self._encode, units)
 
+    def _begin_thread(self) -> None:
+        pulse = Pulse(f"encoder {len(self.pulses) + 1}")
+        pulse.adopt()
+        self.pulses.append(pulse)
+
     def _encode(self, units: Sequence[np.ndarray]) -> list[Any]:
         end_s = time.monotonic() + _PATIENCE_S
         asked: list[Any] = []
@@ -84,7 +91,7 @@ class Encoders:
                 for features in one.result(timeout_s=max(0.0, end_s - time.monotonic()))
             ]
             return [on_device(features, self._device) for features in found]
-        except Exception as error:
+        except BaseException as error:  # whatever it is, the target's own tower can do it
             self.failures += 1
             self._rests_until_s = time.monotonic() + _REST_S
             for one in asked:

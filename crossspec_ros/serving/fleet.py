@@ -23,6 +23,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
+from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.thread_watch import PATIENCE_S, ThreadWatch
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,6 +84,12 @@ class Robot:
         """Told why the robot was let go."""
         self._keep = keep
 
+    @property
+    def pulses(self) -> tuple[Pulse, ...]:
+        """Of the thread that saves what it remembers."""
+        keep = self._keep
+        return (keep.pulse,) if keep is not None else ()
+
     def close(self) -> None:
         """Save what it remembers."""
         keep, self._keep = self._keep, None
@@ -110,11 +118,17 @@ class Fleet:
         self.on_answer: Callable[[float], None] = lambda seconds: None
         """Told how long each answer took, from its question to its last word."""
         self.cost: PassCost | None = None
+        self.threads = ThreadWatch(self._pulses)
+        """To be looked at once a second; a dead or stuck thread is the end of the server."""
+        self._elsewhere = encode_elsewhere
 
     def warm_up(self) -> None:
         """Take all buffers and measure what passes cost, for one sequence and for many."""
+        began_s = time.monotonic()
         self.engine.warm_up(SESSIONS)
         self.cost = self.engine.measure(self.settings.shared_passes)
+        # That included many passes: none takes as long.
+        self.threads.patience_s = PATIENCE_S + round(3 * (time.monotonic() - began_s))
 
     @property
     def robots(self) -> int:
@@ -197,6 +211,10 @@ class Fleet:
         for name in list(self._robots):
             self.let_go(name, "the server ends")
         self.engine.close()
+
+    def _pulses(self) -> list[Pulse]:
+        pulses = [*self.engine.pulses, *getattr(self._elsewhere, "pulses", ())]
+        return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
     def _made(self, name: str, period_ns: int, phase_ns: int) -> Robot:
         proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]

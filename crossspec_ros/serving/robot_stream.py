@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -22,6 +23,8 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
+
+_LOG = logging.getLogger(__name__)
 
 MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
 MOST_PIXELS_HELD = 60_000_000
@@ -44,12 +47,12 @@ class Hint:
     def take(self, draft: wire.Draft, ids: int) -> None:
         """Take what was said so far in place of what was known; raises InputError for what is no draft in a
         vocabulary of `ids`."""
-        tokens, probs = tuple(draft.token_ids), tuple(draft.probs)
-        if len(tokens) != len(probs) or len(tokens) > MOST_DRAFT:
+        if len(draft.token_ids) != len(draft.probs) or len(draft.token_ids) > MOST_DRAFT:
             raise InputError(
-                f"a draft has {len(tokens)} tokens and {len(probs)} probabilities: send as many of both, at "
-                f"most {MOST_DRAFT}"
+                f"a draft has {len(draft.token_ids)} tokens and {len(draft.probs)} probabilities: send as "
+                f"many of both, at most {MOST_DRAFT}"
             )
+        tokens, probs = tuple(draft.token_ids), tuple(draft.probs)
         if not all(0.0 <= prob <= 1.0 for prob in probs):
             raise InputError("a draft's probabilities are not all between 0 and 1: send the draft's own")
         _check_ids(tokens, ids)
@@ -112,7 +115,7 @@ class RobotStream:
             if kind == "frame":
                 self._take_frame(message.session, message.frame)
             elif kind == "fit":
-                self._fit(message.session, list(message.fit.stamps_ns))
+                self._fit(message.session, message.fit)
             elif kind == "ask":
                 self._ask(message.session, message.ask)
             elif kind == "draft":
@@ -187,8 +190,15 @@ class RobotStream:
         if window.over is None and list(window.frames) == sorted(window.frames):
             window.session.append(frame, message.stamp_ns)
 
-    def _fit(self, index: int, stamps_ns: list[int]) -> None:
+    def _fit(self, index: int, fit: wire.Fit) -> None:
         window = self._window(index)
+        # Lists are measured before they are copied: one message may hold millions.
+        if len(fit.stamps_ns) > self._fleet.target.spec.frames:
+            raise InputError(
+                f"window {index} is asked about with {len(fit.stamps_ns)} frames, more than the target "
+                f"takes: send {self._fleet.target.spec.frames} at most"
+            )
+        stamps_ns = list(fit.stamps_ns)
         missing = [stamp for stamp in stamps_ns if stamp not in window.frames]
         if missing or not stamps_ns:
             raise InputError(
@@ -292,6 +302,8 @@ class RobotStream:
             if lesson is not None:
                 robot.policy.observe(lesson)
                 robot.policy.finish()
+        except BaseException:  # also a panic in a library: the engine's thread is that of all robots
+            _LOG.exception("robot %s: an answer could not be ended as it should", robot.name)
         finally:
             window.session.rest()
             robot.turn.release()
@@ -353,12 +365,14 @@ def _check_ids(tokens: Sequence[int], ids: int) -> None:
 
 def _tree(draft: wire.Draft, ids: int) -> DraftTree:
     """Raises InputError for what is no tree in a vocabulary of `ids`."""
-    tokens, parents, probs = tuple(draft.token_ids), tuple(draft.parents), tuple(draft.probs)
-    if not len(tokens) == len(parents) == len(probs) <= MOST_NODES:
+    counts = len(draft.token_ids), len(draft.parents), len(draft.probs)
+    if len(set(counts)) > 1 or counts[0] > MOST_NODES:
         raise InputError(
-            f"a tree has {len(tokens)} tokens, {len(parents)} parents and {len(probs)} probabilities: send "
-            f"as many of each, at most {MOST_NODES}"
+            "a tree has {} tokens, {} parents and {} probabilities: send as many of each, at most {}".format(
+                *counts, MOST_NODES
+            )
         )
+    tokens, parents, probs = tuple(draft.token_ids), tuple(draft.parents), tuple(draft.probs)
     if not all(ROOT <= parent < i for i, parent in enumerate(parents)):
         raise InputError("a tree's parents do not come before their children: send them in their order")
     _check_ids(tokens, ids)

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 class Pulse:
-    """One thread, named by what it does.
+    """One thread, named by what it does: one that `start` makes, or a pool's, which calls `adopt`.
 
     `beats` rises with every step of its work. A thread that is busy, and whose beats do not rise for long, is
-    stuck. `death` says why the thread has ended, and is empty while it lives.
+    stuck.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.beats = 0
         self.is_busy = False
-        self.death = ""
+        self._thread: threading.Thread | None = None
+        self._reason = ""
+        self._is_ending = False
+
+    @property
+    def death(self) -> str:
+        """Why the thread has ended; empty while it lives, before it begins, and once it was told to end."""
+        if self._is_ending or self._thread is None or self._thread.is_alive():
+            return ""
+        return self._reason or "it is gone"
+
+    def start(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """A thread of this name, which does not hold up the end of the process; `work` is all it does."""
+        thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+        return thread
+
+    def adopt(self) -> None:
+        """The thread that calls is this one."""
+        self._thread = threading.current_thread()
+
+    def end(self) -> None:
+        """The thread is told to end: from now on its end is no fault."""
+        self._is_ending = True
 
     def beat(self) -> None:
         """A step is done."""
@@ -33,13 +58,12 @@ class Pulse:
         finally:
             self.is_busy = False
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Do all that the thread is there for; `death` is set at its end, however that comes."""
-        death = "its work returned"
+    def _run(self, work: Callable[[], None]) -> None:
+        reason = "its work returned"
         try:
             work()
         except BaseException as error:
-            death = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self.death = death
+            self._reason = reason

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replacing
 
 
 def save_checkpoint(state: dict[str, Any], file: Path) -> None:
     """Write it in place of what is there."""
-    torch.save(state, file.with_suffix(".new"))
-    file.with_suffix(".new").replace(file)
+    with replacing(file) as scratch:
+        torch.save(state, scratch)
 
 
 def load_checkpoint(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
+from crossspec_ros.files import replace_file
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_ros.training.world.scene import Scene, drive
 from crossspec_ros.windows.grid import WindowGrid
@@ -87,7 +88,7 @@ def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None])
             end = min(start + _AT_ONCE, len(seeds))
             data[start:end] = list(pool.map(draw, seeds[start:end]))
             data.flush()
-            done_file.write_text(json.dumps({"windows": end}))
+            replace_file(done_file, json.dumps({"windows": end}).encode())
             progress(end)
     return data
 

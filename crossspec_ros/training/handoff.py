@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from crossspec_ros.drafting.handoff import Handoff, likeness, save_handoff
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes, state_loss, token_loss
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replacing
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -53,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
     )
     file = work / "features.safetensors"
     if not file.is_file():
-        save_file(features(pair, frames, events), file.with_suffix(".new"))
-        file.with_suffix(".new").replace(file)
+        with replacing(file) as scratch:
+            save_file(features(pair, frames, events), scratch)
     lessons = load_file(file)
     handoff = fit(pair, lessons, args.steps, work)
     save_handoff(handoff, Path(args.out), {"windows": len(frames), "steps": args.steps})

@@ -21,6 +21,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file, replacing
 from crossspec_ros.models.base import Chunk, to_device
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
@@ -127,7 +128,7 @@ def extract(
             f"'{folder}' holds paired states of other models or windows, or of another question: name "
             f"another --work folder"
         )
-    index.write_text(json.dumps(identity))
+    replace_file(index, json.dumps(identity).encode())
     # One that is not full is made anew.
     done = {
         i
@@ -165,9 +166,8 @@ def _windows(file: Path) -> int:
 
 
 def _save(shard: dict[str, Tensor], file: Path) -> None:
-    # Whole or not at all.
-    save_file(shard, file.with_suffix(".new"))
-    file.with_suffix(".new").replace(file)
+    with replacing(file) as scratch:
+        save_file(shard, scratch)
 
 
 @dataclass(frozen=True)

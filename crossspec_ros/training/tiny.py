@@ -163,6 +163,8 @@ def _save(model: Any, folder: Path, out: Path) -> None:
         (out / "clip").mkdir(exist_ok=True)
         (out / "clip" / "config.json").write_text(json.dumps(model.vision_config.to_diff_dict(), indent=1))
     else:
+        # Of other classes than its own, transformers would not write the layout in which it reads them.
+        model.__class__ = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
         model.save_pretrained(out)
         for file in ("generation_config.json", "video_preprocessor_config.json"):
             if (folder / file).is_file():

@@ -15,6 +15,8 @@ PATIENCE = 8
 
 MOST_IMAGES = 64
 """Of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
+MOST_WINDOW_BYTES, MOST_BYTES = 128 << 20, 192 << 20
+"""Of the images of one window, and of all that are open: eight full-HD frames have 50 MB."""
 
 Images = list[tuple[int, np.ndarray]]
 
@@ -33,6 +35,8 @@ class WindowAssembler:
         self._event_images: dict[int, Images] = {}
         self._announced: dict[int, Counts] = {}
         self._emitted: int | None = None
+        self.taken = 0
+        """Images that were kept for their window; others are in nobody's caption."""
 
     def add_frame(self, stamp_ns: int, image: np.ndarray) -> list[Window]:
         """Take an RGB frame (H, W, 3) with its capture time; returns the windows this completes."""
@@ -78,13 +82,32 @@ class WindowAssembler:
         if images and images[0][1].shape != image.shape:
             self.counts["size_changes"] += 1
             return []
-        if len(images) >= MOST_IMAGES:
+        room = MOST_WINDOW_BYTES - self._bytes(index) - image.nbytes
+        if len(images) >= MOST_IMAGES or room < 0:
             self.counts["surplus_images"] += 1
             return []
         images.append((stamp_ns, image))
+        self.taken += 1
+        self._make_room(index)
         if len(store) > 2 * PATIENCE:  # nobody closes these windows
             del store[next(iter(store))]
         return self._ready()
+
+    def _bytes(self, index: int) -> int:
+        """Of the images of one window."""
+        stores = (self._frames, self._event_images)
+        return sum(image.nbytes for store in stores for _, image in store.get(index, ()))
+
+    def _make_room(self, index: int) -> None:
+        """Take the images of other windows away, those that came first, where all are too many."""
+        others = [other for other in dict.fromkeys([*self._frames, *self._event_images]) if other != index]
+        total = sum(map(self._bytes, [index, *others]))
+        for other in others:
+            if total <= MOST_BYTES:
+                return
+            total -= self._bytes(other)
+            for store in (self._frames, self._event_images):
+                self.counts["surplus_images"] += len(store.pop(other, ()))
 
     def _ready(self) -> list[Window]:
         windows = []

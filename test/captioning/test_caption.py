@@ -214,6 +214,8 @@ def test_without_a_draft_the_captions_are_the_same_word_for_word(
     assert f"'{models / 'draft'}': set draft to" in refusal(capsys, drive, "--models", models)
     assert loaded == []
     windows = captions(drive, tmp_path / "alone.json", *map(str, alone))
+    told = json.loads((tmp_path / "alone.json").read_text())["models"]
+    assert told == {"target": str(models / "target")}
     assert loaded == ["VideoLlavaArchitecture"]
     monkeypatch.undo()
     both = captions(drive, tmp_path / "both.json")

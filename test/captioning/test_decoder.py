@@ -277,7 +277,7 @@ def test_a_verifier_that_is_off_by_one_is_caught(
 def test_wrong_positions_are_caught(
     pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sequence, "tree_positions", lambda tree, after: torch.arange(len(tree)) - 9)
+    monkeypatch.setattr(sequence, "tree_positions", lambda tree, after: torch.full((len(tree),), after))
     wanted = generated(pair, windows[1])
     assert caption(pair, windows[1], script(wanted)).token_ids != wanted
 

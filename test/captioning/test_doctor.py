@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import constants
-from stand_in_hub import stand_in_hub
+from stand_in_hub import COMMIT, stand_in_hub
 
 from crossspec_ros.captioning import doctor
 from crossspec_ros.cli import main
@@ -127,7 +127,9 @@ def test_a_target_is_known_before_its_download(
         download = sum(hub.sizes("ORG/NAME").values())
     report, told = json.loads(out.read_text()), capsys.readouterr().out
     missing = download - sum(hub.sent.values())
-    assert report["hub"] == {"target": {"download": download, "missing": missing, "licence": "mit"}}
+    offer = {"download": download, "missing": missing, "licence": "mit", "revision": COMMIT}
+    assert report["hub"] == {"target": offer}
+    assert told.count(f"revision {COMMIT}") == 1
     assert "the target on the hub: 10 GB, of which 10 GB are still to download; by its card its" in told
     assert "its licence is mit: read its terms yourself" in told
     assert report["window"] == {"frames": 8, "image_size": 64, "frame_tokens": 8 * 17}

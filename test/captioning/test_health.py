@@ -221,12 +221,14 @@ def test_the_model_part_says_what_serves_and_what_is_missing(loaded, waiting, to
     health = CaptionHealth()
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
-        health.loaded("models/tiny", SimpleNamespace(pair=SimpleNamespace(target=target, draft=None)))
+        pair = SimpleNamespace(target=target, draft=None, known_as={"target": "ORG/NAME@" + "0" * 40})
+        health.loaded("models/tiny", SimpleNamespace(pair=pair))
     model = health.readings(0.0, waiting)["model"]
     assert told in " ".join(model.warnings.values()) and bool(told) == bool(model.warnings)
     assert (
         {"folder": "models/tiny", "device": "cpu", "dtype": "float32", "draft_device": "none"}.items()
         <= model.values.items()
     ) == loaded
+    assert (model.values.get("target") == "ORG/NAME@" + "0" * 40) == loaded
     health.unloaded()
     assert not health.readings(0.0, 0)["model"].values

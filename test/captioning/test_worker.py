@@ -290,6 +290,13 @@ def test_a_question_that_fails_is_told_and_too_many_are_refused():
     assert worker.stop() == []
 
 
+def test_a_question_of_megabytes_is_refused_before_it_waits():
+    worker = CaptionWorker(FakeDecoder(), "what?", ignore, ignore, Outcomes())
+    with pytest.raises(InputError, match="the question has 10000000 characters, but at most 10000"):
+        worker.ask(10_000_000 * "?", ignore)
+    worker.stop()
+
+
 def test_what_is_left_at_the_end_is_told():
     started, answers = threading.Event(), Outcomes()
 

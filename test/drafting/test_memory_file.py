@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from pathlib import Path
 
@@ -95,6 +97,49 @@ def test_a_memory_of_another_tokenizer_is_refused_and_stays(tmp_path: Path) -> N
         kept(path, "syllables")
     assert path.read_bytes() == before
     # Nor does the refusal keep the file from its own.
+    again, file = kept(path)
+    file.close()
+    assert known(again) == CAPTION
+
+
+def test_no_link_beside_it_leads_to_a_file_of_somebody_else(tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.write_text("precious")
+    path = tmp_path / "memory.json"
+    path.with_name("memory.json.lock").symlink_to(others)
+    with pytest.raises(InputError, match="cannot be kept"):
+        kept(path)
+    assert others.read_text() == "precious"
+
+
+def test_what_is_no_file_is_neither_read_nor_moved(tmp_path: Path) -> None:
+    folder, pipe = tmp_path / "folder", tmp_path / "pipe"
+    folder.mkdir()
+    os.mkfifo(pipe)
+    for path in (folder, pipe):
+        with pytest.raises(InputError, match="cannot be kept"):
+            kept(path)
+    assert folder.is_dir() and pipe.is_fifo()
+
+
+def test_a_full_disk_at_the_start_keeps_no_robot_from_captioning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
+    path, is_full = tmp_path / "memory.json", [True]
+    fsync = os.fsync
+
+    def may_fail(descriptor: int) -> None:
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", may_fail)
+    memory, file = kept(path)
+    assert "could not be saved" in caplog.text and not path.exists()
+    learn(memory)
+    is_full[0] = False
+    file.close()
     again, file = kept(path)
     file.close()
     assert known(again) == CAPTION

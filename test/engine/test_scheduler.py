@@ -111,7 +111,7 @@ def test_frames_that_pile_up_for_ever_are_dropped_and_what_is_left_at_the_end_is
     closing.start()
     release.set()
     closing.join(WAIT_S)
-    assert all(frame.done() for frame in frames) and scheduler.pulse.death
+    assert all(frame.done() for frame in frames) and not scheduler.pulse.death
 
 
 def test_cancelled_frames_are_passed_over(scheduler: Scheduler) -> None:

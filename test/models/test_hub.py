@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from checkpoint_layouts import TINY, copied, weights, write
 from huggingface_hub import constants
-from stand_in_hub import Hub, stand_in_hub
+from stand_in_hub import COMMIT, REVISIONS, Hub, stand_in_hub
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path
-from crossspec_ros.models.hub import Offer, offer, target_folder
+from crossspec_ros.models.hub import Offer, is_hub_id, known_as, offer, target_folder
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 
@@ -66,7 +67,7 @@ def test_weights_that_are_no_safetensors_are_fetched(tmp_path: Path, monkeypatch
     with stand_in_hub(monkeypatch, tmp_path / "hub", {"ORG/OLD": tmp_path / "old"}) as hub:
         found = offer("ORG/OLD")
         folder = target_folder("ORG/OLD")
-    assert found == Offer(sum(hub.sizes("ORG/OLD").values()), found.missing, "")
+    assert found == Offer(sum(hub.sizes("ORG/OLD").values()), found.missing, "", COMMIT)
     assert len(list(folder.glob("pytorch_model-*.bin"))) == 3
 
 
@@ -89,10 +90,10 @@ def test_what_the_hub_says_of_a_model_before_its_download(online: Hub) -> None:
     online.pretended = {"model-00002.safetensors": 10**10, "README.md": 10**4, "pytorch_model.bin": 10**10}
     sizes = online.sizes("ORG/NAME")
     download = sum(sizes.values()) - sizes["README.md"] - sizes["pytorch_model.bin"]
-    assert offer("ORG/NAME") == Offer(download, download, "mit")
+    assert offer("ORG/NAME") == Offer(download, download, "mit", COMMIT)
     assert online.sent == {}
     target_folder("ORG/NAME", with_weights=False)
-    assert offer("ORG/NAME") == Offer(download, download - sum(online.sent.values()), "mit")
+    assert offer("ORG/NAME") == Offer(download, download - sum(online.sent.values()), "mit", COMMIT)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,60 @@ def test_a_hub_id_that_there_is_not(online: Hub) -> None:
     with pytest.raises(InputError, match=r"^'ORG/OTHER' is no folder, .* \(RepositoryNotFoundError\)"):
         target_folder("ORG/OTHER")
     assert offer("ORG/OTHER") is None
+
+
+@pytest.mark.parametrize("revision", ["v1.0", "1" * 40])
+def test_a_revision_of_a_model(online: Hub, revision: str) -> None:
+    name = f"ORG/NAME@{revision}"
+    found = offer(name)
+    assert is_hub_id(name) and found and found.revision == REVISIONS["v1.0"]
+    folder = target_folder(name)
+    assert online.commits == {REVISIONS["v1.0"]}
+    assert known_as(folder) == f"ORG/NAME@{REVISIONS['v1.0']}"
+    assert target_architecture(folder).load(Placement())
+    found = offer(name)
+    assert found and found.missing == 0
+
+
+def test_a_pair_tells_which_revisions_it_is_of(online: Hub) -> None:
+    pair = load_pair("/nowhere", target="ORG/NAME@v1.0", draft="ORG/DRAFT")
+    commit = REVISIONS["v1.0"]
+    assert pair.known_as == {"target": f"ORG/NAME@{commit}", "draft": f"ORG/DRAFT@{COMMIT}"}
+
+
+def test_a_revision_that_there_is_not(online: Hub) -> None:
+    with pytest.raises(InputError, match=r"^'ORG/NAME@v2.0' is no folder, .*check the name, the revision"):
+        target_folder("ORG/NAME@v2.0")
+    assert offer("ORG/NAME@v2.0") is None
+
+
+def test_a_revision_that_was_fetched_before(
+    online: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = target_folder(f"ORG/NAME@{REVISIONS['v1.0']}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert target_folder(f"ORG/NAME@{REVISIONS['v1.0']}") == folder
+    with pytest.raises(InputError, match="could not be fetched"):
+        target_folder("ORG/NAME")
+
+
+def test_weights_are_of_the_revision_of_their_configs(online: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def move(folder: Path) -> object:
+        monkeypatch.setitem(REVISIONS, "main", REVISIONS["v1.0"])
+        return target_spec(folder)
+
+    monkeypatch.setattr("crossspec_ros.models.hub.target_spec", move)
+    assert known_as(target_folder("ORG/NAME")) == f"ORG/NAME@{COMMIT}"
+    assert online.commits == {COMMIT} and "model.safetensors" in online.sent
+
+
+@pytest.mark.parametrize("name", ["ORG/NAME@", "ORG/NAME@../x", "ORG/NAME@-x", "NAME@main", "ORG/NAME@a b"])
+def test_what_is_no_revision(name: str) -> None:
+    assert not is_hub_id(name)
+
+
+def test_a_model_that_is_not_from_the_hub_is_known_by_its_folder() -> None:
+    assert known_as(TINY / "target") == str(TINY / "target")
 
 
 def test_a_folder_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

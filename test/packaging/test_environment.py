@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import struct
 import subprocess
 import sys
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from crossspec_ros import environment
 from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
 
 TALKER = """
 import rclpy
@@ -41,17 +47,25 @@ print(len(heard))
 """
 
 
-@pytest.fixture
-def talker():
-    """The environment of a node that talks, for as long as the test runs."""
-    ros = environment.ros_environment(isolated=True)
+@contextmanager
+def talking(ros):
+    """A process with a node that talks in this environment, and the environment."""
     with subprocess.Popen(
         [sys.executable, "-c", TALKER], env=ros, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout.readline() == "up\n"
+        try:
+            assert process.stdout.readline() == "up\n"
+            yield process, ros
+        finally:
+            # Not killed: a participant that cannot end leaves its shared memory behind.
+            process.send_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def talker():
+    """The environment of a node that talks, for as long as the test runs."""
+    with talking(environment.ros_environment(isolated=True)) as (_, ros):
         yield ros
-        # Not killed: a participant that cannot end leaves its shared memory behind.
-        process.send_signal(signal.SIGINT)
 
 
 def listen(ros, seconds):
@@ -64,6 +78,62 @@ def test_only_the_same_run_hears_a_node(talker):
     assert other["ROS_DOMAIN_ID"] != talker["ROS_DOMAIN_ID"]
     assert listen(talker, seconds=20) == "1"
     assert listen(other, seconds=1) == "0"
+
+
+def bound(pid):
+    """(protocol, address) of every internet socket of a process that is bound."""
+    own = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            own.add(os.readlink(descriptor))
+    found = []
+    for protocol in ("udp", "udp6", "tcp", "tcp6"):
+        table = Path(f"/proc/{pid}/net/{protocol}")
+        for line in table.read_text().splitlines()[1:] if table.exists() else []:
+            words = line.split()
+            if f"socket:[{words[9]}]" in own:
+                # Words of 32 bits, as this machine has them in memory.
+                raw = bytes.fromhex(words[1].partition(":")[0])
+                words32 = struct.unpack(f">{len(raw) // 4}I", raw)
+                found.append((protocol, ip_address(struct.pack(f"={len(words32)}I", *words32))))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("room", "before"),
+    [(True, {}), (False, {"ROS_AUTOMATIC_DISCOVERY_RANGE": "SUBNET", "ROS_STATIC_PEERS": "192.0.2.1"})],
+    ids=["as it is", "little shared memory and the user's peers"],
+)
+def test_an_isolated_run_listens_to_this_host_alone(monkeypatch, room, before):
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    free = environment.PARTICIPANTS * environment.SEGMENT_BYTES if room else 1 << 26
+    monkeypatch.setattr(environment, "_free_shared_memory", lambda: free)
+    with talking(environment.ros_environment(isolated=True)) as (process, ros):
+        sockets = bound(process.pid)
+        assert sockets and [found for found in sockets if not found[1].is_loopback] == []
+        assert listen(ros, seconds=20) == "1"
+
+
+def test_sockets_of_a_run_that_is_not_isolated_are_seen(monkeypatch):
+    """Or the test above could not fail."""
+    for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE", "ROS_LOCALHOST_ONLY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    with talking(environment.ros_environment()) as (process, _):
+        assert ("udp", ip_address("0.0.0.0")) in bound(process.pid)
+
+
+def test_the_profiles_are_the_same_but_for_what_isolation_needs():
+    open_, isolated, small = (
+        {
+            (element.tag.partition("}")[2], (element.text or "").strip())
+            for element in ElementTree.parse(share_dir() / "config" / f"{name}.xml").iter()
+        }
+        for name in ("fastdds", "fastdds_isolated", "fastdds_isolated_small")
+    )
+    assert open_ < isolated and isolated - small == {("segment_size", str(environment.SEGMENT_BYTES))}
+    assert small < isolated and ("address", "127.0.0.1") in small
 
 
 def test_a_domain_with_a_foreign_node_is_not_taken(talker, monkeypatch):
@@ -99,12 +169,15 @@ def test_a_domain_set_by_the_user_gives_way_to_isolation_only(monkeypatch):
     assert environment.ros_environment()["ROS_DOMAIN_ID"] == "0"
     ros = environment.ros_environment(isolated=True)
     assert int(ros["ROS_DOMAIN_ID"]) in environment.DOMAINS
+    assert ros["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "SYSTEM_DEFAULT"
+    monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_cyclonedds_cpp")
+    ros = environment.ros_environment(isolated=True)
     assert ros["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
 
 
 @pytest.mark.parametrize(
     ("distribution", "profile", "local"),
-    [("humble", "FASTRTPS_DEFAULT_PROFILES_FILE", "1"), ("jazzy", "FASTDDS_DEFAULT_PROFILES_FILE", None)],
+    [("humble", "FASTRTPS_DEFAULT_PROFILES_FILE", "1"), ("jazzy", "FASTDDS_DEFAULT_PROFILES_FILE", "0")],
 )
 def test_each_distribution_gets_its_own_variables(monkeypatch, distribution, profile, local):
     for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "ROS_LOCALHOST_ONLY"):

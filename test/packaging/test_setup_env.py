@@ -87,8 +87,11 @@ def test_the_machines_ros_is_used_where_it_is_sourced():
 @pytest.mark.parametrize("ros", ["kilted", "jazzy"])
 def test_each_distribution_has_wheels_and_an_environment_of_its_own(ros, monkeypatch):
     monkeypatch.setattr(setup_env, "WHEELS", ros)
-    wheels = next(step for step in setup_env.steps("") if step.name == "ros").inputs[0]
-    pins = [line for line in Path(wheels).read_text().splitlines() if not line.startswith("#")]
+    assert next(step for step in setup_env.steps("") if step.name == "ros").inputs == [
+        setup_env.LOCKS / f"{ros}.txt"
+    ]
+    wheels = setup_env.ROOT / f"requirements-{ros}.txt"
+    pins = [line for line in wheels.read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pins)
     assert {found[1] for pin in pins if (found := re.match(r"ros-(kilted|jazzy)-", pin))} == {ros}
     command = ["make", "-n", "test", f"ROS={ros}"]

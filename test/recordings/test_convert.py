@@ -200,6 +200,16 @@ def test_two_conversions_to_one_bag_do_not_meet(tmp_path, sequence):
     assert (tmp_path / "bag").is_dir() and not list(tmp_path.glob(".*"))
 
 
+def test_a_link_in_place_of_the_unfinished_bag_is_not_followed(tmp_path, sequence):
+    others = tmp_path / "others"
+    (others / "bag").mkdir(parents=True)
+    (others / "bag" / "precious").touch()
+    (tmp_path / ".bag.partial").symlink_to(others)
+    with pytest.raises(InputError, match="cannot be written"):
+        convert(sequence, tmp_path / "bag")
+    assert (others / "bag" / "precious").exists()
+
+
 def test_a_disk_that_is_really_full(tmp_path, sequence):
     """By the limit on a file's size, which the kernel keeps."""
     code = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from contextlib import contextmanager
 from itertools import pairwise
@@ -17,12 +18,12 @@ from serving import serving
 from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv as dv_module
-from crossspec_ros.events import dv_stream
+from crossspec_ros.events import dv_camera, dv_stream
 from crossspec_ros.events.aedat4 import without_table
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.isolated import IsolationError, isolated
-from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, typestore
+from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
@@ -49,6 +50,25 @@ def write_aedat(path, batch, frames=(), config=dv.io.MonoCameraWriter.DAVISConfi
         writer.writeFrame(dv.Frame(t, pixels))
     del writer
     return path
+
+
+def test_a_server_that_ends_its_readers_is_asked_ever_more_rarely(monkeypatch):
+    waits = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout=None):
+            waits.append(timeout)
+            return len(waits) == 8 and self.set()
+
+    def reader(*arguments, **options):
+        if len(waits) == 6:
+            yield RecordedMessage(0, "image", IMAGE, b"")
+        raise IsolationError("its reader crashed, exit code -6")
+
+    monkeypatch.setattr(dv_camera, "isolated", reader)
+    (source,) = dv_camera.open_sources("tcp://127.0.0.1:1", "", "", "")
+    told = [item for item in source.items(Stop()) if isinstance(item, dv_camera.Link)]
+    assert waits == [0.5, 1, 2, 4, 8, 10, 0.5, 1] and len(told) == 8
 
 
 @pytest.fixture(scope="module")

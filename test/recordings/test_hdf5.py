@@ -192,7 +192,7 @@ def nested(path):
         (lambda path: replaced(path, "t", np.full(5000, -1)), "times from -1 to -1 us"),
         (lambda path: replaced(path, "t", np.full(5000, 1 << 63, np.uint64)), "no ns before the year 2038"),
         (lambda path: replaced(path, "t", np.empty(0, int)), "differ in length"),
-        (huge_chunks, r"'x' in chunks of 512 MB, and up to 256 MB .*`h5repack -l x:CHUNK"),
+        (huge_chunks, r"'x' in chunks of 512 MB, and up to 64 MB .*`h5repack -l x:CHUNK"),
         (unwritten, "lacks a part of 't', never written"),
         (linked, "a link in place of 't', and links are not followed"),
         (virtual, "keeps 't' in other files"),

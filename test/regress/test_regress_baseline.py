@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from crossspec_ros.regress.difference import all_differences, verdict
 from crossspec_ros.regress.golden import Golden
 from crossspec_ros.regress.junit import junit
 from crossspec_ros.regress.record import Record
-from crossspec_ros.regress.reported import ReplayError, Reported
+from crossspec_ros.regress.reported import ReplayError, Reported, read_reports
 
 ENDS = [(100 + i) * SECOND for i in range(9)]
 GOLDEN = Golden(
@@ -164,9 +165,33 @@ def test_a_baseline_is_read_as_it_was_written_on_its_machine_only(setup, tmp_pat
     monkeypatch.setattr(module, "machine", lambda: "1 cores, abacus")
     with pytest.raises(InputError, match=r"of another machine \(.*\) than this one \(1 cores, abacus\)"):
         read_baseline(path, setup)
-    path.write_text(path.read_text().replace('"rate": 2.0', '"rate": "fast"'))
-    with pytest.raises(InputError, match=r"live\.json' is damaged: write it anew with --live --update"):
-        read_baseline(path, setup)
+    content = json.loads(path.read_text())
+    end = next(iter(content["repeats"][0]))
+    damaged = [{"rate": rate} for rate in ("fast", float("nan"), -1, True, None)]
+    damaged += [{"repeats": repeats} for repeats in ([], 7, [7], [{"x": [1, 2, 3]}], [{end: 7}])]
+    damaged += [
+        {"repeats": [{end: figures}]} for figures in ([1, 2], [1, 2, "3"], [1, float("inf"), 3], [[], 2, 3])
+    ]
+    for change in damaged:
+        path.write_text(json.dumps({**content, **change}))
+        with pytest.raises(InputError, match=r"live\.json' is damaged: write it anew with --live --update"):
+            read_baseline(path, setup)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        100_000 * "[",
+        "7",
+        '{"outcome": "captioned"}',
+        '{"outcome": "captioned", "end_ns": 1, "stages": 7}',
+    ],
+)
+def test_damaged_reports_of_a_replay_get_a_sentence(tmp_path, line):
+    (tmp_path / "reports").write_text(line + "\n")
+    with pytest.raises(ReplayError, match="has left damaged reports"):
+        read_reports(tmp_path / "reports")
 
 
 def test_slow_replays_are_repeated_until_they_are_fast_enough_but_not_for_ever(setup, monkeypatch):

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from full_disk import full_disk
 from planted import SECOND, START_NS, WINDOWS, FakeDecoder, captured, write_drive
 from stand_ins import write_models
 
@@ -52,6 +53,15 @@ def plant(monkeypatch, change):
             yield from filter(None, map(change, super().add_frame(*args)))
 
     monkeypatch.setattr(pipeline, "Synchronizer", Changed)
+
+
+def test_a_full_disk_leaves_the_golden_that_was_there(setup, golden, tmp_path):
+    path = tmp_path / "windows.json"
+    write_golden(path, setup, golden)
+    before = path.read_bytes()
+    with full_disk(room=100), pytest.raises(InputError, match="cannot be written"):
+        write_golden(path, setup, golden)
+    assert path.read_bytes() == before
 
 
 def test_an_unchanged_program_passes(setup, golden):
@@ -170,7 +180,34 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
     with pytest.raises(InputError, match=r"there is no golden file '.*': write it with --update"):
         read_golden(tmp_path / "windows.json", setup)
     content = json.loads((folder / "drive.golden" / "windows.json").read_text())
-    for damaged in ("", "[]", "{}", json.dumps({**content, "windows": [{}]})):
+    window = content["windows"][0]
+    mistyped = [
+        {"caption": 5},
+        {"caption": None},
+        {"end_ns": "1"},
+        {"end_ns": 1 << 70},
+        {"frame_stamps_ns": 7},
+        {"frame_stamps_ns": ["x"]},
+        {"frames": ["zz"]},
+        {"event_images": [[]]},
+        {"degraded": {"a": 1}, "source": []},
+        {"events": float("nan")},
+        {"more": 1},
+    ]
+    texts = [
+        "",
+        "[]",
+        "{}",
+        "7",
+        100_000 * "[",
+        '{"identity": ' + 100_000 * '{"a":',
+        json.dumps({**content, "windows": [{}]}),
+    ]
+    texts += [json.dumps({**content, "windows": [{**window, **change}]}) for change in mistyped]
+    texts += [json.dumps({**content, "counts": counts}) for counts in (7, {"lost": "x"}, {"lost": None})]
+    texts += [json.dumps({**content, "identity": {**content["identity"], "settings": 7}})]
+    texts += [json.dumps({**content, "windows": 7})]
+    for damaged in texts:
         path = tmp_path / "damaged.json"
         path.write_text(damaged)
         with pytest.raises(InputError, match=r"damaged\.json' is damaged: write it anew with --update"):

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from fakes import FakeDecoder
-from outsider import outsider, spinning, take_away
+from outsider import outsider, spinning
 
-from crossspec_ros.ros.aggregate import HARDWARE_ID, MOST_STATUSES, MOST_TEXT, Aggregate, tree
+from crossspec_ros.ros.aggregate import HARDWARE_ID, MOST_ALL, MOST_STATUSES, MOST_TEXT, Aggregate, tree
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
@@ -136,18 +136,46 @@ def test_another_speaks_when_the_first_is_gone_and_says_so(listen, monkeypatch):
 
 
 def test_nobody_speaks_where_somebody_else_does(listen):
-    observer, heard, (node,) = listen(bare("alpha"))
+    observer, heard, _ = listen(bare("alpha"))
     observer.wait(lambda: heard)
     aggregator = observer.node.create_publisher(DiagnosticArray, "/diagnostics_agg", 1)
-    observer.wait(lambda: node.count_publishers("/diagnostics_agg") == 2)
-    told = len(observer["/diagnostics"])
-    observer.wait(lambda: len(observer["/diagnostics"]) >= told + 2)
-    heard.clear()
-    told = len(observer["/diagnostics"])
-    observer.wait(lambda: len(observer["/diagnostics"]) >= told + 2)
-    assert heard == []
-    take_away(observer.node, aggregator)
-    observer.wait(lambda: heard)
+    speaking = observer.node.create_timer(0.2, lambda: aggregator.publish(DiagnosticArray()))
+    observer.wait(aggregator.get_subscription_count)
+
+    def silence():
+        """For three of the node's publications, after the one that may be under way."""
+        told = len(observer["/diagnostics"])
+        observer.wait(lambda: len(observer["/diagnostics"]) >= told + 2)
+        heard.clear()
+        observer.wait(lambda: len(observer["/diagnostics"]) >= told + 5)
+        return not any(message.header.frame_id for message in heard)
+
+    assert silence()
+    speaking.cancel()
+    observer.wait(lambda: any(message.header.frame_id == "alpha" for message in heard))
+
+
+def test_a_name_silences_nobody_and_is_not_believed_unless_ros_knows_its_node(listen):
+    observer, heard, _ = listen(bare("alpha"))
+    stranger = observer.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+    # Who could speak but does not.
+    observer.node.create_publisher(DiagnosticArray, "/diagnostics_agg", 10)
+    message = DiagnosticArray(status=[DiagnosticStatus(name="aaa: part", hardware_id=HARDWARE_ID)])
+    observer.node.create_timer(0.2, lambda: stranger.publish(message))
+    observer.wait(lambda: len(heard) > 4)
+    assert not {name for name in names(heard[-1]) if name.startswith("/crossspec/aaa")}
+
+
+def test_one_that_is_discovered_and_goes_first_but_is_mute_silences_nobody(listen):
+    observer, heard, (_, first) = listen(bare("beta"), bare("alpha"))
+    observer.wait(lambda: any(message.header.frame_id == "alpha" for message in heard))
+    # Its diagnostics go on.
+    first.diagnostics._aggregate.publish = lambda: None
+    observer.wait(lambda: heard[-1].header.frame_id == "beta")
+    spoken = len(heard)
+    observer.wait(lambda: len(heard) > spoken + 2)
+    (row,) = [row for row in heard[-1].status if row.name == "/crossspec/alpha/part"]
+    assert row.level == OK
 
 
 def test_a_node_that_is_still_loading_silences_nobody(listen):
@@ -167,7 +195,7 @@ def test_statuses_of_other_nodes_are_left_to_them(listen):
     assert {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"}
 
 
-def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen):
+def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen, monkeypatch):
     observer, heard, (node,) = listen(bare("alpha"))
 
     def ours(name):
@@ -175,12 +203,23 @@ def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen):
 
     publisher = observer.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
     observer.wait(publisher.get_subscription_count)
-    long = ours("talker: part")
+    long = ours("outsider: long")
     long.message = MOST_TEXT * "x"
-    hostile = [ours(20_000 * "a/" + ": part"), ours(300 * "n" + ": part"), long]
+    observer.wait(lambda: "outsider" in node.diagnostics._aggregate._discovered)
+    hostile = [ours("outsider: " + 20_000 * "a/"), ours("outsider: " + 300 * "n"), long]
     publisher.publish(DiagnosticArray(status=hostile))
-    publisher.publish(DiagnosticArray(status=[ours(f"robot{i}: part") for i in range(MOST_STATUSES + 9)]))
+    many = [ours(f"outsider: part{i}") for i in range(MOST_STATUSES + 9)]
+    publisher.publish(DiagnosticArray(status=many))
     observer.wait(lambda: heard and len(heard[-1].status) > MOST_STATUSES)
-    shown = {name.split("/")[2] for name in names(heard[-1]) if name != "/crossspec"}
-    assert f"robot{MOST_STATUSES + 8}" in shown and not shown & {"a", 300 * "n", "talker", "robot0"}
-    assert len(node.diagnostics._aggregate._heard) <= MOST_STATUSES
+    shown = {name.split("/")[3] for name in names(heard[-1]) if name.startswith("/crossspec/outsider/")}
+    assert f"part{MOST_STATUSES + 8}" in shown and not shown & {"a", 300 * "n", "long", "part0"}
+    aggregate = node.diagnostics._aggregate
+    assert len(aggregate._heard) <= MOST_STATUSES
+    for i in range(400):
+        texts = [ours(f"outsider: text{i}")]
+        texts[0].message = (MOST_TEXT - 99) * "x"
+        aggregate._take(DiagnosticArray(status=texts))
+    assert sum(len(told.message) for _, told in aggregate._heard.values()) <= MOST_ALL
+    # What nobody renews is told as stale for a while, and then no more.
+    monkeypatch.setattr("crossspec_ros.ros.aggregate.FORGET_S", 1.5)
+    observer.wait(lambda: {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"})

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 import struct
 
 import pytest
+from builtin_interfaces.msg import Time
 from crossspec_msgs.msg import WindowClosed
+from crossspec_msgs.srv import Ask
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from dvs_msgs.msg import EventArray
 from event_camera_msgs.msg import EventPacket
 from fakes import FakeDecoder
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetAvailableTransitions, GetState
 from outsider import RELIABLE, outsider, spinning, take_away
-from rcl_interfaces.srv import ListParameters
+from rcl_interfaces.msg import Parameter as RosParameter
+from rcl_interfaces.msg import ParameterType, ParameterValue
+from rcl_interfaces.srv import (
+    DescribeParameters,
+    GetParameters,
+    GetParameterTypes,
+    ListParameters,
+    SetParameters,
+    SetParametersAtomically,
+)
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
+from type_description_interfaces.srv import GetTypeDescription
 
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.boundary import GuardedNode, is_guarded
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
@@ -89,6 +106,10 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
     class Panic(BaseException):
         """As libraries in Rust raise it."""
 
+    class Unsayable(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
     taken = []
 
     def take(message):
@@ -97,6 +118,10 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
             raise RuntimeError("broken")
         if message.data == "panic":
             raise Panic("index out of bounds")
+        if message.data == "unsayable":
+            raise Unsayable
+        if message.data == "half":
+            raise RuntimeError("half a character: \ud800")
         if message.data == "end":
             raise NodeError("nothing goes any more")
 
@@ -110,18 +135,20 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
         words = observer.node.create_publisher(String, "words", RELIABLE)
         client = observer.node.create_client(ListParameters, "serve")
         observer.wait(lambda: words.get_subscription_count() and client.service_is_ready())
-        for word in ("exception", "panic", "well"):
+        said = ["half", "unsayable", "exception", "panic", "well"]
+        for word in said:
             words.publish(String(data=word))
-        observer.wait(lambda: taken == ["exception", "panic", "well"])
+        observer.wait(lambda: taken == said)
         answer = client.call_async(ListParameters.Request())
         observer.wait(answer.done)
         assert answer.result() == ListParameters.Response()
-        assert node.failed_callbacks == 3
+        assert node.boundary.failed_callbacks == 5
         node.create_timer(0.05, lambda: 1 / 0)
-        observer.wait(lambda: node.failed_callbacks >= 6)
-        assert node.last_failure == "a timer: division by zero"
+        observer.wait(lambda: node.boundary.failed_callbacks >= 8)
+        assert node.boundary.last_failure == "a timer: division by zero"
     logged = capfd.readouterr().err
-    assert "RuntimeError: broken" in logged and logged.count("a timer could not be handled") == 1
+    # Of each callback one in five seconds is logged.
+    assert r"half a character: \ud800" in logged and logged.count("a timer could not be handled") == 1
     with spinning(make) as node, pytest.raises(NodeError):
         next(iter(node.subscriptions)).callback(String(data="end"))
 
@@ -150,6 +177,73 @@ def test_a_captioner_goes_on_captioning_after_every_hostile_message():
         # The diagnostics live too, and say what was wrong.
         observer.wait(lambda: int(value(observer, "captioner: captions", "unusable_messages") or 0) >= 4)
         assert observer.status("captioner: threads")[:2] == (DiagnosticStatus.OK, "OK")
+
+
+def requests():
+    """Services that ROS gives each node, and what they might be asked."""
+    absurd = [MEGABYTES, "", "no.such", "a/b"]
+    for label in absurd:
+        for number in (0, 99, 255):
+            yield "change_state", ChangeState, {"transition": Transition(id=number, label=label)}
+    for state in ("get_state", GetState), ("get_available_transitions", GetAvailableTransitions):
+        yield *state, {}
+    for name in ("", "question", "temperature", "use_sim_time"):
+        for value in (
+            ParameterValue(),
+            ParameterValue(type=255),
+            ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=-(2**63)),
+            ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=math.nan),
+            ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=MEGABYTES),
+            ParameterValue(type=ParameterType.PARAMETER_STRING_ARRAY, string_array_value=["x"] * 9),
+        ):
+            parameters = [RosParameter(name=name, value=value)]
+            for kind in (SetParameters, SetParametersAtomically):
+                yield *named(kind), {"parameters": parameters}
+    for kind in (GetParameters, GetParameterTypes, DescribeParameters):
+        yield *named(kind), {"names": absurd}
+    yield *named(ListParameters), {"prefixes": absurd, "depth": 2**64 - 1}
+    for text in absurd:
+        yield *named(GetTypeDescription), {"type_name": text, "type_hash": text}
+        yield "ask", Ask, {"question": text}
+
+
+def test_no_time_ends_the_diagnostics():
+    """That of a simulation, which anybody may publish."""
+    parameters = [Parameter("use_sim_time", value=True), Parameter("autostart", value=False)]
+    make = lambda: CaptionerNode(load=lambda params: FakeDecoder(), parameter_overrides=parameters)  # noqa: E731
+    with outsider() as observer, spinning(make):
+        clock = observer.node.create_publisher(Clock, "/clock", RELIABLE)
+        observer.wait(clock.get_subscription_count)
+        for sec, nanosec in ((-1, 0), (-(2**31), 2**32 - 1), (0, 0), (5, 0), (2**31 - 1, 2**32 - 1)):
+            clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
+        stamps = lambda: {array.header.stamp.sec for array in observer["/diagnostics"]}  # noqa: E731
+        observer.wait(lambda: 2**31 - 1 in stamps())
+
+
+def named(kind):
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(), kind
+
+
+def test_no_request_to_a_service_ends_a_captioner():
+    parameters = [Parameter("use_sim_time", value=False)]
+    make = lambda: CaptionerNode(load=lambda params: FakeDecoder(), parameter_overrides=parameters)  # noqa: E731
+    with outsider() as observer, spinning(make) as node:
+        entities = (*node.subscriptions, *node.timers, *node.services)
+        assert len(entities) > 15 and all(is_guarded(entity.callback) for entity in entities)
+        clients = {}
+        for name, kind, fields in requests():
+            if name not in clients:
+                clients[name] = observer.node.create_client(kind, f"/captioner/{name}")
+                observer.wait(clients[name].service_is_ready)
+            if name == "ask" and fields["question"].strip():
+                continue  # it waits for a window
+            done = clients[name].call_async(kind.Request(**fields))
+            observer.wait(done.done)
+            assert done.exception() is None, (name, fields)
+        observer.wait(lambda: observer.status("captioner: threads")[1] == "OK")
+        state = clients["get_state"].call_async(GetState.Request())
+        observer.wait(state.done)
+        assert state.result().current_state.label == "active"
 
 
 @pytest.mark.parametrize("kinds", [(EventPacket, Image), (EventArray, CompressedImage)])

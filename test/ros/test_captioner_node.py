@@ -12,6 +12,7 @@ from crossspec_msgs.srv import Ask
 from diagnostic_msgs.msg import DiagnosticStatus
 from fakes import FakeDecoder
 from outsider import RELIABLE, STAGES, outsider, spinning, take_away
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
@@ -22,10 +23,11 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.ros.messages import closed_message, image_message, rgb8_array
-from crossspec_ros.ros.run import run
+from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.windows.window import Counts
 
 SECOND = 10**9
+ERROR = TransitionCallbackReturn.ERROR
 PIXELS = np.full((4, 4, 3), 100, np.uint8)
 REACHED = np.full((4, 4, 3), 255, np.uint8)
 REACHED[0, 0] = 255, 0, 0
@@ -219,7 +221,7 @@ def test_a_foreign_message_is_refused_and_the_next_window_is_captioned(stage):
     )
 
 
-def test_questions_are_answered_one_by_one_if_only_with_why_not(stage):
+def test_questions_are_answered_one_by_one_if_only_with_why_not(stage, capfd):
     observer, send, decoder, _ = stage
     questions = observer.node.create_publisher(String, "/captioner/question", RELIABLE)
     observer.wait(questions.get_subscription_count)
@@ -234,6 +236,10 @@ def test_questions_are_answered_one_by_one_if_only_with_why_not(stage):
 
     assert ask("who?") == "answer to who?"
     assert ask(" ") == "(no answer: the question is empty: publish a sentence)"
+    # The answer is data and stays as it is, which the log must not.
+    assert "who\x1b[2J\nand?" in ask("who\x1b[2J\nand?")
+    logged = "".join(capfd.readouterr())
+    assert r"who\x1b[2J\nand?" in logged and "\x1b[2J" not in logged
     decoder.fail = True
     assert ask("why?") == "(no answer: failed: out of memory)"
 
@@ -305,6 +311,63 @@ def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, cap
     assert outcomes == [*missed, (8, WindowReport.OK, "captioned")]
     said = capfd.readouterr().err
     assert "inactive: windows" in said and said.count("captioner: active: every window") == 1
+
+
+def test_two_threads_never_share_a_decoder(stage, capfd, monkeypatch):
+    """A pass that does not end in time keeps the node inactive, and its models in memory."""
+    monkeypatch.setattr("crossspec_ros.ros.captioner.OLD_S", 0.2)
+    observer, send, decoder, node = stage
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        assert released.wait(20.0)
+
+    decoder.gate = gate
+    send(4, 1, 1)
+    assert started.wait(20.0)
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    for transition, again in ((node.trigger_activate, "activate it"), (node.trigger_cleanup, "clean up it")):
+        assert trigger(observer, node, transition) == FAILURE
+        assert f"{again} again in a moment" in capfd.readouterr().err
+    assert not decoder.closed and "captions" in {pulse.name for pulse in node._pulses()}
+    released.set()
+    assert trigger(observer, node, node.trigger_activate) == SUCCESS
+    assert [thread.name for thread in threading.enumerate()].count("captioner") == 1
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    assert trigger(observer, node, node.trigger_cleanup) == SUCCESS and decoder.closed
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_transition_that_raises_is_told_and_leaves_nothing_behind(stage, capfd):
+    class Panic(BaseException):
+        """As libraries in Rust raise it."""
+
+    def panic(*told):
+        raise Panic("byte index 3")
+
+    def panic_once(*told):
+        del node._outcomes.miss
+        panic()
+
+    observer, _, decoder, node = stage
+    node._outcomes.miss = panic_once
+    assert trigger(observer, node, node.trigger_deactivate) == ERROR
+    assert "on_deactivate could not be handled" in capfd.readouterr().err
+    assert not node._inputs and decoder.closed and node.boundary.failed_callbacks >= 1
+    node._load = panic
+    assert trigger(observer, node, node.trigger_configure) == FAILURE
+    assert "the captioner cannot load its models and warm up" in capfd.readouterr().err
+    node._load = lambda settings: FakeDecoder()
+    assert trigger(observer, node, node.trigger_configure) == SUCCESS and len(node._inputs) == 3
+    assert trigger(observer, node, node.trigger_activate) == SUCCESS
+    # Not even brought back, the node ends, for ROS would leave it up and of no use.
+    node._outcomes.miss = panic
+    assert trigger(observer, node, node.trigger_shutdown) == ERROR
+    (end,) = [timer for timer in node.timers if timer.timer_period_ns == 0]
+    with pytest.raises(NodeError, match="start it again"):
+        end.callback()
+    del node._outcomes.miss
 
 
 def test_the_service_answers_the_question_that_it_was_asked(stage):
@@ -408,5 +471,6 @@ def test_configuring_again_after_a_failure_subscribes_once():
     with spinning(lambda: CaptionerNode(load, parameter_overrides=manual)) as node:
         for result in (FAILURE, FAILURE, SUCCESS):
             assert node.trigger_configure() == result
-        inputs = [topic for topic in node.subscriptions if topic.topic_name != "/diagnostics"]
+        topics = [subscription.topic_name for subscription in node.subscriptions]
+        inputs = [topic for topic in topics if not topic.startswith("/diagnostics")]
         assert len(inputs) == 3

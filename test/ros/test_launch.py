@@ -179,6 +179,7 @@ def test_a_camera_s_nodes_are_launched_with_its_driver_and_a_line_about_the_choi
     [
         ({"respawn": "often"}, "respawn is 'often', but it must be true or false"),
         ({"log_level": "loud"}, "log_level is 'loud', which is none"),
+        ({"enclave": "crossspec"}, "enclave is 'crossspec', which is none"),
     ],
 )
 def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models, given, sentence):

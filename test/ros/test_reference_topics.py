@@ -1,8 +1,8 @@
-"""The tables of docs/reference/topics.md are those of the running nodes, both ways."""
+"""The tables of docs/reference/topics.md are those of the running nodes, both ways; so are the policies."""
 
 from __future__ import annotations
 
-import re
+import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -25,36 +25,21 @@ from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.dv_camera import DvCameraNode
 from crossspec_ros.ros.synchronizer import SynchronizerNode
-from crossspec_ros.telemetry.trace import LATENCIES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from security_policies import REMAPS, every_rule, quoted, rows, topics
 
 APART = "/reference"
 """A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "topics.md").read_text()
 OF_EVERY_NODE = ("/rosout", "/parameter_events")
 SERVICES_OF_EVERY_NODE = ("rcl_interfaces/", "type_description_interfaces/")
-
-
-def rows(title):
-    """(nodes named in bold above the table, cells) of each row of the tables in a section."""
-    nodes = []
-    for line in PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines():
-        if line.startswith("**`"):
-            nodes = re.findall(r"\*\*`(\w+)`\*\*", line)
-        elif line.startswith("| `"):
-            yield nodes, line.strip("| ").split(" | ")
-
-
-def quoted(cell):
-    return re.findall("`(.+?)`", cell)
 
 
 def documented_topics(node):
     """(topic, direction, type, QoS); a topic of either of two types is there twice."""
     found = []
-    for nodes, (topic, direction, types, qos, _) in rows("Topics"):
-        stages = LATENCIES if "STAGE" in topic else [""]
-        names = [name.replace("STAGE", stage) for name in quoted(topic) for stage in stages]
-        found += product(names, [direction], quoted(types), [qos]) if node in nodes else []
+    for nodes, (names, direction, types, qos, _) in rows("Topics"):
+        found += product(topics(names), [direction], quoted(types), [qos]) if node in nodes else []
     assert len(found) == len(set(found))
     return set(found)
 
@@ -119,7 +104,7 @@ def created(tmp_path_factory):
     """What the nodes have created, by node: with every type of message, and without remaps."""
     compressed = {"event_type": "dvs_msgs/EventArray", "image_transport": "compressed"}
     raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
-    topics, services = {node: set() for node in NODES}, set()
+    found, services = {node: set() for node in NODES}, set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(captioner, "DISCOVERY_S", 0.0)
         for make, parameters in (
@@ -140,9 +125,9 @@ def created(tmp_path_factory):
                     if any(publisher.topic_name == "/diagnostics_agg" for publisher in node.publishers):
                         break
                     time.sleep(0.05)
-                topics[node.get_name()] |= set(topics_of(node))
+                found[node.get_name()] |= set(topics_of(node))
                 services |= set(services_of(node))
-    return topics, services
+    return found, services
 
 
 @pytest.mark.parametrize("node", list(NODES))
@@ -160,3 +145,14 @@ def test_the_services_are_those_of_the_nodes(created):
     assert {
         (name, kind) for name, kind in services - documented if not kind.startswith(SERVICES_OF_EVERY_NODE)
     } == set()
+
+
+@pytest.mark.parametrize("node", list(NODES))
+def test_the_policies_allow_the_node_what_it_does(created, node):
+    """Also what rclpy makes, which the page leaves out."""
+    rules = every_rule()[node]
+    for name, direction, *_ in created[0][node] | {(name, "out") for name in OF_EVERY_NODE}:
+        for given in REMAPS[node].get(name, [name]):
+            assert given in rules["publish" if direction == "out" else "subscribe"]
+    served = {name for name, _ in created[1] if name.startswith(f"/{node}/")}
+    assert served and served <= {name.replace("~", f"/{node}") for name in rules["reply"]}

@@ -94,6 +94,32 @@ def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capf
     assert capfd.readouterr().err == "crossspec: error: the thread of the camera has ended\n"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_node_whose_spinning_thread_is_killed_ends():
+    class Killed(BaseException):
+        """No Exception, as a panic in a library is none."""
+
+    class Deaf(rclpy.node.Node):
+        def __init__(self):
+            super().__init__("deaf")
+            self.create_timer(0.01, self.die)
+
+        def die(self):
+            raise Killed
+
+        def stop(self):
+            pass
+
+    def work(node):
+        deadline_s = time.monotonic() + 20
+        while node.context.ok():
+            assert time.monotonic() < deadline_s, "up, but deaf"
+            time.sleep(0.01)
+
+    with pytest.raises(Killed):
+        run(Deaf, [], work)
+
+
 class Finalized:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)

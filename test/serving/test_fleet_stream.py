@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from killing import kill
 from plain_target import QUESTION, generated
 
 from crossspec_ros.bench.mutations import mutated
@@ -30,8 +31,10 @@ from crossspec_ros.engine.remote_target import RemoteTarget
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.serving.conversation import MOST_MESSAGES, Rate, add_servicer, converse
+from crossspec_ros.serving.command import await_end
+from crossspec_ros.serving.conversation import MOST_MESSAGES, Rate, add_servicer, again_and_again, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
@@ -337,6 +340,92 @@ def test_no_message_ends_the_server_or_another_robots_captions(
     assert _settles(lambda: server.fleet.robots == 0)
 
 
+def outcome(server: Server, said: list[wire.Up]) -> str:
+    """The sentence by which this is refused, or "answered"."""
+    done = threading.Event()
+
+    def messages() -> Iterator[wire.Up]:
+        yield from said
+        done.wait(WAIT_S)
+
+    with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        stream = channel.stream_stream(
+            METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
+        )
+        for one in stream(messages(), timeout=WAIT_S):
+            if one.WhichOneof("what") == "refused" or one.piece.ended:
+                done.set()
+                return str(one.refused.sentence) or "answered"
+    return ""
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("prompt_ids", "Panic: byte index 3"),
+        ("propose", "Panic: byte index 3"),
+        # In the engine's thread, once all is said.
+        ("observe", "answered"),
+    ],
+)
+def test_a_panic_in_a_library_costs_its_robot_a_stream_at_most_and_no_other_robot_anything(
+    server: Server,
+    pair: ModelPair,
+    windows: list[Window],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    told: str,
+) -> None:
+    def panic(*arguments: object) -> None:
+        raise Panic("byte index 3 is not a char boundary")
+
+    said = [
+        hello("unlucky"),
+        wire.Up(session=1, frame=frame_message(windows[0].frames[0], 1)),
+        wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
+        # Said in one pass, after which the policy observes it.
+        wire.Up(session=1, ask=wire.Ask(number=1, question=QUESTION, max_new_tokens=1)),
+    ]
+    neighbour = robot(server, "neighbour")
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr(pair.target if where == "prompt_ids" else Policy, where, panic)
+            assert told in outcome(server, said)
+        assert caption(neighbour, windows[2]) == generated(pair, windows[2])
+    finally:
+        neighbour.close()
+    assert server.fleet.threads.look() == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_each_thread_of_the_server_that_is_killed_is_told(pair: ModelPair, tmp_path: Path) -> None:
+    def encode_elsewhere(units: object) -> None:
+        raise NotImplementedError
+
+    gone = Pulse("encoder 1")
+    gone.start(lambda: None, "encoder").join()
+    fleet = Fleet(pair.target, FleetSettings(robots=1, memories=tmp_path), encode_elsewhere)
+    try:
+        robot = fleet.admit("one", 1_000_000_000, 0, lambda reason: None)
+        assert fleet.threads.look() == "" and len(fleet.threads.values) == 2
+        encode_elsewhere.pulses = [gone]  # type: ignore[attr-defined]
+        assert "the encoder 1 has ended (its work returned)" in fleet.threads.look()
+        encode_elsewhere.pulses = []  # type: ignore[attr-defined]
+        assert robot._keep is not None
+        kill(robot._keep._thread, robot._keep._closing.set)
+        assert "the caption memory has ended (Killed" in fleet.threads.look()
+        fleet.leave(robot)
+        assert fleet.threads.look() == ""
+        kill(fleet.engine.scheduler._thread, lambda: fleet.engine.scheduler.submit(lambda: None))
+        assert "the target has ended (Killed" in fleet.threads.look()
+    finally:
+        fleet.close()
+
+
 def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
     server: Server, windows: list[Window]
 ) -> None:
@@ -344,6 +433,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
     absurd = wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")
     short = wire.Frame(stamp_ns=2, height=4, width=4, data=b"x" * 47)
     draft = wire.Draft(token_ids=[5, 6], probs=[0.5])
+    long = wire.Draft(token_ids=100_000 * [5], probs=100_000 * [0.5])
     ask = wire.Ask(number=7, question=QUESTION, max_new_tokens=64)
     said = [
         hello("clumsy"),
@@ -354,7 +444,9 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
         wire.Up(session=1, frame=frame),
         wire.Up(session=1, fit=wire.Fit(stamps_ns=[5])),
         wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
+        wire.Up(session=1, fit=wire.Fit(stamps_ns=100_000 * [1])),
         wire.Up(session=1, draft=draft),
+        wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=8, draft=long)),
         wire.Up(session=1, ask=wire.Ask(number=6, question=" ", max_new_tokens=5)),
         wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=10**6)),
         hello("clumsy"),
@@ -380,11 +472,32 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
                 assert one.piece.number == 7
                 if one.piece.ended:
                     done.set()
-    expected = ["is held of a robot", "47 bytes", "no frames", "already", "lacks the frames", "a tree came"]
-    assert len(sentences) == 9 and tokens > 3
-    for part, sentence in zip(expected, sentences[:6], strict=True):
+    expected = ["is held of a robot", "47 bytes", "no frames", "already", "lacks the frames"]
+    expected += ["with 100000 frames, more than", "a tree came", "a draft has 100000 tokens", "characters"]
+    assert tokens > 3
+    for part, sentence in zip([*expected, "1000000", "once more"], sentences, strict=True):
         assert part in sentence
-    assert "characters" in sentences[6] and "1000000" in sentences[7] and "once more" in sentences[8]
+
+
+def test_a_server_whose_proxy_has_ended_says_so() -> None:
+    proxy = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], text=True)
+    assert "the proxy for TLS has ended with code 3" in await_end(proxy, 0.01)
+
+
+def test_what_is_done_again_and_again_is_done_again_after_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[int] = []
+
+    async def work() -> None:
+        done.append(len(done))
+        if len(done) < 3:
+            raise Panic if done[-1] else RuntimeError("broken")
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(again_and_again(0.001, work))
+    assert done == [0, 1, 2] and caplog.text.count("has failed") == 2
 
 
 def test_a_robot_that_says_too_much_is_cut_off() -> None:
@@ -489,6 +602,23 @@ def test_a_window_that_is_dropped_lets_go_of_who_waits_for_it(
         waiting = session.step(DraftTree())
         session.close()
         assert isinstance(waiting.exception(WAIT_S), LinkError)
+    finally:
+        decoder.close()
+
+
+def test_a_piece_of_megabytes_fails_its_window_and_not_the_robot(
+    server: Server, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = robot(server, "flooded")
+    try:
+        monkeypatch.setattr(decoder.engine.link, "_on_message", lambda message: None)  # type: ignore[attr-defined]
+        session = decoder.engine.open(0, Trace())
+        session.fit(list(windows[0].frames), windows[0].frame_stamps_ns)
+        session.ask(QUESTION, Trace(), 64)
+        waiting = session.step(DraftTree())
+        piece = wire.Piece(number=1, token_ids=1_000_000 * [5])
+        decoder.engine._take(wire.Down(session=session.number, piece=piece))  # type: ignore[attr-defined]
+        assert "sent 1000" in str(waiting.exception(WAIT_S))
     finally:
         decoder.close()
 

@@ -108,6 +108,18 @@ def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -
     torch.testing.assert_close(trained, target.logits(hidden[-3:]), atol=1e-4, rtol=0)
 
 
+def test_a_target_is_saved_in_the_layout_in_which_it_is_loaded(
+    tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    tokenizers["target"].save(str(tmp_path / "tokenizer.json"))
+    student = TargetStudent("video_llava", tokenizers["target"], tmp_path)
+    tiny._save(student.model, tmp_path, tmp_path / "out")
+    known = target_architecture(tmp_path / "out")
+    loaded = known.load(Placement()).state_dict()
+    assert loaded.keys() == student.model.state_dict().keys()
+    assert all(torch.equal(loaded[key], tensor.float()) for key, tensor in student.model.state_dict().items())
+
+
 def test_a_run_that_is_terminated_ends_in_order_and_takes_those_that_train_along() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -116,6 +116,24 @@ def test_a_window_that_gets_images_without_end_keeps_a_bounded_number():
     assert len(window.frames) == MOST_IMAGES and assembler.counts["surplus_images"] == 9
 
 
+def frame(megabytes):
+    # Pixels that nobody writes take no memory.
+    return np.empty((megabytes, 1024, 1024), np.uint8)
+
+
+def test_images_are_bounded_in_bytes_and_the_newest_windows_stay():
+    assembler = WindowAssembler(GRID)
+    for i in range(3):
+        assembler.add_frame(i, frame(60))
+    assert assembler.taken == 2 and assembler.counts["surplus_images"] == 1
+    # Nobody closes this window; it gives way to later ones.
+    assembler.add_frame(SECOND, frame(80))
+    assert assembler.taken == 3 and assembler.counts["surplus_images"] == 1 + 2
+    assembler.add_event_image(SECOND + 1, frame(40))
+    (window,) = assembler.close(2 * SECOND, 1, 1)
+    assert (len(window.frames), len(window.event_images), window.missing) == (1, 1, 0)
+
+
 def test_a_window_that_ends_elsewhere_in_the_second_is_told_and_changes_nothing():
     assembler = WindowAssembler(WindowGrid(phase_ns=SECOND // 4))
     with pytest.raises(InputError, match=r"0\.5 s after the full second, but 0\.25 s .* same window_phase_s"):

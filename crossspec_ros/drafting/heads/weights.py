@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
 from crossspec_ros.models.config_files import first_line
 
 WEIGHTS = "model.safetensors"
@@ -49,7 +50,7 @@ def fill(module: nn.Module, file: Path, tensors: dict[str, Tensor] | None = None
 def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write both files of a head."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    replace_file(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     # As bytes, since the library's own files are for their owner alone.
-    (folder / WEIGHTS).write_bytes(save(contiguous, metadata={"format": "pt"}))
+    replace_file(folder / WEIGHTS, save(contiguous, metadata={"format": "pt"}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Span
@@ -14,6 +13,10 @@ if TYPE_CHECKING:
     from crossspec_msgs.msg import WindowReport
 
 KEPT = 32
+_LONGEST_MS = 1e9
+"""More is no time of a window, nor is what is no number."""
+_MOST_SPANS, _MOST_TEXT = 1000, 2000
+"""Of a window, so that whoever publishes a report cannot keep the window of rqt busy."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,17 @@ class LastWindows:
         self.added = 0
 
     def add(self, report: WindowReport) -> None:
-        """Take a report; spans whose times are no numbers are left out."""
+        """Take a report; spans whose times cannot be are left out."""
         spans = tuple(
             Span(span.name, round(span.start_ms * 1e6), round(span.end_ms * 1e6), thread="")
-            for span in report.spans
-            if isfinite(span.start_ms) and isfinite(span.end_ms)
+            for span in report.spans[:_MOST_SPANS]
+            if abs(span.start_ms) < _LONGEST_MS and abs(span.end_ms) < _LONGEST_MS
         )
         self._windows.append(
             Captioned(
                 start_s=_seconds(report.window_start),
                 end_s=_seconds(report.header.stamp),
-                text=report.message,
+                text=report.message[:_MOST_TEXT],
                 is_good=report.level == report.OK,
                 spans=spans,
                 figures=tuple(_figures(report)),

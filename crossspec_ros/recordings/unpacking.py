@@ -1,0 +1,119 @@
+"""How much may come out of a few bytes of anybody's file: packed ones, and those a disk keeps as holes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from crossspec_ros.errors import InputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MOST_UNPACKED = 128 << 20
+"""Bytes of one chunk or message of a bag; recorders make chunks of some MB."""
+_ALWAYS, _MOST_TIMES = 256 << 20, 100
+"""So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
+
+
+class TooLarge(ValueError):
+    """What is packed unpacks to more than is read; the message says so of a file, from its verb on."""
+
+
+class _Decompressor(Protocol):
+    """As in `bz2`, `lz4.frame` and `zstd`."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes | None: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+def most_of(packed: int) -> int:
+    """Bytes that may come out of so many."""
+    return max(_ALWAYS, _MOST_TIMES * packed)
+
+
+def check_ratio(path: Path, packed: int, unpacked: int) -> None:
+    """Raise InputError where `packed` bytes of a file stand for absurdly many."""
+    if unpacked > most_of(packed):
+        raise InputError(
+            f"'{path}' unpacks to {unpacked >> 20} MB, more than {_MOST_TIMES} times its size, as no "
+            f"recording does: check where it comes from, and record it again"
+        )
+
+
+def check_solid(path: Path) -> None:
+    """Raise InputError for a large file of which nearly all was never written; reading takes it for zeros."""
+    size = path.stat().st_size
+    if size <= _ALWAYS or not hasattr(os, "SEEK_DATA"):
+        return
+    with path.open("rb") as file:
+        place = written = 0
+        while place < size and most_of(written) < size:
+            try:
+                start = os.lseek(file.fileno(), place, os.SEEK_DATA)
+            except OSError:  # nothing more is there
+                break
+            place = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            written += place - start
+    check_ratio(path, written, size)
+
+
+def unpack(data: bytes, decompressor: Callable[[], _Decompressor], cut: bool = False) -> bytes:
+    """All that is packed in `data`, one part behind the other; where it is `cut`, what there is of the first.
+
+    Raises TooLarge for more than `MOST_UNPACKED` bytes, EOFError where a part has no end, and what the
+    decompressor raises.
+    """
+    parts: list[bytes] = []
+    room = MOST_UNPACKED
+    while data:
+        one = decompressor()
+        parts.append(one.decompress(data, room + 1))
+        room -= len(parts[-1])
+        if room < 0:
+            raise TooLarge(
+                f"has a part that unpacks to more than {MOST_UNPACKED >> 20} MB: record it again with "
+                f"smaller chunks and messages"
+            )
+        if cut:
+            break
+        if not one.eof:
+            raise EOFError("what is packed has no end")
+        data = one.unused_data or b""
+    return b"".join(parts)
+
+
+class _Counted:
+    """A file of which only so many bytes are read."""
+
+    def __init__(self, file: zstd.ZstdFile, most: int) -> None:
+        self._file, self._left = file, most
+
+    def read(self, size: int = 1 << 20) -> bytes:
+        data = self._file.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise TooLarge(
+                f"unpacks to more than {_MOST_TIMES} times its size, as no recording does: unpack it with "
+                f"`zstd -d` where you trust it"
+            )
+        return data
+
+
+@contextmanager
+def open_zstd(packed: IO[bytes], mode: str = "rb") -> Iterator[Any]:
+    """A file packed with zstd, to read; that raises TooLarge where absurdly much comes out of it."""
+    size = os.fstat(packed.fileno()).st_size
+    with zstd.open(packed, "rb") as file:
+        yield _Counted(file, most_of(size))

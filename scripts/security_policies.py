@@ -1,0 +1,152 @@
+"""Write config/security/policies.xml from docs/reference/topics.md: `python scripts/security_policies.py`.
+
+What a node may do under SROS2 is what that page says it does, with the topics that the launch files give it.
+test/test_security.py fails where the file differs, and ros/test_reference_topics.py where running nodes do
+more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from crossspec_ros.captioning.settings import NODES
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS, EVENTS_TOPIC, IMAGE_TOPIC
+from crossspec_ros.telemetry.trace import LATENCIES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "topics.md"
+POLICIES = ROOT / "config" / "security" / "policies.xml"
+
+ENCLAVES = "/crossspec"
+"""Above the enclaves of all nodes; what `enclave:=` of the launch files is."""
+DRIVER, OPERATOR = "event_camera", "operator"
+"""Of a camera's driver, which is not ours, and of people who watch: rqt, `ros2 topic`, `ros2 service`."""
+
+OF_EVERY_NODE = {
+    "publish": ["/rosout", "/parameter_events"],
+    "subscribe": ["/parameter_events", "/clock"],
+    "reply": [
+        f"~/{name}"
+        for name in (
+            "describe_parameters",
+            "get_parameter_types",
+            "get_parameters",
+            "get_type_description",
+            "list_parameters",
+            "set_parameters",
+            "set_parameters_atomically",
+        )
+    ],
+}
+"""What rclpy makes by itself."""
+BESIDE = {
+    # A heartbeat for nav2's manager, and the node that serves ~/ask.
+    "captioner": {"publish": ["/bond"], "reply": ["/_captioner_ask/get_type_description"]},
+}
+
+_IMAGES = [f"/{IMAGE_TOPIC}", f"/{DRIVER}/image_raw"]
+REMAPS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "synchronizer": {
+        "/events": [f"/{EVENTS_TOPIC}"],
+        "/image": [f"{image}{suffix}" for image in _IMAGES for suffix in ("", "/compressed")],
+    },
+    "captioner": {f"/{topic}": [f"/{name}"] for topic, name in CAPTIONER_REMAPS.items()},
+    "dsec_player": {f"/{topic}": [f"/{name}"] for topic, name in CAPTIONER_REMAPS.items()}
+    | {"/report": ["/captioner/report"]},
+    "dv_camera": {},
+}
+"""The topics that the launch files give a node in place of those on the page."""
+
+Rules = Mapping[str, Sequence[str]]
+"""Names by what may be done with them: publish, subscribe, reply, request."""
+_WRITTEN = "<!-- Written by scripts/security_policies.py; see docs/security.md. -->"
+_HEAD = f'<?xml version="1.0" encoding="UTF-8"?>\n{_WRITTEN}'
+_KINDS = {"publish": "topic", "subscribe": "topic", "reply": "service", "request": "service"}
+
+
+def main() -> None:
+    """Write the file anew."""
+    POLICIES.parent.mkdir(exist_ok=True)
+    POLICIES.write_text(policies())
+
+
+def policies() -> str:
+    """The file's text."""
+    root = Element("policy", version="0.2.0")
+    enclaves = SubElement(root, "enclaves")
+    for name, rules in every_rule().items():
+        profiles = SubElement(SubElement(enclaves, "enclave", path=f"{ENCLAVES}/{name}"), "profiles")
+        profile = SubElement(profiles, "profile", ns="/", node=name)
+        for what, names in rules.items():
+            expressions = SubElement(profile, f"{_KINDS[what]}s", {what: "ALLOW"})
+            for each in names:
+                SubElement(expressions, _KINDS[what]).text = each
+    ElementTree.indent(root)
+    return f"{_HEAD}\n{ElementTree.tostring(root, encoding='unicode')}\n"
+
+
+def every_rule() -> dict[str, Rules]:
+    """What each node may do, and those who are not ours."""
+    found = {node: _sorted([OF_EVERY_NODE, BESIDE.get(node, {}), documented(node)]) for node in NODES}
+    camera = {"publish": ["~/*"], "reply": ["~/*"]}
+    out = [name for node in NODES for name in documented(node).get("publish", ())]
+    served = [name.replace("~", f"/{node}") for node in NODES for name in found[node]["reply"]]
+    watch = {
+        "publish": ["/captioner/question"],
+        "subscribe": ["/rosout", *out],
+        "request": served,
+        # A window of rqt is a node named after its process.
+        "reply": ["/rqt_gui_py_node_*"],
+    }
+    return found | {DRIVER: _sorted([OF_EVERY_NODE, camera]), OPERATOR: _sorted([OF_EVERY_NODE, watch])}
+
+
+def documented(node: str) -> dict[str, list[str]]:
+    """What a node does by the page, by the names that the launch files give its topics."""
+    found = defaultdict[str, list[str]](list)
+    for nodes, (topic, direction, *_) in rows("Topics"):
+        if node in nodes:
+            for name in topics(topic):
+                given = REMAPS[node].get(name, [name])
+                found["publish" if direction == "out" else "subscribe"] += given
+    for _, (services, *_) in rows("Services"):
+        found["reply"] += [name for name in quoted(services) if name.startswith(f"/{node}/")]
+    return found
+
+
+def rows(title: str) -> Iterator[tuple[list[str], list[str]]]:
+    """(nodes named in bold above the table, cells) of each row of the tables in a section of the page."""
+    nodes: list[str] = []
+    for line in PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines():
+        if line.startswith("**`"):
+            nodes = re.findall(r"\*\*`(\w+)`\*\*", line)
+        elif line.startswith("| `"):
+            yield nodes, line.strip("| ").split(" | ")
+
+
+def quoted(cell: str) -> list[str]:
+    """What stands between backticks."""
+    return re.findall("`(.+?)`", cell)
+
+
+def topics(cell: str) -> list[str]:
+    """The topics of a cell; one that has STAGE in it is one for each."""
+    stages = LATENCIES if "STAGE" in cell else [""]
+    return [name.replace("STAGE", stage) for name in quoted(cell) for stage in stages]
+
+
+def _sorted(many: Iterable[Rules]) -> Rules:
+    merged = defaultdict[str, set[str]](set)
+    for rules in many:
+        for what, names in rules.items():
+            merged[what].update(names)
+    return {what: sorted(merged[what]) for what in _KINDS if merged[what]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Bags that are small on disk and huge, or without end, once they are read."""
+
+from __future__ import annotations
+
+import bz2
+import sqlite3
+import struct
+from contextlib import closing
+from functools import partial
+
+import numpy as np
+from backports import zstd
+from lz4 import frame as lz4
+from rosbags.rosbag1 import Writer
+from rosbags.typesys import Stores, get_typestore
+
+MAGIC = b"\x89MCAP0\r\n"
+IMAGE = "sensor_msgs/msg/CompressedImage"
+MB = 1 << 20
+LATER = 10**18
+ZEROS = bytes(MB)
+
+
+def zstd_of(head, megabytes):
+    """Packs `head` and then so many megabytes of zeros, in little memory."""
+    packer = zstd.ZstdCompressor()
+    return packer.compress(head) + b"".join(packer.compress(ZEROS) for _ in range(megabytes)) + packer.flush()
+
+
+def lz4_of(head, megabytes):
+    packer = lz4.LZ4FrameCompressor()
+    parts = [packer.begin(), packer.compress(head), *(packer.compress(ZEROS) for _ in range(megabytes))]
+    return b"".join([*parts, packer.flush()])
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value.encode()
+
+
+def record(opcode, body):
+    return struct.pack("<BQ", opcode, len(body)) + body
+
+
+def message_head(megabytes, log_time):
+    """Of a message whose body is so many megabytes."""
+    return struct.pack("<BQHIQQ", 5, 22 + megabytes * MB, 1, 0, log_time, log_time)
+
+
+def mcap(path, chunks, has_index):
+    """`chunks` are (compression, packed bytes, size they say)."""
+    start = MAGIC + record(1, text("ros2") + text("x"))
+    schema = record(3, struct.pack("<H", 1) + text(IMAGE) + text("ros2msg") + text(""))
+    channel = record(4, struct.pack("<HH", 1, 1) + text("/image") + text("cdr") + text(""))
+    out, index = bytearray(start + schema + channel), b""
+    for compression, packed, size in chunks:
+        body = struct.pack("<QQQI", 0, LATER, size, 0) + text(compression) + struct.pack("<Q", len(packed))
+        chunk = record(6, body + packed)
+        index += record(
+            8,
+            struct.pack("<QQQQ", 0, LATER, len(out), len(chunk))
+            + struct.pack("<IHQ", 10, 1, len(out) + len(chunk))
+            + struct.pack("<Q", 31)
+            + text(compression)
+            + struct.pack("<QQ", len(packed), size),
+        )
+        out += chunk
+    out += record(15, bytes(4))
+    summary = len(out) if has_index else 0
+    if has_index:
+        statistics = struct.pack("<QHIIIIQQ", len(chunks), 1, 1, 0, 0, len(chunks), 0, LATER)
+        counts = struct.pack("<IHQ", 10, 1, len(chunks))
+        out += schema + channel + index + record(11, statistics + counts)
+    out += record(2, struct.pack("<QQI", summary, 0, 0)) + MAGIC
+    path.write_bytes(out)
+    return path
+
+
+def one_chunk(pack, compression, has_index, folder):
+    chunk = compression, pack(message_head(700, 1), 700), 31 + 700 * MB
+    return mcap(folder / "bomb.mcap", [chunk], has_index)
+
+
+def lying_chunk(folder):
+    """It says that it is small."""
+    return mcap(folder / "bomb.mcap", [("zstd", zstd_of(message_head(700, 1), 700), 1000)], True)
+
+
+def overlapping_chunks(folder):
+    """Each is moderate, and all must be open at a time before the first message is known."""
+    chunks = [("zstd", zstd_of(message_head(100, LATER - i), 100), 31 + 100 * MB) for i in range(10)]
+    return mcap(folder / "bomb.mcap", chunks, True)
+
+
+def packed_file(folder):
+    """A bag whose storage file is packed as a whole."""
+    (folder / "metadata.yaml").write_text(METADATA.format(file="bomb.mcap.zstd", mode="FILE", qos="''"))
+    (folder / "bomb.mcap.zstd").write_bytes(zstd_of(b"", 700))
+    return folder
+
+
+def packed_messages(folder):
+    """A bag whose messages are packed one by one."""
+    (folder / "metadata.yaml").write_text(METADATA.format(file="bomb.mcap", mode="MESSAGE", qos="''"))
+    data = zstd_of(b"\0\1\0\0", 700)
+    body = struct.pack("<BQHIQQ", 5, 22 + len(data), 1, 0, 1, 1) + data
+    mcap(folder / "bomb.mcap", [("", body, len(body))], True)
+    return folder
+
+
+METADATA = f"""rosbag2_bagfile_information:
+  version: 5
+  storage_identifier: mcap
+  relative_file_paths: [{{file}}]
+  duration: {{{{nanoseconds: 1}}}}
+  starting_time: {{{{nanoseconds_since_epoch: 1}}}}
+  message_count: 1
+  topics_with_message_count:
+    - topic_metadata:
+        {{{{name: /image, type: {IMAGE}, serialization_format: cdr, offered_qos_profiles: {{qos}}}}}}
+      message_count: 1
+  compression_format: zstd
+  compression_mode: {{mode}}
+"""
+
+DEEP = 100_000 * "["
+
+
+def deep_metadata(folder):
+    (folder / "metadata.yaml").write_text(DEEP)
+    return folder
+
+
+def alias_metadata(folder):
+    (folder / "metadata.yaml").write_text(aliases(40) + METADATA.format(file="*a40", mode="''", qos="''"))
+    return folder
+
+
+def aliases(levels, width=9):
+    """YAML whose last list has width ** levels entries."""
+    lines = ["a0: &a0 [x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, levels + 1)]
+    return "\n".join(lines) + "\n"
+
+
+TABLES = """
+CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT, serialization_format TEXT,
+  offered_qos_profiles TEXT);
+CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER, timestamp INTEGER, data BLOB);
+"""
+TOPIC = f"INSERT INTO topics VALUES (1, '/image', '{IMAGE}', 'cdr', ?)"
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {} FROM n"
+
+
+def sqlite(folder, script, qos=""):
+    path = folder / "bomb.db3"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(TABLES)
+        database.execute(TOPIC, (qos,))
+        database.executescript(script)
+    return path
+
+
+def endless_view(folder):
+    view = ENDLESS.format("i AS id, 1 AS topic_id, i AS timestamp, zeroblob(9) AS data")
+    return sqlite(folder, f"DROP TABLE messages; CREATE VIEW messages AS {view};")
+
+
+def endless_schema(folder):
+    return sqlite(folder, f"CREATE VIEW schema AS {ENDLESS.format('i AS schema_version')} WHERE i < 0;")
+
+
+def disguised_view(folder):
+    """Its row of the schema says that it is a table."""
+    view = ENDLESS.format("i AS id, 1 AS topic_id, i AS timestamp, zeroblob(9) AS data")
+    return sqlite(
+        folder,
+        f"DROP TABLE messages; CREATE VIEW messages AS {view}; PRAGMA writable_schema = ON;"
+        "UPDATE sqlite_master SET type = 'table' WHERE name = 'messages';",
+    )
+
+
+def generated_column(folder):
+    column = "data BLOB GENERATED ALWAYS AS (zeroblob(900000000)) VIRTUAL"
+    return sqlite(
+        folder,
+        f"DROP TABLE messages; CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id, timestamp, {column});"
+        "INSERT INTO messages(topic_id, timestamp) VALUES (1, 1), (1, 2);",
+    )
+
+
+def deep_qos(folder):
+    return sqlite(folder, "INSERT INTO messages VALUES (1, 1, 1, zeroblob(99));", DEEP)
+
+
+def ros1(pack, compression, folder):
+    """A bag of ROS 1 whose chunk unpacks to its message and then much more."""
+    path = folder / "bomb.bag"
+    store = get_typestore(Stores.ROS1_NOETIC)
+    stamp = store.types["builtin_interfaces/msg/Time"](1, 0)
+    header = store.types["std_msgs/msg/Header"](0, stamp, "")
+    message = store.types[IMAGE](header, "jpeg", np.zeros(9, np.uint8))
+    with Writer(path) as writer:
+        connection = writer.add_connection("/image", IMAGE, typestore=store)
+        writer.write(connection, 1_000_000_000, bytes(store.serialize_ros1(message, IMAGE)))
+    data = path.read_bytes()
+    # The chunk is behind its header; both have their lengths before them.
+    place = data.index(b"compression=none") - 8
+    while not 32 <= struct.unpack_from("<I", data, place)[0] < 99:
+        place -= 1
+    body = place + 4 + struct.unpack_from("<I", data, place)[0]
+    (length,) = struct.unpack_from("<I", data, body)
+    fields = data[place + 4 : body].replace(
+        struct.pack("<I", 16) + b"compression=none",
+        struct.pack("<I", 12 + len(compression)) + b"compression=" + compression,
+    )
+    chunk = pack(data[body + 4 : body + 4 + length], 700)
+    head = struct.pack("<I", len(fields)) + fields + struct.pack("<I", len(chunk))
+    grown = len(head) + len(chunk) - (body + 4 + length - place)
+    # Where the index is stands in the bag's header.
+    at = data.index(b"index_pos=") + 10
+    moved = struct.pack("<Q", struct.unpack_from("<Q", data, at)[0] + grown)
+    data = data[:at] + moved + data[at + 8 :]
+    path.write_bytes(data[:place] + head + chunk + data[body + 4 + length :])
+    return path
+
+
+def bz2_of(head, megabytes):
+    return bz2.compress(head) + bz2.compress(20 * ZEROS) * (megabytes // 20)
+
+
+BAGS = {
+    "mcap zstd scanned": partial(one_chunk, zstd_of, "zstd", False),
+    "mcap zstd indexed": partial(one_chunk, zstd_of, "zstd", True),
+    "mcap lz4 indexed": partial(one_chunk, lz4_of, "lz4", True),
+    "mcap zstd lying": lying_chunk,
+    "mcap overlapping chunks": overlapping_chunks,
+    "bag1 bz2": partial(ros1, bz2_of, b"bz2"),
+    "bag1 lz4": partial(ros1, lz4_of, b"lz4"),
+    "bag packed as a file": packed_file,
+    "bag packed by message": packed_messages,
+    "metadata deep": deep_metadata,
+    "metadata aliases": alias_metadata,
+    "db3 endless view": endless_view,
+    "db3 endless schema": endless_schema,
+    "db3 disguised view": disguised_view,
+    "db3 generated column": generated_column,
+    "db3 deep qos": deep_qos,
+}

@@ -1,0 +1,274 @@
+"""Files of other formats that are small on disk and huge, or lead elsewhere, once they are read."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import h5py
+import hdf5plugin
+import numpy as np
+from hostile_bags import DEEP, aliases
+
+MB = 1 << 20
+ONE = "[[1, 0, 0], [0, 1, 0], [0, 0, 1]]"
+CALIBRATION = f"""
+extrinsics: {{R_rect0: {ONE}, T_10: {ONE}, R_rect1: {ONE}}}
+intrinsics: {{camRect0: {{camera_matrix: [1, 1, 0, 0]}}, camRect1: {{camera_matrix: [1, 1, 0, 0]}}}}
+"""
+
+
+def deflated(megabytes):
+    """So many megabytes of zeros for zlib, packed in no time: one flushed block, again and again."""
+    packer = zlib.compressobj(9, wbits=-15)
+    packer.compress(bytes(MB))
+    packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(MB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = 1
+    for _ in range(megabytes):
+        checksum = zlib.adler32(bytes(MB), checksum)
+    return b"\x78\xda" + block * megabytes + packer.flush() + struct.pack(">I", checksum)
+
+
+def npy_header(shape, descr="<i8"):
+    text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def packed_npz(folder):
+    """Four columns that unpack to 200 MB each."""
+    packed = deflated(200)[2:-4]
+    members = [(f"{name}.npy", 8, packed, len(packed), 200 * MB) for name in "txyp"]
+    return zipped(folder / "bomb.npz", members)
+
+
+def sparse_npz(folder):
+    """Stored columns that the file system keeps as holes."""
+    header = npy_header((100 * MB,))
+    size = len(header) + 800 * MB
+    return zipped(folder / "bomb.npz", [(f"{name}.npy", 0, header, size, size) for name in "txyp"])
+
+
+def zipped(path, members):
+    """Of members (name, method, first bytes, bytes, bytes unpacked); holes are behind the first bytes."""
+    directory, at = b"", 0
+    with path.open("wb") as file:
+        for name, method, data, size, unpacked in members:
+            fields = struct.pack("<5H3I2H", 20, 0, method, 0, 0, 0, size, unpacked, len(name), 0)
+            file.seek(at)
+            file.write(b"PK\3\4" + fields + name.encode() + data)
+            directory += b"PK\1\2" + struct.pack("<H", 20) + fields
+            directory += struct.pack("<3H2I", 0, 0, 0, 0, at) + name.encode()
+            at += 30 + len(name) + size
+        file.seek(at)
+        count = len(members)
+        file.write(directory + b"PK\5\6" + struct.pack("<4H2IH", 0, 0, count, count, len(directory), at, 0))
+    return path
+
+
+def sparse(path, head, size):
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+    return path
+
+
+def sparse_npy(folder):
+    rows = 250 * MB
+    return sparse(folder / "bomb.npy", npy_header((rows, 4)), 128 + rows * 32)
+
+
+def sparse_text(folder):
+    return sparse(folder / "bomb.txt", b"0.1 1 1 1\n", 40_000 * MB)
+
+
+def sparse_raw(folder):
+    return sparse(folder / "bomb.raw", b"% evt 3.0\n% geometry 640x480\n% end\n", 40_000 * MB)
+
+
+def aedat3(folder):
+    """A packet that says that it has two thousand million events, in a file full of holes."""
+    head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
+    number = 2**31 - 1
+    packet = struct.pack("<2h6i", 1, 1, 8, 4, 0, number, number, number)
+    return sparse(folder / "bomb.aedat", head + packet, len(head) + 28 + 8 * number)
+
+
+def columns(file, names=("events/t", "events/x", "events/y", "events/p")):
+    """Ten sound events."""
+    for name, kind in zip(names, ("i8", "u2", "u2", "u1"), strict=True):
+        file[name] = np.arange(10).astype(kind) % 2 if name.endswith("p") else np.arange(10).astype(kind)
+
+
+def h5(folder):
+    return h5py.File(folder / "bomb.h5", "w")
+
+
+def declared_h5(folder):
+    """It says that it has 32 GB and has none of it."""
+    with h5(folder) as file:
+        for name, kind in zip(("events/t", "events/x", "events/y", "events/p"), "qHHB", strict=True):
+            file.create_dataset(name, (2_500_000_000,), kind, chunks=(1_000_000,), compression="gzip")
+    return folder / "bomb.h5"
+
+
+def large_chunks_h5(folder):
+    """Chunks just below the limit, one for each column."""
+    with h5(folder) as file:
+        for name in ("events/t", "events/x", "events/y", "events/p"):
+            count = 62 * MB // 8
+            data = file.create_dataset(name, (count,), "i8", chunks=(count,), compression="gzip")
+            data.id.write_direct_chunk((0,), deflated(62))
+    return folder / "bomb.h5"
+
+
+def growing_chunk_h5(folder):
+    """A chunk that unpacks to more than a chunk has."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        data = file.create_dataset("events/t", (10,), "i8", chunks=(10,), compression="gzip")
+        data.id.write_direct_chunk((0,), deflated(700))
+    return folder / "bomb.h5"
+
+
+def stated_chunk_h5(folder):
+    """A chunk of blosc that says that it unpacks to two gigabytes, and does."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        data = file.create_dataset("events/t", (10,), "i8", chunks=(10,), **hdf5plugin.Blosc(cname="zstd"))
+        data.id.write_direct_chunk((0,), struct.pack("<4B3I", 2, 1, 0x91, 8, 1500 * MB, MB, 99).ljust(99))
+    return folder / "bomb.h5"
+
+
+def twice_packed_h5(folder):
+    """A chunk of a few bytes that is packed twice."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        packing = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        packing.set_chunk((10,))
+        packing.set_deflate(9)
+        packing.set_deflate(9)
+        space = h5py.h5s.create_simple((10,))
+        data = h5py.h5d.create(file.id, b"events/t", h5py.h5t.NATIVE_INT64, space, packing)
+        data.write_direct_chunk((0,), zlib.compress(deflated(700), 9))
+    return folder / "bomb.h5"
+
+
+def many_events_h5(folder):
+    """Three thousand million events, all there, in some megabytes."""
+    chunk = 50 * MB
+    packed = deflated(50)
+    with h5(folder) as file:
+        for name in ("events/t", "events/x", "events/y", "events/p"):
+            data = file.create_dataset(name, (60 * chunk,), "u1", chunks=(chunk,), compression="gzip")
+            for i in range(60):
+                data.id.write_direct_chunk((i * chunk,), packed)
+    return folder / "bomb.h5"
+
+
+def size_h5(folder):
+    """The sensor's size is a gigabyte of numbers."""
+    with h5(folder) as file:
+        columns(file, ("prophesee/left/t", "prophesee/left/x", "prophesee/left/y", "prophesee/left/p"))
+        count, packed = 1000 * MB, deflated(50)
+        size = file.create_dataset(
+            "prophesee/left/calib/resolution", (count,), "u1", chunks=(50 * MB,), compression="gzip"
+        )
+        for at in range(0, count, 50 * MB):
+            size.id.write_direct_chunk((at,), packed)
+    return folder / "bomb.h5"
+
+
+def linked_h5(folder):
+    """Its times are those of another file."""
+    with h5py.File(folder / "secret.h5", "w") as other:
+        other["t"] = np.arange(10)
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        file["events/t"] = h5py.ExternalLink(str(folder / "secret.h5"), "t")
+    return folder / "bomb.h5"
+
+
+def external_h5(folder):
+    """Its times are the bytes of another file."""
+    (folder / "secret.bin").write_bytes(bytes(80))
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        file.create_dataset("events/t", (10,), "i8", external=[(str(folder / "secret.bin"), 0, 80)])
+    return folder / "bomb.h5"
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width, height):
+    """A grey picture, black to its end, in some kilobytes."""
+    packed = deflated(-(-height * (width + 1) // MB))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = chunk(b"IHDR", head), chunk(b"IDAT", packed), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def sound_map(file):
+    file["rectify_map"] = np.zeros((480, 640, 2), "f4")
+
+
+def packed_map(file):
+    data = file.create_dataset(
+        "rectify_map", (100, 5 * MB, 2), "f4", chunks=(1, 5 * MB, 2), compression="gzip"
+    )
+    packed = deflated(40)
+    for i in range(100):
+        data.id.write_direct_chunk((i, 0, 0), packed)
+
+
+def linked_map(file):
+    name = f"{file.filename}.secret"
+    with h5py.File(name, "w") as other:
+        sound_map(other)
+    file["rectify_map"] = h5py.ExternalLink(name, "rectify_map")
+
+
+def dsec(folder, picture=b"", calibration=None, rectify=sound_map):
+    for name in ("events/left", "images/left/rectified", "calibration"):
+        (folder / name).mkdir(parents=True)
+    with h5py.File(folder / "events/left/events.h5", "w") as file:
+        columns(file)
+        file.attrs["width"], file.attrs["height"] = 640, 480
+    if picture:
+        (folder / "images/left/rectified/0.png").write_bytes(picture)
+        (folder / "images/timestamps.txt").write_text("5\n")
+    with h5py.File(folder / "events/left/rectify_map.h5", "w") as file:
+        rectify(file)
+    (folder / "calibration/cam_to_cam.yaml").write_text(calibration or CALIBRATION)
+    return folder
+
+
+FILES = {
+    "npz packed": packed_npz,
+    "npz sparse": sparse_npz,
+    "npy sparse": sparse_npy,
+    "text sparse": sparse_text,
+    "raw sparse": sparse_raw,
+    "aedat3 sparse": aedat3,
+    "h5 declared": declared_h5,
+    "h5 large chunks": large_chunks_h5,
+    "h5 growing chunk": growing_chunk_h5,
+    "h5 stated chunk": stated_chunk_h5,
+    "h5 packed twice": twice_packed_h5,
+    "h5 many events": many_events_h5,
+    "h5 size": size_h5,
+    "h5 link": linked_h5,
+    "h5 external": external_h5,
+}
+SEQUENCES = {
+    "dsec deep calibration": lambda folder: dsec(folder, calibration=DEEP),
+    "dsec alias calibration": lambda folder: dsec(
+        folder, calibration=aliases(40) + CALIBRATION.replace("[1, 1, 0, 0]", "*a40")
+    ),
+    "dsec packed map": lambda folder: dsec(folder, rectify=packed_map),
+    "dsec linked map": lambda folder: dsec(folder, rectify=linked_map),
+    "dsec 40,000 x 40,000": lambda folder: dsec(folder, png(40_000, 40_000)),
+    "dsec 16,000 x 16,000": lambda folder: dsec(folder, png(16_000, 16_000)),
+}

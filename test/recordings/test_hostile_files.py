@@ -1,0 +1,184 @@
+"""Small files that would take gigabytes, for ever, or another file: refused or bounded, with a sentence.
+
+Each is read in a process of its own (bounded_child.py), by `info` and as it is played.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import bounded_child
+import pytest
+from bounded_child import MOST_MB, MOST_S
+from hostile_bags import BAGS, DEEP, aliases
+from hostile_files import FILES, SEQUENCES
+
+PART = "has a part that unpacks to more than 128 MB: record it again with smaller chunks"
+RATIO = "unpacks to [0-9]+ MB, more than 100 times its size, as no recording does: check where"
+COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
+PIXELS = r"0\.png' is no picture that is read: a compressed image has more than the 50000000 pixels"
+TOLD = {
+    "mcap zstd scanned": PART,
+    "mcap zstd indexed": PART,
+    "mcap lz4 indexed": PART,
+    "mcap zstd lying": PART,
+    "mcap overlapping chunks": "has chunks of more than 192 MB that overlap in time: record it again",
+    "bag1 bz2": PART,
+    "bag1 lz4": PART,
+    "bag packed as a file": "unpacks to more than 100 times its size, .*: unpack it with `zstd -d`",
+    "bag packed by message": PART,
+    "metadata deep": "nested more than 50 deep",
+    "metadata aliases": "stands for more than 100000 values",
+    "db3 endless view": COMPUTED.format("messages"),
+    "db3 endless schema": COMPUTED.format("schema"),
+    "db3 disguised view": f"{COMPUTED.format('messages')}|malformed database schema",
+    "db3 generated column": COMPUTED.format("messages.data"),
+    # Nobody reads the QoS; its message is none.
+    "db3 deep qos": "Invalid string length",
+    "npz packed": RATIO,
+    "npz sparse": RATIO,
+    "npy sparse": RATIO,
+    "text sparse": RATIO,
+    "raw sparse": RATIO,
+    "aedat3 sparse": RATIO,
+    "h5 declared": "lacks a part of 'events/t', never written",
+    "h5 large chunks": "[0-9] messages",
+    "h5 growing chunk": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
+    "h5 stated chunk": "has in 'events/t' a chunk of 99 bytes that unpacks to more than a chunk has",
+    "h5 packed twice": "has in 'events/t' chunks that are packed twice: check",
+    "h5 many events": RATIO,
+    # No size is stated then, and what is common is taken.
+    "h5 size": "1 messages",
+    "h5 link": "has a link in place of 'events/t', and links are not followed",
+    "h5 external": "keeps 'events/t' in other files",
+    "dsec deep calibration": "calibration .* cannot be used .*nested more than 50 deep",
+    "dsec alias calibration": "calibration .* cannot be used .*stands for more than 100000 values",
+    "dsec packed map": "the rectify map .* cannot be used .*of shape",
+    "dsec linked map": "the rectify map .* cannot be used .*links are not followed",
+    "dsec 40,000 x 40,000": PIXELS,
+    "dsec 16,000 x 16,000": PIXELS,
+    "deep parameters": "is not YAML that is read: it is nested more than 50 deep",
+    "parameters of aliases": "is not YAML that is read: it stands for more than 100000 values",
+    "mistyped parameters": "is not YAML that is read",
+}
+
+
+def ways(name):
+    if name in SEQUENCES:
+        return ("align", "shrink") if ".png" in TOLD[name] else ("align",)
+    return ("survey", "play") if name in {**BAGS, **FILES} else ("configure",)
+
+
+def bounded_run(folder, lines):
+    """What bounded_child.py tells of these names, ways and paths, by name and way."""
+    (folder / "list").write_text("\n".join(map(json.dumps, lines)))
+    paths = [str(Path(bounded_child.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, bounded_child.__file__, str(folder / "list")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=280,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(name, way): rest for name, way, *rest in rows}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """By name and way: what was told, the seconds, and the megabytes."""
+    folder = tmp_path_factory.mktemp("hostile")
+    parameters = {
+        "deep parameters": DEEP,
+        "parameters of aliases": f"{aliases(40)}captioner: *a40\n",
+        "mistyped parameters": f"captioner: {{ros__parameters: {{threads: {5000 * '9'}}}}}",
+    }
+    lines = []
+    for number, name in enumerate(TOLD):
+        place = folder / f"{number}"
+        place.mkdir()
+        if make := {**BAGS, **FILES, **SEQUENCES}.get(name):
+            path = make(place)
+        else:
+            path = place / "config.yaml"
+            path.write_text(parameters[name])
+        lines += [[name, way, str(path)] for way in ways(name)]
+    return bounded_run(folder, lines)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name in TOLD for way in ways(name)])
+def test_a_hostile_file_is_refused_or_bounded(outcomes, name, way):
+    (outcome, *told), seconds, megabytes = outcomes[name, way]
+    assert outcome in ("read", "refused"), told
+    assert seconds < MOST_S and megabytes < MOST_MB
+    assert any(re.search(TOLD[name], sentence) for sentence in told), told
+    assert all("\n" not in sentence for sentence in told)
+
+
+HEADER = """
+import os, socket, struct, sys
+import dv_processing as dv
+from crossspec_ros.bench.processes import free_ports
+(port,) = free_ports(1)
+writer = dv.io.NetworkWriter("127.0.0.1", port, dv.io.Stream.EventStream(0, "events", "cam", (346, 260)))
+with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+    size = client.recv(4, socket.MSG_WAITALL)
+    sys.stdout.buffer.write(size + client.recv(struct.unpack("<I", size)[0], socket.MSG_WAITALL))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def header_of_a_stream():
+    """What a dv server says first."""
+    return subprocess.run([sys.executable, "-c", HEADER], check=True, capture_output=True, timeout=60).stdout
+
+
+@pytest.fixture
+def hostile_server():
+    """Starts a server that says these bytes to all who connect, and then nothing; returns its port."""
+    with ExitStack() as stack:
+
+        def start(said):
+            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def serve():
+                with suppress(OSError):
+                    while True:
+                        client, _ = server.accept()
+                        stack.push(closing(client))
+                        client.sendall(said)
+
+            threading.Thread(target=serve, daemon=True).start()
+            return server.getsockname()[1]
+
+        yield start
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda: struct.pack("<I", 0x7FFFFFFF),
+        lambda: header_of_a_stream() + struct.pack("<2i", 0, 0x7FFFFFFF),
+    ],
+    ids=["header", "packet"],
+)
+def test_a_dv_server_that_announces_gigabytes_is_refused(hostile_server, tmp_path, said):
+    port = hostile_server(said())
+    ((outcome, told), seconds, megabytes) = bounded_run(tmp_path, [["server", "stream", str(port)]])[
+        "server", "stream"
+    ]
+    assert outcome == "refused" and re.search(f"no dv stream comes from tcp://127.0.0.1:{port} ", told)
+    assert seconds < MOST_S and megabytes < MOST_MB

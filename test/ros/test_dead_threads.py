@@ -1,0 +1,114 @@
+"""A node with a dead or stuck thread says so and ends with code 1, so that it is started again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crossspec_msgs.msg import WindowClosed
+from diagnostic_msgs.msg import DiagnosticStatus
+from fakes import FakeDecoder
+from killing import kill
+from outsider import RELIABLE, outsider, spinning
+from sensor_msgs.msg import Image
+
+from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.messages import image_message
+from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.windows.synchronizer import FRAMES
+
+NODE = """
+import sys, threading
+sys.path.insert(0, {here!r})
+from fakes import FakeDecoder
+from crossspec_ros.ros import captioner
+from crossspec_ros.ros import run as runs, thread_watch
+from crossspec_ros.ros.captioner import CaptionerNode
+
+def gate(*told):
+    {gate}
+
+class Decoder(FakeDecoder):
+    stream_frame = gate
+
+    def close(self):
+        gate()
+
+captioner.PATIENCE_S, captioner.DISCOVERY_S = 2, 0
+thread_watch.LOOK_S, thread_watch.ENDING_S, runs.ENDING_S = 0.3, 1, 1
+runs.run(lambda: CaptionerNode(load=lambda params: Decoder(gate)))
+"""
+STUCK = "threading.Event().wait()"
+DEAD = "sys.exit('a thread of mine')"
+
+
+@pytest.mark.parametrize(
+    ("gate", "topic", "told"),
+    [
+        (STUCK, WindowClosed, "the thread of the captions has been stuck for"),
+        (DEAD, WindowClosed, "has ended (SystemExit: a thread"),
+        (STUCK, Image, "the thread of the callbacks has been stuck for"),
+    ],
+)
+def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, topic, told):
+    is_image = topic is Image
+    message = image_message(np.zeros((4, 4, 3), np.uint8), 0, "") if is_image else WindowClosed()
+    script = NODE.format(here=str(Path(__file__).parents[1]), gate=gate)
+    with outsider() as observer:
+        command = [sys.executable, "-c", script]
+        node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
+            name = "frame" if is_image else "window_closed"
+            publisher = observer.node.create_publisher(topic, name, RELIABLE)
+            observer.wait(publisher.get_subscription_count)
+
+            def is_told():
+                publisher.publish(message)
+                level, status, _ = observer.status("captioner: threads")
+                return level == DiagnosticStatus.ERROR and told in status
+
+            observer.wait(is_told)
+            _, printed = node.communicate(timeout=60)
+        finally:
+            node.kill()
+    assert node.returncode == 1
+    (sentence,) = [line for line in printed.splitlines() if line.startswith("crossspec: error: ")]
+    assert told in sentence and sentence.endswith("report it if it comes back")
+
+
+def captioner():
+    return CaptionerNode(load=lambda params: FakeDecoder())
+
+
+def notify(node):
+    with node._worker._changed:
+        node._worker._changed.notify_all()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("make", "name", "wake"),
+    [
+        (captioner, "captioner", notify),
+        (captioner, "ask", lambda node: None),
+        (captioner, "watch", lambda node: None),
+        (SynchronizerNode, "synchronizer", lambda node: node._queue.put((FRAMES, Image()))),
+    ],
+    ids=["captioner", "ask", "watch", "synchronizer"],
+)
+def test_each_thread_of_a_node_that_is_killed_is_an_error(monkeypatch, make, name, wake):
+    monkeypatch.setattr("crossspec_ros.ros.captioner.DISCOVERY_S", 0.0)
+    # The end of this process, here.
+    monkeypatch.setattr("crossspec_ros.ros.thread_watch.os._exit", lambda code: None)
+    with outsider() as observer, spinning(make) as node:
+        status = f"{node.get_name()}: threads"
+        observer.wait(lambda: observer.status(status)[1] == "OK")
+        (thread,) = [each for each in threading.enumerate() if each.name == name]
+        kill(thread, lambda: wake(node))
+        observer.wait(lambda: observer.status(status)[0] == DiagnosticStatus.ERROR)
+        assert "has ended (Killed" in observer.status(status)[1]

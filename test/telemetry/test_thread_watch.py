@@ -1,0 +1,93 @@
+"""A thread is dead or stuck where it says so, and where it says nothing any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killing import WAIT_S, kill
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.worker import CaptionWorker
+from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.engine.scheduler import Scheduler
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.thread_watch import FAREWELL_S, PATIENCE_S, ThreadWatch
+
+
+def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits() -> None:
+    pulse = Pulse("work")
+    watch = ThreadWatch(lambda: [pulse])
+
+    def looks(number: int) -> tuple[str, str]:
+        for _ in range(number):
+            watch.look()
+        return watch.fault, watch.values["work"]
+
+    assert looks(2 * PATIENCE_S) == ("", "waiting")
+    with pulse.busy():
+        assert looks(PATIENCE_S) == ("", "busy")
+        pulse.beat()
+        assert looks(PATIENCE_S) == ("", "busy")
+        fault, state = looks(FAREWELL_S)
+        assert state == "stuck" and "stuck for 6" in fault and not watch.is_final
+        looks(1)
+        assert watch.is_final
+        # One that comes back does no harm.
+        pulse.beat()
+        assert looks(1) == ("", "busy") and not watch.is_final
+
+
+def test_a_thread_that_was_told_to_end_is_not_dead() -> None:
+    go = threading.Event()
+    pulse = Pulse("work")
+    thread = pulse.start(lambda: bool(go.wait()), "work")
+    assert pulse.death == ""
+    pulse.end()
+    go.set()
+    thread.join(WAIT_S)
+    assert pulse.death == ""
+
+
+@pytest.fixture
+def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
+    decoder = PrefillHiddenDecoder(pair, Policy((), None))
+    decoder.memory_file = MemoryFile(CaptionMemory(), tmp_path / "memory.json", "words", 9)
+    yield decoder
+    decoder.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("name", ["target", "draft", "memory", "captioner"])
+def test_each_thread_of_a_captioner_that_is_killed_is_told(
+    decoder: PrefillHiddenDecoder, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = CaptionWorker(decoder, "?", print, print, print)
+    assert decoder._drafts is not None and decoder.memory_file is not None
+    decoder._drafts.submit(lambda: None).result(WAIT_S)
+    watch = ThreadWatch(lambda: [worker.pulse, *decoder.pulses])
+    assert watch.look() == "" and len(watch.values) == 4
+    wakes = {
+        "target": lambda: scheduler(decoder).submit(lambda: None),
+        "draft": lambda: decoder._drafts.submit(lambda: None),
+        "memory": lambda: decoder.memory_file._closing.set(),
+        "captioner": lambda: notify(worker),
+    }
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith(name)]
+    kill(thread, wakes[name])
+    assert "has ended" in watch.look() and list(watch.values.values()).count("dead") == 1
+    worker.stop()
+
+
+def scheduler(decoder: PrefillHiddenDecoder) -> Scheduler:
+    return decoder.engine.scheduler
+
+
+def notify(worker: CaptionWorker) -> None:
+    with worker._changed:
+        worker._changed.notify_all()

@@ -1,0 +1,86 @@
+"""No callback is made outside the boundary, and no thread that nobody watches."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from crossspec_ros.paths import share_dir
+
+PACKAGE = share_dir() / "crossspec_ros"
+RUNS = ("captioning", "drafting", "engine", "events", "models", "recordings", "ros", "serving", "telemetry")
+RUNS += ("windows", "wire")
+"""What runs on a robot or a server; all else is a command that ends."""
+
+THREADS = {
+    ("telemetry/pulse.py", "Thread"): "watched by its pulse",
+    ("ros/run.py", "Thread"): "of the executor, whose end is that of the node",
+    ("ros/run.py", "Timer"): "for an interrupt that would be lost, and to end the process",
+    ("ros/dv_camera.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
+}
+NODES = {"Node", "LifecycleNode"}
+MAKERS = {"create_node", "ActionServer", "ActionClient", "create_client", "create_guard_condition"}
+"""Of nodes and callbacks that no boundary guards."""
+
+
+def sources() -> list[tuple[str, ast.Module]]:
+    paths = [path for folder in RUNS for path in sorted((PACKAGE / folder).rglob("*.py"))]
+    return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_text())) for path in paths]
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def faults(file: str, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and file != "ros/boundary.py":
+            bases = [name_of(base) for base in node.bases]
+            if file.startswith("ros/") and NODES & set(bases) and bases[0] != "GuardedNode":
+                yield f"{file}: {node.name} is a node, but no GuardedNode"
+        if not isinstance(node, ast.Call):
+            continue
+        called = name_of(node.func)
+        if called in MAKERS and file.startswith("ros/"):
+            yield f"{file}: {called} makes what no boundary guards"
+        is_pool = called == "ThreadPoolExecutor"
+        has_pulse = len(node.args) > 2 or any(each.arg == "initializer" for each in node.keywords)
+        if is_pool and has_pulse:
+            continue
+        if (is_pool or called in ("Thread", "Timer", "start_new_thread")) and (file, called) not in THREADS:
+            yield f"{file}: {called} makes a thread without a pulse"
+
+
+def test_every_thread_has_a_pulse_and_every_node_a_boundary() -> None:
+    trees = sources()
+    found = [fault for file, tree in trees for fault in faults(file, tree)]
+    assert found == []
+    made = {
+        (file, name_of(call.func))
+        for file, tree in trees
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+    }
+    assert set(THREADS) <= made, "an exception that nothing needs any more"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Camera(Node): pass",
+        "class Camera(LifecycleNode, GuardedNode): pass",
+        "rclpy.create_node('camera')",
+        "threading.Thread(target=print).start()",
+        "pool = ThreadPoolExecutor(4, 'pool')",
+        "threading.Timer(1.0, print)",
+    ],
+)
+def test_what_nobody_would_watch_is_found(source: str) -> None:
+    assert len(list(faults("ros/camera.py", ast.parse(source)))) == 1
+
+
+def test_what_is_watched_is_not() -> None:
+    fine = "class Camera(GuardedNode, LifecycleNode): pass\nThreadPoolExecutor(1, 'draft', pulse.adopt)\n"
+    assert list(faults("ros/camera.py", ast.parse(fine))) == []

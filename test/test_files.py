@@ -1,0 +1,124 @@
+"""What is written is there whole or not at all, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from full_disk import full_disk
+
+from crossspec_ros.files import rename_folder, replace_file, replacing, write_report
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_one(tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept", tmp_path / "new"
+    kept.write_bytes(b"old")
+    kept.chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        replace_file(kept, b"new")
+        kept.chmod(0o604)
+        replace_file(kept, b"newer")
+        replace_file(new, b"new")
+    finally:
+        os.umask(before)
+    assert kept.read_bytes() == b"newer" and stat.S_IMODE(kept.stat().st_mode) == 0o604
+    assert stat.S_IMODE(new.stat().st_mode) == 0o640
+
+
+def test_a_read_only_file_is_replaced_and_stays_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "golden.json"
+    path.write_bytes(b"old")
+    path.chmod(0o444)
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new" and stat.S_IMODE(path.stat().st_mode) == 0o444
+
+
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with replacing(path) as scratch:
+            scratch.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["weights"]
+
+
+def test_no_link_that_somebody_has_put_there_is_followed(tmp_path: Path) -> None:
+    state, others = tmp_path / "state", tmp_path / "others"
+    others.write_text("precious")
+    for name in ("memory.json", "memory.json.part"):
+        state.mkdir(exist_ok=True)
+        (state / name).symlink_to(others)
+    replace_file(state / "memory.json", b"captions")
+    assert others.read_text() == "precious"
+    assert (state / "memory.json").read_bytes() == b"captions" and not (state / "memory.json").is_symlink()
+
+
+@pytest.mark.parametrize("write", [replace_file, lambda path, content: write_report(path, content.decode())])
+def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path: Path, write: object) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("whole")
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        write(path, bytes(1000))  # type: ignore[operator]
+    assert path.read_text() == "whole" and os.listdir(tmp_path) == ["report.json"]
+
+
+def test_folder_and_file_are_on_the_disk_before_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append("folder" if is_folder else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    replace_file(tmp_path / "memory.json", b"captions")
+    assert synced == ["file", "folder"]
+
+
+def test_a_folder_gets_its_name_when_its_files_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial, bag, at_sync = tmp_path / "partial", tmp_path / "bag", list[bool]()
+    partial.mkdir()
+    (partial / "bag.mcap").write_text("messages")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: at_sync.append(bag.exists()))
+    rename_folder(partial, bag)
+    assert (bag / "bag.mcap").read_text() == "messages" and at_sync == [False, False, True]
+
+
+def test_what_a_killed_process_left_goes_once_it_is_old(tmp_path: Path) -> None:
+    left, young, other = (tmp_path / name for name in (".crossspec-1.part", ".crossspec-2.part", "3.part"))
+    for path in (left, young, other):
+        path.touch()
+    for path in (left, other):
+        os.utime(path, (time.time() - 7200,) * 2)
+    replace_file(tmp_path / "memory.json", b"captions")
+    assert {path.name for path in tmp_path.iterdir()} == {"memory.json", young.name, other.name}
+
+
+def test_a_report_goes_into_what_is_no_file_as_ever(tmp_path: Path) -> None:
+    """--json /dev/stdout must neither fail nor put a file in the place of the device."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    link, there = tmp_path / "stdout", tmp_path / "there"
+    link.symlink_to(there)
+    try:
+        write_report(pipe, "figures")
+        assert os.read(reader, 100) == b"figures" and pipe.is_fifo()
+    finally:
+        os.close(reader)
+    write_report(link, "figures")
+    assert link.is_symlink() and there.read_text() == "figures"

@@ -1,0 +1,66 @@
+"""What anybody wrote reaches no log, terminal or XML as it is, where these would obey it."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.wording import caption_line
+from crossspec_ros.errors import InputError
+from crossspec_ros.plain_text import plain_text
+from crossspec_ros.recordings.info import _print
+from crossspec_ros.recordings.recording import tell_losses, tell_remarks
+from crossspec_ros.regress.difference import Check, Difference
+from crossspec_ros.regress.junit import junit
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+
+HOSTILE = "a\x1b[2Jb\nc\r\x00\x9b31m\u202ed\ud800\u2028e\x7f\uffff"
+"""Escape sequences of both kinds, breaks of lines, a turned direction, half a character, and none at all."""
+OBEYED = set(HOSTILE) - set("abcde[2J31m\uffff")
+
+
+@pytest.mark.parametrize("text", ["Ein grüner Wagen, 200 m", "नी\u200cली", "赤い\u3000車", "👩\u200d🚒", ""])
+def test_what_people_write_stays(text):
+    assert plain_text(text) == text
+
+
+def test_what_would_be_obeyed_is_written_out():
+    assert plain_text(HOSTILE).startswith(r"a\x1b[2Jb\nc\r\x00\x9b31m\u202ed\ud800\u2028e\x7f")
+    assert plain_text("a\n\x1bb", keep="\n") == "a\n\\x1bb"
+
+
+def test_a_sentence_about_bad_input_is_harmless_and_bounded():
+    told = str(InputError(f"no topic '{1_000_000 * HOSTILE}'"))
+    assert not OBEYED & set(told) and len(told) < 10_000
+
+
+def test_captions_remarks_and_reports_are_harmless(capsys):
+    (window,) = WindowAssembler(WindowGrid()).close(SECOND, 0, 0)
+    line = caption_line(window, 0, Caption(text=HOSTILE, token_ids=(), source="target", target_passes=1), ())
+    assert not OBEYED & set(line)
+
+    class Recording:
+        remarks = losses = (HOSTILE,)
+
+    tell_remarks(Recording())
+    tell_losses(Recording())
+    topic = {"topic": HOSTILE, "type": HOSTILE, "kind": "images", "messages": 1, "rate_hz": 1.0}
+    topic["encodings"] = {HOSTILE: 1}
+    report = {"path": HOSTILE, "format": HOSTILE, "bytes": 1, "messages": 1, "duration_s": 1.0}
+    _print({**report, "topics": [topic], "plays": HOSTILE, "findings": [HOSTILE]})
+    told = "".join(capsys.readouterr())
+    assert r"\x1b[2J" in told and not (OBEYED - {"\n"}) & set(told)
+
+
+def test_junit_is_xml_whatever_captions_and_names_hold():
+    differences = [
+        Difference(HOSTILE, "caption", "a red van", f"a {HOSTILE}"),
+        Difference("w", HOSTILE, "", ""),
+    ]
+    checks = [Check(HOSTILE, differences), Check("empty", note=HOSTILE, empty=True)]
+    suite = ElementTree.fromstring(junit(HOSTILE, checks)).find("testsuite")
+    failed, skipped = suite.iter("testcase")
+    assert r"\x1b[2J" in failed.find("failure").text and r"\x1b[2J" in skipped.find("skipped").get("message")
