@@ -69,7 +69,7 @@ class FuzzPublisher(Node):
         self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
         self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
         self._outlets: list[Publisher] = []
-        self._services: list[Client] = []
+        self._requests: list[Client] = []
         self._waiting = 0
 
     def stop(self) -> None:
@@ -90,14 +90,14 @@ class FuzzPublisher(Node):
         for node in NODES:
             for name, types in self.get_service_names_and_types_by_node(node, "/"):
                 if not name.endswith(_STARTED):
-                    self._services += [self.create_client(get_service(kind), name) for kind in types]
-        return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._services})
+                    self._requests += [self.create_client(get_service(kind), name) for kind in types]
+        return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
 
     def say(self, count: int) -> None:
         """So many unsound messages and requests."""
         for _ in range(count):
-            if self._services and self._rng.random() < 0.1:
-                self._request(self._rng.choice(self._services))
+            if self._requests and self._rng.random() < 0.1:
+                self._request(self._rng.choice(self._requests))
             else:
                 self._publish(self._rng.choice(self._outlets))
 

@@ -12,13 +12,11 @@ import psutil
 from crossspec_ros.telemetry.memory import resident_mb
 
 MOST_MB, MOST_MB_PER_MIN = 1500.0, 1.0
-_WARM_SHARE = 0.3
-"""Of the time, before growth counts: queues and memories fill until then."""
 _PERIOD_S = 1.0
 
 
 class MemoryWatch:
-    """Looks at processes, by name, once a second until `stop`."""
+    """Looks at processes, by name, once a second until `stop`; one that has ended keeps its figures."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
@@ -32,9 +30,12 @@ class MemoryWatch:
         self._stopping.set()
         self._thread.join()
 
-    def figures(self) -> dict[str, dict[str, float]]:
-        """Of each process its most and last memory in MB, and its growth in MB a minute."""
-        return {name: _figures(rows) for name, rows in self._rows.items() if rows}
+    def figures(self, warm_s: float) -> dict[str, dict[str, float]]:
+        """Of each process its last and its most memory in MB, and its growth in MB a minute.
+
+        Growth counts after `warm_s`: queues and memories fill until then.
+        """
+        return {name: _figures(rows, warm_s) for name, rows in self._rows.items() if len(rows) > 1}
 
     def _look(self) -> None:
         while not self._stopping.wait(_PERIOD_S):
@@ -55,8 +56,8 @@ def missed(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
     ]
 
 
-def _figures(rows: list[tuple[float, float]]) -> dict[str, float]:
+def _figures(rows: list[tuple[float, float]], warm_s: float) -> dict[str, float]:
     at_s, mb = np.array(rows).T
-    counts = at_s >= at_s[0] + _WARM_SHARE * (at_s[-1] - at_s[0])
+    counts = at_s >= at_s[0] + warm_s
     slope = float(np.polyfit(at_s[counts] / 60, mb[counts], 1)[0]) if counts.sum() > 2 else 0.0
-    return {"most_mb": float(mb.max()), "last_mb": float(mb[-1]), "mb_per_min": slope}
+    return {"mb": float(mb[-1]), "most_mb": float(mb.max()), "mb_per_min": slope}
