@@ -8,12 +8,14 @@ from typing import Any
 
 _NUMBERS = (0, 1, -1, 2, 127, 128, 255, 256, 32_767, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1)
 _WIDTHS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
+_HUGE = 10**4300
+"""Of more digits than Python writes."""
 _ODD: tuple[Any, ...] = (
     None,
     True,
     0,
     -1,
-    10**4300,
+    _HUGE,
     2**63,
     -(2**63),
     1e308,
@@ -27,6 +29,7 @@ _ODD: tuple[Any, ...] = (
     [],
     {},
 )
+_WORDS = ("9" * 5_000, *(str(one) for one in _ODD if one is not _HUGE))
 _DEEP = 5_000
 
 
@@ -74,7 +77,7 @@ def mutated_text(rng: random.Random, text: str) -> str:
             lines[at], lines[other] = lines[other], lines[at]
         else:
             words = lines[at].split(" ")
-            words[rng.randrange(len(words))] = str(rng.choice(_ODD[:15]))[:100_000]
+            words[rng.randrange(len(words))] = rng.choice(_WORDS)
             lines[at] = " ".join(words)
     return "".join(lines)
 
@@ -87,7 +90,7 @@ def mutated_value(rng: random.Random, value: Any) -> Any:
         if kind == 0:
             return {name: one for name, one in value.items() if name != key}
         if kind == 1:
-            return {**value, str(rng.choice(_ODD))[:1000]: value[key]}
+            return {**value, rng.choice(_WORDS)[:1000]: value[key]}
         return {**value, key: mutated_value(rng, value[key])}
     if isinstance(value, list) and value and rng.random() < 0.9:
         at = rng.randrange(len(value))
