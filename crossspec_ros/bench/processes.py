@@ -34,13 +34,19 @@ class Child:
             self.process: subprocess.Popen[str] = start(
                 command, environment, stdout=subprocess.PIPE, stderr=errors, text=True, **options
             )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
 
     def tell(self, line: str) -> None:
         """Write a line to its input."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+
+    def heard(self) -> list[dict[str, Any]]:
+        """All lines of a child that has ended."""
+        self._reading.join(_END_S)
+        return self.lines
 
     def _read(self) -> None:
         assert self.process.stdout is not None

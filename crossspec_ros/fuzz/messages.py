@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,12 +17,13 @@ from typing import Any
 from rich.progress import Progress
 
 from crossspec_ros.bench.harness import tell
-from crossspec_ros.bench.processes import end
+from crossspec_ros.bench.memory_watch import MemoryWatch, missed
+from crossspec_ros.bench.processes import Child, end
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.fuzz.memory_watch import MemoryWatch, missed
 from crossspec_ros.ros.live_graph import live_graph
-from crossspec_ros.ros.supervisor import start
 
+_WARM_SHARE = 0.3
+"""Of the time, before growth counts: queues fill until then."""
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """What the nodes said."""
 
@@ -43,34 +42,31 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     Raises RuntimeError where nothing starts.
     """
     environment = ros_environment(isolated=True)
-    graph = live_graph("topics")
-    for process in graph.processes:
-        if process.name == "captioner":
-            process.parameters["memory"] = "none"
-    said: list[dict[str, Any]] = []
+    graph = live_graph("topics", memory="none")
     ended: dict[str, int] = {}
     with ExitStack() as stack:
-        log = stack.enter_context(_LOG.open("w"))
+        _LOG.unlink(missing_ok=True)
 
-        def child(command: list[str], **options: Any) -> subprocess.Popen[str]:
-            process = start(command, environment, stderr=log, text=True, **options)
-            stack.callback(end, process)
+        def child(command: list[str]) -> Child:
+            process = Child(command, environment, _LOG)
+            stack.callback(end, process.process)
             return process
 
-        nodes = {process.name: child(process.command(), stdout=log) for process in graph.processes}
+        nodes = {process.name: child(process.command()) for process in graph.processes}
         command = [sys.executable, "-m", "crossspec_ros.ros.fuzz_publisher", str(count), str(seed)]
-        publisher = child(command, stdout=subprocess.PIPE)
-        listening = threading.Thread(target=_listen, args=(publisher, said), daemon=True)
-        listening.start()
-        memory = MemoryWatch({name: node.pid for name, node in nodes.items()})
-        stack.callback(memory.stop)
+        publisher = child(command)
+        memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
+        began_s = time.monotonic()
         progress = stack.enter_context(Progress(transient=True))
         task = progress.add_task("publishing", total=count)
-        while publisher.poll() is None and not ended:
+        while publisher.process.poll() is None and not ended:
             time.sleep(1.0)
-            progress.update(task, completed=said[-1].get("sent", 0) if said else 0)
-            ended = {name: node.returncode for name, node in nodes.items() if node.poll() is not None}
-        listening.join(5)
+            progress.update(task, completed=max((line.get("sent", 0) for line in publisher.lines), default=0))
+            codes = {name: node.process.poll() for name, node in nodes.items()}
+            ended = {name: code for name, code in codes.items() if code is not None}
+        took_s = time.monotonic() - began_s
+        memory.stop()
+        said = publisher.heard()
     if not said:
         raise RuntimeError(f"the nodes did not come up: see {_LOG}")
     stretches = [line for line in said if "sent" in line]
@@ -80,20 +76,16 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         "targets": said[0]["targets"],
         "sound_windows": len(stretches),
         "captioned": sum(line["captioned"] for line in stretches),
+        "diagnosed": sum(line["diagnosed"] for line in stretches),
+        "failed_callbacks": said[-1].get("failed_callbacks"),
         "ended": ended,
-        "rss": memory.figures(),
+        "rss": memory.figures(_WARM_SHARE * took_s),
     }
     bars = {
         "nodes live": not ended and figures["messages"] == count,
         "captions": figures["captioned"] == figures["sound_windows"] > 0,
+        "diagnostics": figures["diagnosed"] == figures["sound_windows"],
     }
     return figures | {
         "missed_bars": [name for name, is_met in bars.items() if not is_met] + missed(figures["rss"])
     }
-
-
-def _listen(publisher: subprocess.Popen[str], said: list[dict[str, Any]]) -> None:
-    assert publisher.stdout is not None
-    for line in publisher.stdout:
-        if line.startswith("{"):
-            said.append(json.loads(line))

@@ -1,7 +1,7 @@
 """Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
 whether a sound window still gets its caption.
 
-Its output is lines of JSON: `{"sent": N, "captioned": true}` after each stretch.
+Its output is lines of JSON: `{"sent": N, "captioned": true, "diagnosed": true}` after each stretch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from crossspec_msgs.msg import WindowReport
+from diagnostic_msgs.msg import DiagnosticArray
 from event_camera_msgs.msg import EventPacket
 from rcl_interfaces.msg import Parameter, ParameterValue
 from rcl_interfaces.srv import SetParameters
@@ -26,7 +28,6 @@ from rclpy.client import Client
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.serialization import serialize_message
-from rosidl_runtime_py.utilities import get_message, get_service
 from sensor_msgs.msg import Image
 
 from crossspec_ros.bench.mutations import mutated
@@ -53,6 +54,7 @@ _TEXTS = (
     "jpeg; png",
     "evt3",
 )
+_FAILED = "failed_callbacks"
 _STARTED = ("change_state",)
 """Services whose every call is somebody's wish: a deactivated captioner captions nothing."""
 
@@ -65,6 +67,8 @@ class FuzzPublisher(Node):
         self._rng = random.Random(seed)
         self._reported = threading.Event()
         self._after_ns = 0
+        self._diagnosed: dict[str, int] = {}
+        self._health = self.create_subscription(DiagnosticArray, "/diagnostics", self._take_health, 100)
         self._heard = self.create_subscription(WindowReport, "captioner/report", self._take, RELIABLE)
         self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
         self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
@@ -84,13 +88,10 @@ class FuzzPublisher(Node):
             time.sleep(0.1)
         for topic, types in self.get_topic_names_and_types():
             if self._heard_by(topic):
-                self._outlets += [
-                    self.create_publisher(get_message(kind), topic, reliable(10)) for kind in types
-                ]
-        for node in NODES:
-            for name, types in self.get_service_names_and_types_by_node(node, "/"):
-                if not name.endswith(_STARTED):
-                    self._requests += [self.create_client(get_service(kind), name) for kind in types]
+                self._outlets += [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
+        for name, types in self.get_service_names_and_types():
+            if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
+                self._requests += [self.create_client(_class(kind), name) for kind in types]
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
 
     def say(self, count: int) -> None:
@@ -101,24 +102,38 @@ class FuzzPublisher(Node):
             else:
                 self._publish(self._rng.choice(self._outlets))
 
-    def is_captioned(self) -> bool:
-        """Whether a window that begins now is reported."""
+    def are_well(self) -> dict[str, bool]:
+        """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
+        self._diagnosed.clear()
         rng, end_s, number = np.random.default_rng(0), time.monotonic() + _PATIENCE_S, 0
-        while time.monotonic() < end_s and not self._reported.is_set():
+        while not (self._reported.is_set() and self._all_diagnosed()) and time.monotonic() < end_s:
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
             self._frames.publish(image_message(pixels, now_ns, "camera"))
             self._events.publish(_packet(now_ns, number))
             number += 1
             time.sleep(_FRAME_S)
-        return self._reported.is_set()
+        return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
+
+    def failed_callbacks(self) -> dict[str, int]:
+        """How many messages and requests each node told to have failed at."""
+        return dict(self._diagnosed)
+
+    def _all_diagnosed(self) -> bool:
+        return set(self._diagnosed) == set(NODES)
 
     def _take(self, message: WindowReport) -> None:
         # A whole window after the last unsound message.
         if to_ns(message.window_start) > self._after_ns and message.outcome == "captioned":
             self._reported.set()
+
+    def _take_health(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            node, _, part = status.name.partition(": ")
+            if node in NODES and part == "callbacks":
+                self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
 
     def _heard_by(self, topic: str) -> bool:
         return any(one.node_name in NODES for one in self.get_subscriptions_info_by_topic(topic))
@@ -206,7 +221,13 @@ class FuzzPublisher(Node):
 
 def _made(name: str) -> Any:
     package, _, kind = name.partition("/")
-    return get_message(f"{package}/msg/{kind.rpartition('/')[2]}")()
+    return _class(f"{package}/msg/{kind.rpartition('/')[2]}")()
+
+
+def _class(name: str) -> Any:
+    """Of a message or service, such as `std_msgs/msg/String`."""
+    module, _, kind = name.rpartition("/")
+    return getattr(import_module(module.replace("/", ".")), kind)
 
 
 def _packet(now_ns: int, number: int) -> EventPacket:
@@ -224,10 +245,11 @@ def main(args: Sequence[str] | None = None) -> None:
     count, seed = int(given[0]), int(given[1])
 
     def work(node: FuzzPublisher) -> None:
-        _tell(targets=node.find(), captioned=node.is_captioned())
+        _tell(targets=node.find(), **node.are_well())
         for sent in range(0, count, STRETCH):
             node.say(min(STRETCH, count - sent))
-            _tell(sent=min(count, sent + STRETCH), captioned=node.is_captioned())
+            _tell(sent=min(count, sent + STRETCH), **node.are_well())
+        _tell(failed_callbacks=node.failed_callbacks())
 
     run(lambda **options: FuzzPublisher(seed, **options), given[2:], work)
 
