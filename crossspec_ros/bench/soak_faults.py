@@ -53,7 +53,7 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
         is_saved = memory_file.exists()
     ended = {name: code for name, code in codes.items() if code is not None}
     rss = watch.figures(_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4)
-    rows = _rows(turns, lines, end_s)
+    rows = told(turns, lines, end_s)
     total = {name: sum(row[name] for row in rows.values()) for name in ("windows", "captioned", "unreported")}
     again_s = [row["again_s"] for row in rows.values()]
     bars = {
@@ -75,7 +75,7 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
     }
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """One fault: when it began, and how long after its end a window was captioned that began after it."""
 
     name: str
@@ -83,7 +83,7 @@ class _Turn(NamedTuple):
     again_s: float | None
 
 
-def _meet(soak: Soak, name: str, fault: Callable[[], None]) -> _Turn:
+def _meet(soak: Soak, name: str, fault: Callable[[], None]) -> Turn:
     """Do it, and wait for captions and for the next fault's turn."""
     began_s = time.time()
     fault()
@@ -96,16 +96,17 @@ def _meet(soak: Soak, name: str, fault: Callable[[], None]) -> _Turn:
         if again_s is None and any(_is_captioned(line) and line["report_s"] - 1 >= ended_s for line in lines):
             again_s = now_s - ended_s
         time.sleep(0.05)
-    return _Turn(name, began_s, again_s)
+    return Turn(name, began_s, again_s)
 
 
 def _is_captioned(line: Mapping[str, Any]) -> bool:
     return "report_s" in line and line["values"]["outcome"] == "captioned"
 
 
-def _rows(
-    turns: Sequence[_Turn], lines: Sequence[Mapping[str, Any]], end_s: float
+def told(
+    turns: Sequence[Turn], lines: Sequence[Mapping[str, Any]], end_s: float
 ) -> dict[str, dict[str, Any]]:
+    """By fault what became of the windows from its begin on; `end_s` is that of the last turn."""
     closed = {line["closed_s"] for line in lines if "closed_s" in line}
     reports = {line["report_s"]: line for line in lines if "report_s" in line}
     rows: dict[str, dict[str, Any]] = {}

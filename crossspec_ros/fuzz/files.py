@@ -73,7 +73,7 @@ def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
                 result = readers.read(name, path)
                 slowest, largest = max(slowest, result["seconds"]), max(largest, result["above_idle_mb"])
                 outcomes[name][result["outcome"]] += 1
-                if why := _wrong(result):
+                if why := wrong(result):
                     found.append({"number": number, "format": name, "why": why, "said": result["said"]})
                     _keep(folder / "kept" / path.name, findings / f"{number}")
             progress.advance(task)
@@ -145,7 +145,7 @@ def _spoil(rng: random.Random, name: str, path: Path) -> None:
         file.write_bytes(mutated(rng, data))
 
 
-def _wrong(result: dict[str, Any]) -> str:
+def wrong(result: dict[str, Any]) -> str:
     """Why this is no good way to take a file; empty where it is."""
     if result["outcome"] not in ("read", "refused"):
         return f"the reader {result['outcome']}"

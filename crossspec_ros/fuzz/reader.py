@@ -95,10 +95,10 @@ def main() -> None:
     print(json.dumps({"idle_mb": resident_mb()}), flush=True)
     for line in sys.stdin:
         name, path = json.loads(line)
-        print(json.dumps(_result(_OWN.get(name, _RECORDING), Path(path))), flush=True)
+        print(json.dumps(result(_OWN.get(name, _RECORDING), Path(path))), flush=True)
 
 
-def _result(uses: _Uses, path: Path) -> dict[str, object]:
+def result(uses: _Uses, path: Path) -> dict[str, object]:
     """What became of the worst of all uses of a file, and the longest of their times."""
     _CLEAR.write_text("5")  # the peak begins anew
     results, longest_s = [("read", "")], 0.0
