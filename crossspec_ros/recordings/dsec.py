@@ -12,6 +12,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.camera_images import compressed_array
+from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
@@ -52,8 +53,11 @@ class DsecSequence:
             if self._frames and stamps.stat().st_size > _MOST_BYTES:
                 raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
             times_us = stamps.read_text().split() if self._frames else []
-            self.frame_stamps_ns = np.array(times_us, np.int64) * 1000
-        except (OSError, ValueError) as error:
+            stamps_us = np.array(times_us, np.int64)
+            if ((stamps_us < 0) | (stamps_us >= MAX_US)).any():
+                raise ValueError(f"it has times from {stamps_us.min()} to {stamps_us.max()}")
+            self.frame_stamps_ns = stamps_us * 1000
+        except (OSError, ValueError, OverflowError) as error:
             raise InputError(
                 f"'{stamps}' cannot be read ({error}): it must hold one time in us for each frame"
             ) from error
