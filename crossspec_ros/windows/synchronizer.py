@@ -22,6 +22,9 @@ LONGEST_PACKET_NS = 2 * SECOND
 SETTLED_NS = SECOND
 """A new size that lasts for so long is that of the camera; until then it may be a damaged message's."""
 
+MOST_EVENT_BYTES = 512 << 20
+"""Of the events that are kept for open windows: a second of 120 million, with slices of equal counts."""
+
 
 @dataclass(frozen=True)
 class FrameReady:
@@ -179,7 +182,9 @@ class Synchronizer:
             batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
             if late := count - len(batch):
                 self.counts["late_events"] += late
-        if len(batch):
+        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
+            self.counts["surplus_events"] += len(batch)
+        elif len(batch):
             window.slices.add(batch, since_ns, until_ns)
             window.events += len(batch)
 

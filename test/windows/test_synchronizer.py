@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from dataclasses import astuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import render
+from crossspec_ros.windows import synchronizer as module
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
 from crossspec_ros.windows.synchronizer import (
@@ -492,3 +494,24 @@ def test_a_stream_whose_clock_was_set_ahead_and_goes_on_is_followed(stream):
     # The first of the jump is believed with the second only; meanwhile the other has begun window 8.
     assert captured(feed(synchronizer, before + after)) == [6, 7, 8, *range(3608, 3617)]
     assert synchronizer.counts["forward_jumps"] == 1 and not synchronizer.counts["backward_jumps"]
+
+
+@pytest.mark.parametrize("slicing", [CountSlices, TimeSlices])
+def test_events_without_end_at_one_time_take_no_memory_without_end(slicing, monkeypatch):
+    monkeypatch.setattr(module, "MOST_EVENT_BYTES", 20_000)
+    synchronizer = Synchronizer(GRID, slicing=slicing)
+    items = [(EVENTS, batch(*[999] * 1000)), (EVENTS, batch(*[1001] * 1000))] * 10
+    tracemalloc.start()
+    updates = feed(synchronizer, items)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    updates += feed(synchronizer, [(EVENTS, batch(1200)), *heartbeats(1200)])
+    closed = [u for u in updates if isinstance(u, WindowClosed)]
+    assert [(u.end_ns // SECOND, u.event_images) for u in closed] == [(1, 5), (2, 5)]
+    if slicing is TimeSlices:
+        assert not synchronizer.counts
+    else:
+        assert kept < 40_000 and synchronizer.counts["surplus_events"] >= 14_000
+        assert sum(u.events for u in closed) == 20_001 - synchronizer.counts["surplus_events"] >= 5000
+    # Once those are drawn there is room again.
+    assert feed(synchronizer, [(EVENTS, batch(2300)), *heartbeats(2300)])[-1].events == 1
