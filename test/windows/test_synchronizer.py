@@ -124,14 +124,15 @@ def test_every_window_closes_once_in_order_with_its_counts(case, slicing):
             assert update.stamp_ns >= closed_so_far
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(-20_000, 20_000)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([EVENTS, FRAMES, "silence"]), st.integers(-20_000, 20_000)), max_size=40
+    )
+)
 def test_any_stamps_at_all_close_windows_in_order_between_jumps(messages):
     """However the stamps jump, the closed windows have no more gaps than there were restarts."""
     synchronizer = Synchronizer(GRID)
-    items = [
-        (FRAMES, ((30_000 + ms) * MS, frame())) if is_frame else (EVENTS, batch(30_000 + ms))
-        for is_frame, ms in messages
-    ]
+    items = [message(kind, 30_000 + ms) for kind, ms in messages]
     closed = [u.end_ns for u in feed(synchronizer, items) if isinstance(u, WindowClosed)]
     breaks = sum(current != previous + SECOND for previous, current in itertools.pairwise(closed))
     assert breaks <= synchronizer.counts["backward_jumps"] + synchronizer.counts["forward_jumps"]
