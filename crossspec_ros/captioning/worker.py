@@ -15,7 +15,7 @@ import numpy as np
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError, LinkError, as_exception
+from crossspec_ros.errors import InputError, LinkError, as_exception, described
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
@@ -353,8 +353,8 @@ class CaptionWorker:
             on_answer(answer, about)
         except _ENDS:
             raise
-        except BaseException:
-            _LOG.exception("an answer could not be told")
+        except BaseException as error:
+            _LOG.error("an answer could not be told: %s", described(error))
         return True
 
     def _caption(self, item: _Waiting) -> Outcome:
@@ -405,8 +405,10 @@ class CaptionWorker:
             self._on_outcome(outcome)
         except _ENDS:
             raise
-        except BaseException:
-            _LOG.exception("the outcome of window %d could not be told", outcome.window.index)
+        except BaseException as error:
+            _LOG.error(
+                "the outcome of window %d could not be told: %s", outcome.window.index, described(error)
+            )
 
 
 def _deactivated() -> InputError:

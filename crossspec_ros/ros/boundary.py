@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -12,7 +11,7 @@ from typing import Any
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 
-from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.errors import InputError, as_exception, described
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
@@ -71,12 +70,6 @@ class Boundary:
             return
         self._logged_s[what] = now_s
         self._node.get_logger().error(f"{what} could not be handled: {described(error)}")
-
-
-def described(error: BaseException) -> str:
-    """For a log: the sentence about a bad input, of all else where it was raised."""
-    known = isinstance(error, InputError)
-    return plain_text(str(error) if known else "".join(traceback.format_exception(error)), keep="\n")
 
 
 def _brief(error: BaseException) -> str:

@@ -288,7 +288,8 @@ class PlayerNode(GuardedNode):
         if names := [*synchronizers, *self._captioner.started_again()]:
             self._lost = max(self._played, default=-1)
             self.get_logger().warning(
-                f"{' and '.join(names)} was started again: no report is waited for of what was played before"
+                f"{plain_text(' and '.join(names))} was started again: no report is waited for of what was "
+                f"played before"
             )
         if synchronizers and self._settings.every_window:
             # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.

@@ -430,13 +430,15 @@ def refuse(error):
     [
         (InputError("no models"), 2, "crossspec: error: no models\n"),
         (MemoryError("of\n4 GB"), 1, "cannot load its models and warm up: MemoryError: of 4 GB\n"),
+        (RuntimeError("\x1b]0;owned\x07"), 1, r"RuntimeError: \x1b]0;owned\x07" + "\n"),
     ],
 )
 def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, sentence):
     with pytest.raises(SystemExit) as end:
         run(lambda: CaptionerNode(load=refuse(error)), [])
     assert end.value.code == code
-    assert capfd.readouterr().err.endswith(sentence)
+    told = capfd.readouterr().err
+    assert told.endswith(sentence) and "\x1b]" not in told
 
 
 def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkeypatch):
@@ -449,14 +451,15 @@ def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkey
 
 def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
     observer, _, _, node = stage
-    node._load = refuse(InputError("the models are gone"))
+    node._load = refuse(RuntimeError("the models are gone\x1b]0;owned\x07"))
     for transition, result in (
         (node.trigger_deactivate, SUCCESS),
         (node.trigger_cleanup, SUCCESS),
         (node.trigger_configure, FAILURE),
     ):
         assert trigger(observer, node, transition) == result
-    assert "the models are gone" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert r"RuntimeError: the models are gone\x1b]0;owned" in told and "\x1b]" not in told
 
 
 def test_configuring_again_after_a_failure_subscribes_once():

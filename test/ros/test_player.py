@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,3 +187,13 @@ def test_windows_that_were_lost_with_a_killed_node_are_not_waited_for(stage, tmp
     with synchronizer_process():
         observer.wait(ended.is_set)
     assert closed(observer)[0] == 6 and closed(observer)[-1] == 13
+
+
+def test_names_of_nodes_that_come_back_are_logged_harmlessly(tmp_path, capfd):
+    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
+    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
+        node._captioner = SimpleNamespace(started_again=lambda: ["captioner\n[FATAL] \x1b]0;owned\x07"])
+        node._give_up_lost()
+        node.stop()
+    told = capfd.readouterr().err
+    assert r"captioner\n[FATAL] \x1b]0;owned\x07 was started again" in told and "\x1b]" not in told
