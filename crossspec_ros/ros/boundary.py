@@ -17,6 +17,8 @@ from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
 
 LOG_S = 5.0
+MOST_NAME = 256
+"""Characters of a state, a type or its hash, by which ROS knows them; none of its own is as long."""
 ENDS = (NodeError, KeyboardInterrupt, SystemExit)
 """Of all that a callback may raise, what ends the node."""
 
@@ -84,6 +86,26 @@ def is_guarded(callback: Any) -> bool:
     return getattr(callback, "is_guarded", False)
 
 
+def _with_plain_texts(serve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The callback of a service of ROS itself, which logs texts of requests as they are."""
+
+    @wraps(serve)
+    def with_plain_texts(request: Any, response: Any) -> Any:
+        _make_plain(request)
+        return serve(request, response)
+
+    return with_plain_texts
+
+
+def _make_plain(message: Any) -> None:
+    for name in message.get_fields_and_field_types():
+        value = getattr(message, name)
+        if isinstance(value, str):
+            setattr(message, name, plain_text(value[:MOST_NAME]))
+        elif hasattr(value, "get_fields_and_field_types"):
+            _make_plain(value)
+
+
 class GuardedNode(Node):
     """A node whose subscriptions, timers and services are inside a `Boundary`, also those that ROS makes."""
 
@@ -96,7 +118,8 @@ class GuardedNode(Node):
         for service in self.services:
             if not is_guarded(service.callback):
                 what = f"a request to {service.srv_name}"
-                service.callback = self.boundary.guarded(service.callback, what, is_watched=False)
+                callback = _with_plain_texts(service.callback)
+                service.callback = self.boundary.guarded(callback, what, is_watched=False)
 
     def create_subscription(
         self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
