@@ -17,6 +17,7 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import Outcome
 from crossspec_ros.errors import LinkError, described
+from crossspec_ros.ros.boundary import LOG_S
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY
 from crossspec_ros.ros.reports import captioned_report, report
@@ -129,7 +130,7 @@ class Outcomes:
             self.summary.count(windows=1, skipped=1)
             kind, text = "skipped", "skipped: a newer window closed while captions were behind"
             start_s = (window.start_ns - self._origin_ns) / 1e9
-            self._node.get_logger().warning(f"{start_s:g} s: {text}")
+            self._node.get_logger().warning(f"{start_s:g} s: {text}", throttle_duration_sec=LOG_S)
         else:
             self.summary.count(windows=1, failed=1)
             assert outcome.error is not None

@@ -120,7 +120,7 @@ def test_windows_without_frames_or_without_anything_say_so(stage):
     assert drafts[-1].startswith("0 frames, 5 event images")
 
 
-def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
+def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     observer, send, decoder, node = stage
     started, released = threading.Event(), threading.Event()
 
@@ -142,6 +142,8 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
     counts = [(report.events, report.lost_packets, report.outcome) for *_, report in observer.reports()]
     skipped = [(1000 * index, index, "skipped") for index in (1, 2, 3)]
     assert counts == [(0, 0, "captioned"), *skipped, (4000, 4, "captioned")]
+    # One line in five seconds.
+    assert capfd.readouterr().err.count("skipped: a newer window closed") == 1
 
 
 def test_a_caption_never_rests_on_blind_frames(stage):
