@@ -1,5 +1,9 @@
 """The one exception that means "the input is bad", and what to make of those that mean something else."""
 
+from __future__ import annotations
+
+import traceback
+
 from crossspec_ros.plain_text import plain_text
 
 _LONGEST = 2000
@@ -21,6 +25,17 @@ class InputError(ValueError):
 
 class LinkError(InputError):
     """The target's server gave no answer, for the link to it is slow or lost, or it refused."""
+
+
+def described(error: BaseException) -> str:
+    """For a log: the sentence about a bad input, of all else where it was raised.
+
+    All lines but the first are indented, so that none that the error brings looks like one of the log.
+    """
+    if isinstance(error, InputError):
+        return str(error)
+    lines = plain_text("".join(traceback.format_exception(error)).rstrip("\n"), keep="\n")
+    return lines.replace("\n", "\n  ")
 
 
 def as_exception(error: BaseException) -> Exception:

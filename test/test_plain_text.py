@@ -8,7 +8,7 @@ import pytest
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.wording import caption_line
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, described
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.info import _print
 from crossspec_ros.recordings.recording import tell_losses, tell_remarks
@@ -35,6 +35,19 @@ def test_what_would_be_obeyed_is_written_out():
 def test_a_sentence_about_bad_input_is_harmless_and_bounded():
     told = str(InputError(f"no topic '{1_000_000 * HOSTILE}'"))
     assert not OBEYED & set(told) and len(told) < 10_000
+
+
+def test_no_line_of_a_described_error_begins_as_one_of_the_log_does():
+    try:
+        try:
+            raise KeyError("first\n[FATAL] forged")
+        except KeyError:
+            raise RuntimeError(f"x\n[ERROR] [1.0] captioner: forged{HOSTILE}\n\ny") from None
+    except RuntimeError as error:
+        first, *others = described(error).splitlines()
+    assert first == "Traceback (most recent call last):" and len(others) > 2
+    assert all(line.startswith("  ") for line in others) and not OBEYED & set("".join(others))
+    assert described(InputError("a\nb")) == r"a\nb"
 
 
 def test_captions_remarks_and_reports_are_harmless(capsys):

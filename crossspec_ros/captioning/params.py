@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Value = bool | int | float | str
+_MOST_TEXT = 10_000
+"""Characters of a text."""
+
 Default = TypeVar("Default", bool, int, float, str)
 
 
@@ -50,6 +53,12 @@ class Param:
                 f"parameter {self.name} is {value!r}, but it must be a {kind.__name__}: {self.description}"
             )
         assert isinstance(value, (bool, int, float, str))
+        # Before megabytes are read again for each window.
+        if isinstance(value, str) and len(value) > _MOST_TEXT:
+            raise InputError(
+                f"parameter {self.name} has {len(value)} characters, but at most {_MOST_TEXT} are taken: "
+                f"shorten it"
+            )
         named = read_names(value) if self.several else (value,)
         if self.pattern:
             fits = re.fullmatch(self.pattern, str(value)) is not None

@@ -15,7 +15,7 @@ import numpy as np
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError, LinkError, as_exception
+from crossspec_ros.errors import InputError, LinkError, as_exception, described
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 UNREACHED = "target_unreached"
 """Beside the faults of inputs: the target's server did not answer in time."""
 _MOST_QUESTIONS = 16
-"""Questions that may wait: at more, whoever asks is faster than the target."""
+"""Questions that may wait, one in work among them: at more, whoever asks is faster than the target."""
 
 _ENDS = (KeyboardInterrupt, SystemExit)
 """All else that a window raises is its own failure, also a panic in a library, which is no Exception."""
@@ -103,6 +103,18 @@ class Outcome:
     error: Exception | None = None
 
 
+class _Cancel(threading.Event):
+    """For a decoder, which asks after each step whether it is set: that shows that it gets on."""
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        super().__init__()
+        self._beat = beat
+
+    def is_set(self) -> bool:
+        self._beat()
+        return super().is_set()
+
+
 @dataclass(frozen=True)
 class _Waiting:
     window: Window
@@ -147,8 +159,9 @@ class CaptionWorker:
         self._questions: deque[tuple[str, OnAnswer]] = deque()
         self._captioned: int | None = None
         self._changed = threading.Condition()
-        self._cancel = threading.Event()
+        self._stopping = threading.Event()
         self.pulse = Pulse("captions")
+        self._cancel = _Cancel(self.pulse.beat)
         self._thread = self.pulse.start(self._work, "captioner")
 
     def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
@@ -220,6 +233,8 @@ class CaptionWorker:
                 f"shorten it"
             )
         with self._changed:
+            if self._stopping.is_set():
+                raise _deactivated()
             if len(self._questions) >= _MOST_QUESTIONS:
                 raise InputError(
                     f"{_MOST_QUESTIONS} questions wait already: ask again when some are answered"
@@ -240,21 +255,22 @@ class CaptionWorker:
     def stop(self, timeout_s: float = 1.0) -> list[Window]:
         """Cancel the window in work, drop those that wait and end the thread if it ends in time.
 
-        Returns the windows that have no outcome, without their images. Questions that wait are answered with
-        that.
+        Returns the windows that have no outcome, without their images. Questions that wait or are in work are
+        answered with that.
         """
         self.pulse.end()
         with self._changed:
+            self._stopping.set()
             self._cancel.set()
             self._changed.notify()
         self.is_over(timeout_s)
         while self._questions:
             _, on_answer = self._questions.popleft()
-            on_answer(InputError("the captioner was deactivated: ask again once it is active"), None)
+            on_answer(_deactivated(), None)
         return list(self._unfinished.values())
 
     def _work(self) -> None:
-        while not self._cancel.is_set():
+        while not self._stopping.is_set():
             with self._changed:
                 self._changed.wait_for(self._has_work)
                 waiting, self._waiting = self._waiting, []
@@ -270,7 +286,7 @@ class CaptionWorker:
     def _has_work(self) -> bool:
         asked = self._questions and self._captioned is not None
         known = (self._complete, self._early, self._read)
-        return bool(self._waiting or asked or self._cancel.is_set() or any(i is not None for i in known))
+        return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
     def _advance(self) -> bool:
         """Passes of an answer whose window is still open, until there is other work; False where there is
@@ -297,7 +313,7 @@ class CaptionWorker:
 
     def _has_time(self) -> bool:
         self.pulse.beat()
-        return not self._waiting and self._complete is None and not self._cancel.is_set()
+        return not self._waiting and self._complete is None and not self._stopping.is_set()
 
     def _prepare(self) -> None:
         with self._changed:
@@ -319,7 +335,7 @@ class CaptionWorker:
         with self._changed:
             if not self._questions or self._captioned is None:
                 return False
-            question, on_answer = self._questions.popleft()
+            question, on_answer = self._questions[0]
             about = self._captioned
         answer: Caption | Exception
         try:
@@ -328,16 +344,17 @@ class CaptionWorker:
             raise
         except BaseException as error:
             answer = as_exception(error)
-        if self._cancel.is_set():
-            # `stop` answers what is left.
-            self._questions.appendleft((question, on_answer))
-        else:
-            try:
-                on_answer(answer, about)
-            except _ENDS:
-                raise
-            except BaseException:
-                _LOG.exception("an answer could not be told")
+        with self._changed:
+            # `stop` answers what is left, also where it did not wait for this one.
+            if self._stopping.is_set():
+                return True
+            self._questions.popleft()
+        try:
+            on_answer(answer, about)
+        except _ENDS:
+            raise
+        except BaseException as error:
+            _LOG.error("an answer could not be told: %s", described(error))
         return True
 
     def _caption(self, item: _Waiting) -> Outcome:
@@ -378,18 +395,24 @@ class CaptionWorker:
         return Outcome(item.window, trace, caption, faults)
 
     def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
-        return lambda text: None if self._cancel.is_set() else listener(text)
+        return lambda text: None if self._stopping.is_set() else listener(text)
 
     def _finish(self, outcome: Outcome) -> None:
-        if self._cancel.is_set():
+        if self._stopping.is_set():
             return
         self._unfinished.pop(outcome.window.index, None)
         try:
             self._on_outcome(outcome)
         except _ENDS:
             raise
-        except BaseException:
-            _LOG.exception("the outcome of window %d could not be told", outcome.window.index)
+        except BaseException as error:
+            _LOG.error(
+                "the outcome of window %d could not be told: %s", outcome.window.index, described(error)
+            )
+
+
+def _deactivated() -> InputError:
+    return InputError("the captioner was deactivated: ask again once it is active")
 
 
 def without_images(window: Window) -> Window:

@@ -24,10 +24,13 @@ PATIENCE = 3
 """How many seconds a node listens before it speaks for all. They are counted, so that one whose callbacks
 were held up does not take itself for the only one."""
 
-MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
+MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 6, 1 << 14
 """Of one status: characters of its name, slashes in it, characters in all."""
-MOST_STATUSES, MOST_ALL = 2048, 1 << 22
-"""Of all nodes together, and their characters; where there are more, those heard last are shown."""
+MOST_STATUSES, MOST_ALL = 256, 1 << 18
+"""Of all nodes together, and their characters; where there are more, those heard last are shown. Ten robots
+have fewer, and the whole tree is published every second."""
+_VALUE = 16
+"""What a value costs beside its characters, in theirs."""
 
 _OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
 _PARENT = {_OK: "OK", DiagnosticStatus.WARN: "Warning", _ERROR: "Error"}
@@ -126,9 +129,9 @@ def _is_bounded(status: DiagnosticStatus) -> bool:
 
 
 def _size(status: DiagnosticStatus) -> int:
-    """Characters in all."""
-    values = sum(len(value.key) + len(value.value) for value in status.values)
-    return len(status.name) + len(status.message) + values
+    """Characters in all, those of the rows above included."""
+    values = sum(len(value.key) + len(value.value) + _VALUE for value in status.values)
+    return len(status.name) * (status.name.count("/") + 2) + len(status.message) + values
 
 
 def _node_of(name: str) -> str:

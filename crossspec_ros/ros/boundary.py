@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial, wraps
@@ -13,7 +12,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.serialization import deserialize_message
 
-from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.errors import InputError, as_exception, described
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
@@ -21,6 +20,8 @@ from crossspec_ros.telemetry.pulse import Pulse
 LOG_S = 5.0
 _HEADER = 4
 """Bytes in front of every message, which say how it is encoded."""
+MOST_NAME = 256
+"""Characters of a state, a type or its hash, by which ROS knows them; none of its own is as long."""
 ENDS = (NodeError, KeyboardInterrupt, SystemExit)
 """Of all that a callback may raise, what ends the node."""
 
@@ -76,12 +77,6 @@ class Boundary:
         self._node.get_logger().error(f"{what} could not be handled: {described(error)}")
 
 
-def described(error: BaseException) -> str:
-    """For a log: the sentence about a bad input, of all else where it was raised."""
-    known = isinstance(error, InputError)
-    return plain_text(str(error) if known else "".join(traceback.format_exception(error)), keep="\n")
-
-
 def _brief(error: BaseException) -> str:
     try:
         return plain_text(str(InputError(as_exception(error))))
@@ -92,6 +87,26 @@ def _brief(error: BaseException) -> str:
 def is_guarded(callback: Any) -> bool:
     """Whether a callback is inside a boundary."""
     return getattr(callback, "is_guarded", False)
+
+
+def _with_plain_texts(serve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The callback of a service of ROS itself, which logs texts of requests as they are."""
+
+    @wraps(serve)
+    def with_plain_texts(request: Any, response: Any) -> Any:
+        _make_plain(request)
+        return serve(request, response)
+
+    return with_plain_texts
+
+
+def _make_plain(message: Any) -> None:
+    for name in message.get_fields_and_field_types():
+        value = getattr(message, name)
+        if isinstance(value, str):
+            setattr(message, name, plain_text(value[:MOST_NAME]))
+        elif hasattr(value, "get_fields_and_field_types"):
+            _make_plain(value)
 
 
 class GuardedNode(Node):
@@ -106,7 +121,8 @@ class GuardedNode(Node):
         for service in self.services:
             if not is_guarded(service.callback):
                 what = f"a request to {service.srv_name}"
-                service.callback = self.boundary.guarded(service.callback, what, is_watched=False)
+                callback = _with_plain_texts(service.callback)
+                service.callback = self.boundary.guarded(callback, what, is_watched=False)
 
     def create_subscription(
         self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any

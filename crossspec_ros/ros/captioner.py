@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from crossspec_ros.captioning.remote_loading import is_remote, link_reading, loa
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError, as_exception
+from crossspec_ros.errors import InputError, as_exception, described
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.ask_service import AskService
@@ -257,11 +256,11 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if interrupted():
             return FAILURE
         if not isinstance(error, InputError):
-            self.get_logger().error(plain_text("".join(traceback.format_exception(error)), keep="\n"))
+            self.get_logger().error(described(error))
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             self._failure = NodeError(f"the captioner cannot {task}: {reason}")
         if self._is_started:
-            self.get_logger().error(str(self._failure))
+            self.get_logger().error(plain_text(str(self._failure)))
         return FAILURE
 
     def _end(self) -> None:

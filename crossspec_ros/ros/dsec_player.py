@@ -78,6 +78,8 @@ class PlayerNode(GuardedNode):
         self._pace = Pace(self._settings.rate)
         self._backlog = Backlog(self._grid, self._lateness_ns)
         self._played: set[int] = set()
+        # Windows that a report may be waited for, and the ends of those that have one.
+        self._awaited: set[int] = set()
         self._reported: set[int] = set()
         self._failed = self._unreported = 0
         # The last window that nobody may have any more.
@@ -158,6 +160,7 @@ class PlayerNode(GuardedNode):
         with self._news:
             self._backlog.sent(stream, stamp_ns)
         self._played.add(self._grid.index(stamp_ns))
+        self._awaited.add(self._grid.index(stamp_ns))
         self._topics[message.kind].publish(message.data)
         return max(reached, stamp_ns)
 
@@ -172,6 +175,7 @@ class PlayerNode(GuardedNode):
             over_ns = self._grid.closing(self._grid.start(before), self._lateness_ns)
             self._topics["events"].publish(self._reach(over_ns))
             self._await_report(before)
+        self._awaited.add(self._grid.index(end.last_ns))
         stamp_ns = self._grid.closing(end.last_ns, self._lateness_ns)
         if end.next_ns is None:
             # Late enough that a loop is a jump back.
@@ -195,6 +199,7 @@ class PlayerNode(GuardedNode):
     def _go_back(self, stamp_ns: int) -> None:
         """Windows start anew, and may be those of before."""
         with self._news:
+            self._awaited.clear()
             self._reported.clear()
             self._backlog.give_up()
         self._played.clear()
@@ -246,6 +251,7 @@ class PlayerNode(GuardedNode):
             if over_ns > stamp_ns:
                 break
             self._await_backlog(lambda: self._backlog.is_empty)
+            self._awaited.add(index)
             self._topics["events"].publish(self._reach(over_ns))
             self._await_report(index)
         self._pace.shift(time.monotonic() - began_s)
@@ -288,7 +294,8 @@ class PlayerNode(GuardedNode):
         if names := [*synchronizers, *self._captioner.started_again()]:
             self._lost = max(self._played, default=-1)
             self.get_logger().warning(
-                f"{' and '.join(names)} was started again: no report is waited for of what was played before"
+                f"{plain_text(' and '.join(names))} was started again: no report is waited for of what was "
+                f"played before"
             )
         if synchronizers and self._settings.every_window:
             # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
@@ -344,7 +351,11 @@ class PlayerNode(GuardedNode):
     def _take_report(self, message: WindowReport) -> None:
         with self._news:
             self._failed += message.level == WindowReport.ERROR
-            self._reported.add(to_ns(message.header.stamp))
+            end_ns = to_ns(message.header.stamp)
+            index = self._grid.index(end_ns - 1)
+            # Anybody may report anything.
+            if index in self._awaited and end_ns == self._grid.end(index):
+                self._reported.add(end_ns)
             self._news.notify_all()
 
     def _take_frame(self, message: bytes) -> None:

@@ -19,6 +19,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.dv_camera import RETRY_S, Link, Source, open_sources
 from crossspec_ros.events.host_clock import HostClock
 from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
@@ -99,7 +100,7 @@ class DvCameraNode(GuardedNode):
                 is_up = True
             elif isinstance(item, Link):
                 if is_up or source not in self._complaints:
-                    told = f"no {_what(source)}: {item.why}; trying again every {RETRY_S:g} s"
+                    told = plain_text(f"no {_what(source)}: {item.why}; trying again every {RETRY_S:g} s")
                     self._complaints[source] = told
                     self.get_logger().warning(told)
                     since_s = time.monotonic()

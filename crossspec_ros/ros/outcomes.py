@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,8 +16,8 @@ from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, 
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import Outcome
-from crossspec_ros.errors import LinkError
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import LinkError, described
+from crossspec_ros.ros.boundary import LOG_S
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY
 from crossspec_ros.ros.reports import captioned_report, report
@@ -87,7 +86,7 @@ class Outcomes:
         """Why there is no caption; where memory ran out, the next window is to find it freed."""
         if isinstance(error, LinkError):
             return str(error)
-        self._node.get_logger().error(plain_text("".join(traceback.format_exception(error)), keep="\n"))
+        self._node.get_logger().error(described(error))
         if not is_out_of_memory(error):
             return str(error)
         release(error)
@@ -131,7 +130,7 @@ class Outcomes:
             self.summary.count(windows=1, skipped=1)
             kind, text = "skipped", "skipped: a newer window closed while captions were behind"
             start_s = (window.start_ns - self._origin_ns) / 1e9
-            self._node.get_logger().warning(f"{start_s:g} s: {text}")
+            self._node.get_logger().warning(f"{start_s:g} s: {text}", throttle_duration_sec=LOG_S)
         else:
             self.summary.count(windows=1, failed=1)
             assert outcome.error is not None

@@ -17,6 +17,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.plain_text import plain_text
 
 
 class NodeError(Exception):
@@ -161,7 +162,7 @@ def _end_within(seconds: float) -> threading.Timer:
 
 
 def _fail(error: Exception, code: int) -> NoReturn:
-    print(f"crossspec: error: {error}", file=sys.stderr, flush=True)
+    print(f"crossspec: error: {plain_text(str(error))}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

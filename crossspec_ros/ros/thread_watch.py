@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import ENDING_S, ThreadError
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import ThreadWatch
@@ -59,7 +60,9 @@ class NodeWatch:
             left -= 1
             if left < 0:
                 if not self._is_raised:
-                    print(f"crossspec: error: {_sentence(self.fault)}", file=sys.stderr, flush=True)
+                    print(
+                        f"crossspec: error: {plain_text(_sentence(self.fault))}", file=sys.stderr, flush=True
+                    )
                 os._exit(1)
 
 

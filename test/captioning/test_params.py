@@ -72,6 +72,11 @@ def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
             "models.draft_device is 'auto', but it must be one of cpu, cuda, cuda:N",
         ),
         ("captioner", {"models.type": "nf4"}, "no parameter models.type: did you mean models.dtype?"),
+        (
+            "captioner",
+            {"proposers": "memory," * 400_000},
+            "proposers has 2800000 characters, but at most 10000 are taken: shorten it",
+        ),
         ("synchronizer", {"zzz": 1}, "it must be one of event_type, image_transport"),
     ],
 )

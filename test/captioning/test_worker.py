@@ -330,6 +330,60 @@ def test_a_question_in_work_at_the_end_is_answered_too():
     assert "deactivated" in str(answers.wait(1)[0])
 
 
+def test_a_question_whose_pass_outlasts_the_end_is_answered_once_and_in_order():
+    outcomes, answers, started, released = Outcomes(), Outcomes(), threading.Event(), threading.Event()
+
+    def gate(what, cancel):
+        if isinstance(what, str):
+            started.set()
+            assert released.wait(WAIT_S)
+
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.submit(window(3), 0)
+    outcomes.wait(1)
+    asked = []
+    for question in ("first?", "second?"):
+
+        def tell(answer, index, question=question):
+            asked.append(question)
+            answers(answer)
+
+        worker.ask(question, tell)
+    assert started.wait(WAIT_S)
+    worker.stop(timeout_s=0.05)
+    assert asked == ["first?", "second?"]
+    assert all("deactivated" in str(answer) for answer in answers.all)
+    with pytest.raises(InputError, match="deactivated"):
+        worker.ask("third?", answers)
+    released.set()
+    assert worker.is_over(WAIT_S) and len(asked) == 2
+
+
+@pytest.mark.parametrize("what", ["a caption", "an answer"])
+def test_what_is_long_in_work_but_gets_on_is_not_stuck(what):
+    outcomes, answers, beats = Outcomes(), Outcomes(), []
+
+    def gate(asked, cancel):
+        if isinstance(asked, str) == (what == "an answer"):
+            for _ in range(3):
+                before = worker.pulse.beats
+                assert not cancel.is_set()
+                beats.append(worker.pulse.beats > before)
+
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.submit(window(0), 0)
+    outcomes.wait(1)
+    worker.ask("why?", answers)
+    answers.wait(1)
+    # What the event draft says in its own thread is no step of this one.
+    before = worker.pulse.beats
+    for _ in range(4):
+        worker.stream_event_image(1, PIXELS)
+    assert worker.pulse.beats == before
+    worker.stop()
+    assert beats == [True] * 3
+
+
 def test_a_changed_question_and_deadline_hold_for_the_next_window():
     outcomes = Outcomes()
     worker = CaptionWorker(FakeDecoder(), "what?", ignore, ignore, outcomes)

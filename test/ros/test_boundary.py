@@ -272,6 +272,25 @@ def test_no_request_to_a_service_ends_a_captioner():
         assert state.result().current_state.label == "active"
 
 
+def test_texts_of_requests_that_ros_itself_logs_are_harmless(capfd):
+    hostile = "a\n[FATAL] forged \x1b]0;owned\x07" + MEGABYTES
+    parameters = [Parameter("autostart", value=False)]
+    make = lambda: CaptionerNode(load=lambda params: FakeDecoder(), parameter_overrides=parameters)  # noqa: E731
+    with outsider() as observer, spinning(make):
+        for name, kind, fields in (
+            ("change_state", ChangeState, {"transition": Transition(label=hostile)}),
+            ("get_type_description", GetTypeDescription, {"type_name": hostile, "type_hash": hostile}),
+        ):
+            client = observer.node.create_client(kind, f"/captioner/{name}")
+            observer.wait(client.service_is_ready)
+            done = client.call_async(kind.Request(**fields))
+            observer.wait(done.done)
+            assert not getattr(done.result(), "successful", getattr(done.result(), "success", None))
+    told = capfd.readouterr().err
+    assert told.count(r"a\n[FATAL] forged \x1b]0;owned\x07") >= 2
+    assert "\x1b]" not in told and "\n[FATAL]" not in told and len(told) < 10_000
+
+
 @pytest.mark.parametrize("kinds", [(EventPacket, Image), (EventArray, CompressedImage)])
 def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kinds):
     events, image = kinds

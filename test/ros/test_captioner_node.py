@@ -120,7 +120,7 @@ def test_windows_without_frames_or_without_anything_say_so(stage):
     assert drafts[-1].startswith("0 frames, 5 event images")
 
 
-def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
+def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     observer, send, decoder, node = stage
     started, released = threading.Event(), threading.Event()
 
@@ -142,6 +142,8 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage):
     counts = [(report.events, report.lost_packets, report.outcome) for *_, report in observer.reports()]
     skipped = [(1000 * index, index, "skipped") for index in (1, 2, 3)]
     assert counts == [(0, 0, "captioned"), *skipped, (4000, 4, "captioned")]
+    # One line in five seconds.
+    assert capfd.readouterr().err.count("skipped: a newer window closed") == 1
 
 
 def test_a_caption_never_rests_on_blind_frames(stage):
@@ -430,13 +432,15 @@ def refuse(error):
     [
         (InputError("no models"), 2, "crossspec: error: no models\n"),
         (MemoryError("of\n4 GB"), 1, "cannot load its models and warm up: MemoryError: of 4 GB\n"),
+        (RuntimeError("\x1b]0;owned\x07"), 1, r"RuntimeError: \x1b]0;owned\x07" + "\n"),
     ],
 )
 def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, sentence):
     with pytest.raises(SystemExit) as end:
         run(lambda: CaptionerNode(load=refuse(error)), [])
     assert end.value.code == code
-    assert capfd.readouterr().err.endswith(sentence)
+    told = capfd.readouterr().err
+    assert told.endswith(sentence) and "\x1b]" not in told
 
 
 def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkeypatch):
@@ -449,14 +453,15 @@ def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkey
 
 def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
     observer, _, _, node = stage
-    node._load = refuse(InputError("the models are gone"))
+    node._load = refuse(RuntimeError("the models are gone\x1b]0;owned\x07"))
     for transition, result in (
         (node.trigger_deactivate, SUCCESS),
         (node.trigger_cleanup, SUCCESS),
         (node.trigger_configure, FAILURE),
     ):
         assert trigger(observer, node, transition) == result
-    assert "the models are gone" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert r"RuntimeError: the models are gone\x1b]0;owned" in told and "\x1b]" not in told
 
 
 def test_configuring_again_after_a_failure_subscribes_once():

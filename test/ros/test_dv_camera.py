@@ -191,6 +191,19 @@ def test_what_is_no_source_gets_a_sentence(options, sentence):
     assert sentence in str(error.value) and "\n" not in str(error.value)
 
 
+def test_what_a_server_says_is_logged_harmlessly(monkeypatch, capfd):
+    class Source:
+        is_live, kinds = False, ("events",)
+
+        def items(self, stop):
+            yield Link(False, "its answer is '\x1b]0;owned\x07\n[FATAL] forged'")
+
+    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
+    main([])
+    told = capfd.readouterr().err
+    assert r"its answer is '\x1b]0;owned\x07\n[FATAL] forged'" in told and "\x1b]" not in told
+
+
 def test_a_thread_of_the_camera_that_dies_ends_the_node_with_a_sentence(monkeypatch, capfd):
     class Panic(BaseException):
         """As libraries in Rust raise it."""

@@ -7,12 +7,15 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from crossspec_msgs.msg import WindowReport
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
+from std_msgs.msg import Header
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -22,7 +25,7 @@ from crossspec_ros.ros import dsec_player
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS
-from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.ros.messages import closed_counts, to_time
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
@@ -186,3 +189,33 @@ def test_windows_that_were_lost_with_a_killed_node_are_not_waited_for(stage, tmp
     with synchronizer_process():
         observer.wait(ended.is_set)
     assert closed(observer)[0] == 6 and closed(observer)[-1] == 13
+
+
+def test_names_of_nodes_that_come_back_are_logged_harmlessly(tmp_path, capfd):
+    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
+    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
+        node._captioner = SimpleNamespace(started_again=lambda: ["captioner\n[FATAL] \x1b]0;owned\x07"])
+        node._give_up_lost()
+        node.stop()
+    told = capfd.readouterr().err
+    assert r"captioner\n[FATAL] \x1b]0;owned\x07 was started again" in told and "\x1b]" not in told
+
+
+def test_reports_that_nobody_waits_for_are_forgotten(tmp_path):
+    def report(end_ns):
+        header = Header(stamp=to_time(end_ns))
+        node._take_report(WindowReport(header=header))
+
+    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
+    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
+        node._awaited.add(3)
+        others = [second * SECOND for second in (-1, 0, 3, 5, 2**31 - 1)]
+        for end_ns in (*others, *range(4 * SECOND - 50, 4 * SECOND)):
+            report(end_ns)
+        assert not node._is_settled(4 * SECOND) and not node._reported
+        node._awaited.add(5)
+        report(6 * SECOND)
+        assert node._is_settled(4 * SECOND) and node._unreported == 1
+        report(4 * SECOND)
+        assert node._is_settled(4 * SECOND) and node._unreported == 1
+        node.stop()
