@@ -15,12 +15,13 @@ from crossspec_ros.events.camera_images import compressed_array
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.source import read_times
 
 EVENTS_FILE = "events/left/events.h5"
 FRAMES_FOLDER = "images/left/rectified"
 FRAME_STAMPS_FILE = "images/timestamps.txt"
 _MOST_BYTES = 64 << 20
-"""Of a frame, or of the file of their times."""
+"""Of a frame."""
 
 
 def is_dsec(path: Path) -> bool:
@@ -49,11 +50,9 @@ class DsecSequence:
         self._frames = sorted(path for path in found if path.is_file())
         stamps = self.path / FRAME_STAMPS_FILE
         try:
-            if self._frames and stamps.stat().st_size > _MOST_BYTES:
-                raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-            times_us = stamps.read_text().split() if self._frames else []
+            times_us = read_times(stamps, len(self._frames)).split() if self._frames else []
             self.frame_stamps_ns = np.array(times_us, np.int64) * 1000
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise InputError(
                 f"'{stamps}' cannot be read ({error}): it must hold one time in us for each frame"
             ) from error
