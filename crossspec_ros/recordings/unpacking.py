@@ -18,7 +18,7 @@ else:
 
 MOST_UNPACKED = 128 << 20
 """Bytes of one chunk or message of a bag; recorders make chunks of some MB."""
-_ALWAYS, _MOST_TIMES = 256 << 20, 100
+_ALWAYS, _MOST_TIMES = 32 << 20, 100
 """So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
 
 
