@@ -38,9 +38,9 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-def most_of(packed: int) -> int:
+def most_of(packed: int, always: int = _ALWAYS) -> int:
     """Bytes that may come out of so many."""
-    return max(_ALWAYS, _MOST_TIMES * packed)
+    return max(always, _MOST_TIMES * packed)
 
 
 def check_ratio(path: Path, packed: int, unpacked: int) -> None:

@@ -23,19 +23,31 @@ from hostile_bags import BAGS, DEEP, aliases
 from hostile_files import FILES, SEQUENCES
 
 PART = "has a part that unpacks to more than 128 MB: record it again with smaller chunks"
+TOTAL = "unpacks to more than [0-9]+ MB, as no recording of its size does: check where it comes from"
+MANY = "has more than 131072 messages, as no recording of its size does: check where it comes from"
 RATIO = "unpacks to [0-9]+ MB, more than 100 times its size, as no recording does: check where"
 COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
 PIXELS = r"0\.png' is no picture that is read: a compressed image has more than the 50000000 pixels"
 TOLD = {
-    "mcap zstd scanned": PART,
-    "mcap zstd indexed": PART,
-    "mcap lz4 indexed": PART,
+    "mcap zstd scanned": TOTAL,
+    "mcap zstd indexed": TOTAL,
+    "mcap lz4 indexed": TOTAL,
     "mcap zstd lying": PART,
-    "mcap overlapping chunks": "has chunks of more than 192 MB that overlap in time: record it again",
+    "mcap overlapping chunks": TOTAL,
+    "mcap overlapping grainy chunks": "has chunks of more than 192 MB that overlap in time: record it again",
+    "mcap chunk again and again": TOTAL,
+    "mcap tiny messages indexed": MANY,
+    "mcap tiny messages scanned": MANY,
     "bag1 bz2": PART,
     "bag1 lz4": PART,
     "bag packed as a file": "unpacks to more than 100 times its size, .*: unpack it with `zstd -d`",
     "bag packed by message": PART,
+    "bag1 turns": TOTAL,
+    "bag1 index": "names its chunks more than once in its index: check where it comes from",
+    "bag of packed files": "unpacks to more than 100 times its size, .*: unpack it with `zstd -d`",
+    "bag of a packed view": COMPUTED.format("messages"),
+    "db3 number for bytes": "is damaged .*a bytes-like object is required",
+    "db3 shared number": "has topics that share a number, as no recorder writes: check",
     "metadata deep": "nested more than 50 deep",
     "metadata aliases": "stands for more than 100000 values",
     "db3 endless view": COMPUTED.format("messages"),
