@@ -81,6 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_bench,
         _experiments,
         _advise,
+        _fuzz,
     ):
         register(subparsers)
     return parser
@@ -388,6 +389,29 @@ def _experiments(subparsers: Subparsers) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of training and of intervals [0]")
     parser.add_argument("--models", type=Path, help="folder of the models [that of the package]")
     parser.set_defaults(handler=lazily("crossspec_ros.experiments.command:run"))
+
+
+def _fuzz(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("fuzz", help="unsound messages and files, and what survives them")
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    for name, count, purpose in (
+        ("messages", 100_000, "publish unsound messages of every type to the nodes"),
+        ("files", 20_000, "read unsound files of every format"),
+        ("server", 20_000, "say unsound messages to a served target"),
+    ):
+        description = f"{purpose.capitalize()}. The exit code is 1 where a bar is missed."
+        fuzz = what.add_parser(name, help=purpose, description=description)
+        fuzz.add_argument("count", type=at_least(1), nargs="?", default=count, help=f"how many [{count}]")
+        fuzz.add_argument("--seed", type=int, default=0, help="of what is random [0]")
+        fuzz.add_argument("--json", type=Path, help="write the figures here as well")
+        if name == "files":
+            fuzz.add_argument(
+                "--findings",
+                type=Path,
+                default=Path("build/findings"),
+                help="where files go that were not handled well [build/findings]",
+            )
+        fuzz.set_defaults(handler=checked(lazily(f"crossspec_ros.fuzz.{name}:run")))
 
 
 def _advise(subparsers: Subparsers) -> None:

@@ -41,8 +41,8 @@ def transport_variables() -> dict[str, str]:
         "RCUTILS_CONSOLE_OUTPUT_FORMAT": f"[{{severity}}] [{{{now}}}] {{name}}: {{message}}",
     }
     # Containers often have 64 MB in all; Fast DDS would then fail where its small default works.
-    if _has_shared_memory():
-        variables[_profiles_variable()] = str(share_dir() / "config" / "fastdds.xml")
+    if _has_shared_memory() and _profiles_variable() not in os.environ:
+        variables |= _profiles("fastdds.xml")
     return {name: value for name, value in variables.items() if name not in os.environ}
 
 
@@ -52,7 +52,7 @@ def isolation() -> dict[str, str]:
     if not os.environ.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS):
         return variables | {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     name = "fastdds_isolated.xml" if _has_shared_memory() else "fastdds_isolated_small.xml"
-    variables[_profiles_variable()] = str(share_dir() / "config" / name)
+    variables |= _profiles(name)
     # Told to keep to the host, rmw_fastrtps opens sockets on all interfaces beside those of the profile.
     variables["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "SYSTEM_DEFAULT"
     variables["ROS_LOCALHOST_ONLY"] = "1" if _is_humble() else "0"
@@ -64,6 +64,12 @@ _FAST_DDS = "rmw_fastrtps"
 
 def _is_humble() -> bool:
     return os.environ.get("ROS_DISTRO") == "humble"
+
+
+def _profiles(name: str) -> dict[str, str]:
+    """With the variable without which rmw_fastrtps takes how queues keep memory from nowhere but itself."""
+    file = str(share_dir() / "config" / name)
+    return {_profiles_variable(): file, "RMW_FASTRTPS_USE_QOS_FROM_XML": "1"}
 
 
 def _profiles_variable() -> str:

@@ -58,6 +58,9 @@ def add_bench(subparsers: Subparsers) -> None:
     )
     soak.add_argument("--rate", type=float, default=5.0, help="million events per second [5]")
     soak.add_argument("--inference", type=seconds, default=0.0, help="slow each caption by SECONDS [0]")
+    soak.add_argument(
+        "--faults", action="store_true", help="one each half minute: killed drivers, steps of clocks, floods"
+    )
     gpu = add("gpu", "what the 7B models take on a GPU, with random weights and recorded captions")
     gpu.add_argument(
         "--trace", type=Path, required=True, help="JSONL with target_tokens and draft_tokens a line"

@@ -30,6 +30,7 @@ from crossspec_ros.bench.faults_fleet import (
     cases_of,
 )
 from crossspec_ros.bench.harness import table, tell
+from crossspec_ros.bench.mutations import mutated
 from crossspec_ros.engine.link import Address
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.errors import InputError
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         for life in lives:
             stack.callback(life.end)
         print(f"{args.robots} robots, {args.windows} windows, coming and going at random ...", flush=True)
-        rows["none"] = _told(lives, lambda: _until(lives, args.windows))
+        rows["none"] = told(lives, lambda: _until(lives, args.windows))
         for life in lives[_FEW:]:
             life.end()
         few = lives[:_FEW]
@@ -67,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
             ("the replica is killed", server.kill),
             ("Serve is restarted", server.restart),
             (f"the link is cut for {CUT_S:g} s", proxy.cut),
-            (f"{args.messages} mutated messages", lambda: _noise(server, cases, args.messages)),
+            (f"{args.messages} mutated messages", lambda: noise(server, cases, args.messages)),
             ("repeated, out of order, oversized", lambda: _disorder(server, cases)),
             ("a wrong token", lambda: _wrong_token(server)),
             (f"a client that reads nothing for {_SLOW_S:g} s", lambda: _slow(server, cases)),
             ("a full server", lambda: _full(server)),
         ):
             print(f"{fault} ...", flush=True)
-            rows[fault] = _told(few, do)
+            rows[fault] = told(few, do)
         rows["all"] = {key: sum(row[key] for row in rows.values()) for key in (RIGHT, WRONG, FAILED)}
     figures = {"robots": args.robots, "windows": args.windows, "messages": args.messages, "faults": rows}
     print(text(figures))
@@ -90,7 +91,7 @@ def _until(lives: Sequence[Life], windows: int) -> str:
     return ""
 
 
-def _told(lives: Sequence[Life], do: Callable[[], str]) -> dict[str, Any]:
+def told(lives: Sequence[Life], do: Callable[[], str]) -> dict[str, Any]:
     """What the robots got while this was done, and how long it took afterwards until each got a caption."""
     before = sum((life.counts for life in lives), Counter[str]())
     note = do()
@@ -151,25 +152,9 @@ def _good(case: Case, session: int) -> list[bytes]:
     return [message.SerializeToString() for message in messages]
 
 
-def mutated(rng: random.Random, message: bytes) -> bytes:
-    """The message with bytes changed, cut off, doubled or put in."""
-    data = bytearray(message)
-    for _ in range(rng.randrange(1, 6)):
-        at = rng.randrange(len(data) + 1)
-        kind = rng.randrange(4)
-        if kind == 0 and data:
-            data[at % len(data)] = rng.randrange(256)
-        elif kind == 1:
-            del data[at:]
-        elif kind == 2:
-            data[at:at] = data[at : at + rng.randrange(32)]
-        else:
-            data[at:at] = rng.randbytes(rng.randrange(1, 8))
-    return bytes(data)
-
-
-def _noise(server: Server, cases: Sequence[Case], count: int) -> str:
-    rng, sent, ends = random.Random(7), 0, Counter[str]()
+def noise(server: Server, cases: Sequence[Case], count: int, seed: int = 7) -> str:
+    """Say so many mutated messages among good ones; how their streams ended."""
+    rng, sent, ends = random.Random(seed), 0, Counter[str]()
     refusals = _Refusals()
 
     while sent < count:

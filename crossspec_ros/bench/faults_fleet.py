@@ -91,10 +91,14 @@ class Server:
         self.start()
         return ""
 
-    def kill(self) -> str:
+    def replica(self) -> psutil.Process:
+        """The process that has the target."""
         assert self._process is not None
         children = psutil.Process(self._process.pid).children(recursive=True)
-        next(one for one in children if "ServeReplica" in " ".join(one.cmdline())).kill()
+        return next(one for one in children if "ServeReplica" in " ".join(one.cmdline()))
+
+    def kill(self) -> str:
+        self.replica().kill()
         return ""
 
     def address(self, name: str, port: int = 0) -> Address:

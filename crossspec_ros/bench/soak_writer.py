@@ -1,7 +1,8 @@
 """A camera's software for the soak: serves events and frames as dv network streams, from its start on.
 
 `python -m crossspec_ros.bench.soak_writer EVENTS_PORT FRAMES_PORT --rate 5`; a line of JSON comes out when
-clients have connected to both ports, and one for each second of the stream.
+clients have connected to both ports, and one for each second of the stream. A number of seconds on its input
+steps the clock of its stamps so far.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import argparse
 import json
 import math
 import signal
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -46,17 +49,30 @@ def main() -> None:
         time.sleep(0.005)
     print(json.dumps({"picked_up_s": time.monotonic() - up_s}), flush=True)
     sent, t_us = 0, time.time_ns() // 1000 // FRAME_US * FRAME_US
+    clock = _Clock()
     while True:
         time.sleep(max(0.0, (t_us + _CHUNK_US) / 1e6 - time.time()))
         if t_us % FRAME_US == 0:
-            frames.writeFrame(dv.Frame(t_us, pictures[t_us // FRAME_US % len(pictures)]))
-        chunk = _events(t_us, args.rate)
+            frames.writeFrame(dv.Frame(t_us + clock.ahead_us, pictures[t_us // FRAME_US % len(pictures)]))
+        chunk = _events(t_us + clock.ahead_us, args.rate)
         events.writeEvents(chunk)
         sent, t_us = sent + chunk.size(), t_us + _CHUNK_US
         if t_us % 1_000_000 == 0:
             behind_s = time.time() - t_us / 1e6
             print(json.dumps({"end_s": t_us // 1_000_000, "events": sent, "behind_s": behind_s}), flush=True)
             sent = 0
+
+
+class _Clock:
+    """How far the clock of the stamps is ahead of the host's."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self.ahead_us += int(line) * 1_000_000
 
 
 def _pictures(recording: Path) -> list[np.ndarray]:

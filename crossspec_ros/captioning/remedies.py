@@ -23,6 +23,8 @@ RISING = {
     "changed them",
     "late_events": "events come after their window has closed: raise max_lateness_s, or relieve the "
     "driver's machine",
+    "surplus_events": "windows get more events than they may keep: let the camera send fewer events, check "
+    "that their times move on, or set event_slicing to time",
     # of its clock
     "missed_wraps": "packets were missing for so long that the sensor's 24-bit time wrapped: check the "
     "camera's cable and the load of its machine",

@@ -68,6 +68,8 @@ _ENCODINGS = {
 }
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
 _PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
+_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
+_MOST_SCANS = 100
 _DEPTH = re.compile("(16|32|64)[USF]C")
 
 
@@ -134,11 +136,21 @@ def compressed_array(message: Any) -> np.ndarray:
 
 
 def encoded_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height from the header of an encoded image, which is not decoded; None where it is none."""
+    """Width and height from the header of a JPEG or PNG, which is not decoded; None where it is neither.
+
+    Raises InputError for a JPEG that would take minutes.
+    """
     from PIL import Image
 
+    # Empty scans of a few bytes each go over all of the image; cameras write up to some ten.
+    if data.startswith(_JPEG) and (scans := data.count(_SCAN)) > _MOST_SCANS:
+        raise InputError(
+            f"a compressed image has {scans} scans, more than the {_MOST_SCANS} that are taken: let the "
+            f"camera publish baseline jpeg"
+        )
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        # Of other formats OpenCV may see another size than PIL.
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
             return image.size
     except Image.DecompressionBombError:
         raise InputError(

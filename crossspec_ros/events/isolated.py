@@ -18,13 +18,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PR_SET_PDEATHSIG = 1
 F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 """The most that Linux grants to anybody."""
 _STEP_S = 0.1
-
-
+_MOST_BUSY_S = 3.0
+"""Of processor time with nothing read and nothing yielded: such a loop never ended."""
 _MOST_GROWTH = 512 << 20
 """Bytes that one who reads what anybody sends may take."""
 
@@ -52,8 +54,9 @@ def isolated(
 ) -> Generator[Any]:
     """What `generator(*arguments)` yields, all of which can be pickled, and what it raises.
 
-    Raises IsolationError when the process dies or yields nothing for `timeout_s`. Closing this iterator ends
-    the process, and so does the end of the thread that began it; once `stop` is set it ends by itself.
+    Raises IsolationError when the process dies, yields nothing for `timeout_s`, or computes for three seconds
+    without reading or yielding anything. Closing this iterator ends the process, and so does the end of the
+    thread that began it; once `stop` is set it ends by itself.
     """
     # Forked, it would inherit locks of this process's threads that nobody ever frees.
     context = get_context("spawn")
@@ -67,14 +70,18 @@ def isolated(
     process = context.Process(target=_run, args=(sender, generator, arguments), daemon=True)
     process.start()
     sender.close()
+    work = _Work(process.pid)
     try:
         while True:
             began_s = time.monotonic()
+            work.begin()
             while not receiver.poll(_STEP_S):
                 if stop and stop.is_set():
                     return
                 if time.monotonic() - began_s >= timeout_s:
                     raise IsolationError(f"no answer for {timeout_s:g} s")
+                if work.busy_s() > _MOST_BUSY_S:
+                    raise IsolationError(f"no answer after {_MOST_BUSY_S:g} s of computing")
             if stop and stop.is_set():
                 return
             try:
@@ -91,6 +98,33 @@ def isolated(
         process.kill()
         process.join()
         receiver.close()
+
+
+class _Work:
+    """How long a process has computed without reading anything."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._process = psutil.Process(pid)
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from the next look on."""
+        self._read, self._since_s = -1, 0.0
+
+    def busy_s(self) -> float:
+        """Processor time since something was read or `begin` was called; 0 once the process has ended."""
+        try:
+            times, read = self._process.cpu_times(), self._bytes_read()
+        except psutil.Error:
+            return 0.0
+        now_s = times.user + times.system
+        if read != self._read:
+            self._read, self._since_s = read, now_s
+        return now_s - self._since_s
+
+    def _bytes_read(self) -> int:
+        # macOS does not say; a loop is found by its time alone there.
+        return self._process.io_counters().read_chars if sys.platform == "linux" else 0
 
 
 def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments: tuple[Any, ...]) -> None:

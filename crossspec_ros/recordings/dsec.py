@@ -12,6 +12,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.camera_images import compressed_array
+from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
@@ -51,7 +52,10 @@ class DsecSequence:
         stamps = self.path / FRAME_STAMPS_FILE
         try:
             times_us = read_times(stamps, len(self._frames)).split() if self._frames else []
-            self.frame_stamps_ns = np.array(times_us, np.int64) * 1000
+            stamps_us = np.array(times_us, np.int64)
+            if ((stamps_us < 0) | (stamps_us >= MAX_US)).any():
+                raise ValueError(f"it has times from {stamps_us.min()} to {stamps_us.max()}")
+            self.frame_stamps_ns = stamps_us * 1000
         except (OSError, ValueError, OverflowError) as error:
             raise InputError(
                 f"'{stamps}' cannot be read ({error}): it must hold one time in us for each frame"

@@ -134,9 +134,13 @@ class MessageQueue(queue.Queue[tuple[str, Any] | None]):
 
 
 def _size(item: tuple[str, Any] | None) -> int:
-    """Of the payload; all else is small beside it."""
+    """Of the payload and of the texts beside it; all else is small."""
     if item is None:
         return 0
     message = item[1]
+    if isinstance(message, bytes):
+        return len(message)
     # An event packet has `events`, an image has `data`.
-    return len(getattr(message, "events", getattr(message, "data", message)))
+    payload = message.events if hasattr(message, "events") else message.data
+    texts = (getattr(message, "encoding", ""), getattr(message, "format", ""), message.header.frame_id)
+    return len(payload) + sum(map(len, texts))

@@ -81,7 +81,7 @@ class Pipeline:
         if len(batch):
             yield from self._resized(self._synchronizer.add_events(batch, self.stream.take_lost_packets()))
         else:
-            yield from self._resized(self._synchronizer.advance(EVENTS, stamp_ns, is_camera=batch.width > 0))
+            yield from self._resized(self._synchronizer.add_silence(stamp_ns, is_camera=batch.width > 0))
 
     def take_image(self, message: Any) -> Iterator[Update]:
         """Take a camera's Image or CompressedImage."""

@@ -32,6 +32,10 @@ class Slices(Protocol):
     def rendered_ns(self) -> int:
         """Events before this come too late."""
 
+    @property
+    def kept_bytes(self) -> int:
+        """What the events take that are kept for the images."""
+
     def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         """Take events of the window, `t` in ns of ROS time, all in since_ns <= t <= until_ns.
 
@@ -48,6 +52,8 @@ class TimeSlices:
     An image's stamp is the end of its slice. Of several events on one pixel the one that came last colours
     it. Before the first event there is no image, so that a window without events has none.
     """
+
+    kept_bytes = 0
 
     def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
         span = end_ns - start_ns
@@ -99,6 +105,7 @@ class CountSlices:
         self._latest_ns = start_ns
         self._size: tuple[int, int] | None = None
         self.rendered = 0
+        self.kept_bytes = 0
 
     @property
     def rendered_ns(self) -> int:
@@ -110,7 +117,9 @@ class CountSlices:
         np.maximum(latest, self._latest_ns, out=latest)
         self._latest_ns = int(latest[-1])
         changes = np.append(0, np.flatnonzero(np.diff(latest)) + 1)
-        self._parts.append((cells(batch), changes.astype(np.uint32), latest[changes]))
+        part = cells(batch), changes.astype(np.uint32), latest[changes]
+        self._parts.append(part)
+        self.kept_bytes += sum(array.nbytes for array in part)
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
         if not self._size or self.rendered or passed_ns < self._end_ns + REORDER_NS:
@@ -130,6 +139,7 @@ class CountSlices:
             latest_ns = int(times[np.searchsorted(changes, last, "right") - 1])
             yield min(latest_ns + 1, self._end_ns), canvas.image()
         self._parts.clear()
+        self.kept_bytes = 0
 
 
 @compiled("UniTuple(int64, 2)(Array(int64, 1, 'C', readonly=True))")

@@ -11,6 +11,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, FORWARD_JUMP_NS, STRAY_NS
+from crossspec_ros.windows.belief import Held, LoneStream
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, span, split
 
@@ -20,6 +21,9 @@ LONGEST_PACKET_NS = 2 * SECOND
 """Events of one packet that are farther apart have times that cannot be."""
 SETTLED_NS = SECOND
 """A new size that lasts for so long is that of the camera; until then it may be a damaged message's."""
+
+MOST_EVENT_BYTES = 512 << 20
+"""Of the events that are kept for open windows: a second of 120 million, with slices of equal counts."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +74,6 @@ class _Open:
     lost_packets: int = 0
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Data whose stamp only others can confirm: how much, what takes it, and how far its stream had come."""
-
-    stamp_ns: int
-    count: int
-    take: Callable[[], Iterator[Update]]
-    before_ns: int | None
-
-    def is_confirmed(self, stamp_ns: int) -> bool:
-        """Whether the next stamp of the same stream is where this one is, and not where it was before."""
-        if self.before_ns is None or self.stamp_ns > self.before_ns:
-            return stamp_ns >= self.stamp_ns - BACKWARD_JUMP_NS
-        return stamp_ns < self.before_ns - BACKWARD_JUMP_NS
-
-
 class Synchronizer:
     """Fills windows from both streams and closes each one exactly once and in order.
 
@@ -93,8 +81,9 @@ class Synchronizer:
     windows without any data between others close too. Data for a closed window is counted as late. When a
     stream jumps back by more than a second, or forward by more than ten, the open windows close and
     everything starts anew. Data that jump are held until others confirm their stamp; strays, which nothing
-    follows, are dropped. `counts` says how often each of these happened. The methods are generators: what
-    they do happens while their updates are taken. Not thread-safe.
+    follows, are dropped. A stream that goes on alone is followed, wherever the other one was at last.
+    `counts` says how often each of these happened. The methods are generators: what they do happens while
+    their updates are taken. Not thread-safe.
 
     A window's events make `images` event images, by `slicing`: CountSlices, of equally many events, which are
     known at the window's end only; TimeSlices, of equal times, each rendered as soon as the events have
@@ -114,7 +103,8 @@ class Synchronizer:
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
         self._told_late: Counter[str] = Counter()
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held[Update]] = {}
+        self._lone = LoneStream()
         self._forget()
 
     def _forget(self) -> None:
@@ -192,7 +182,9 @@ class Synchronizer:
             batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
             if late := count - len(batch):
                 self.counts["late_events"] += late
-        if len(batch):
+        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
+            self.counts["surplus_events"] += len(batch)
+        elif len(batch):
             window.slices.add(batch, since_ns, until_ns)
             window.events += len(batch)
 
@@ -250,14 +242,25 @@ class Synchronizer:
         self._record(stamp_ns, stamp_ns)
         yield from self._pass(FRAMES, stamp_ns)
 
-    def advance(self, stream: str, stamp_ns: int, is_camera: bool = False) -> Iterator[Update]:
-        """Learn that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there.
+    def add_silence(self, stamp_ns: int, is_camera: bool) -> Iterator[Update]:
+        """Take the stamp of a packet that has no events.
 
         `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
         """
+        if self._is_straggler(EVENTS, stamp_ns):
+            return
+        yield from self._admit(
+            EVENTS, stamp_ns, 1, lambda: self._reach(EVENTS, stamp_ns, is_camera), is_silence=True
+        )
+
+    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        """Learn for certain that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
         if self._is_straggler(stream, stamp_ns):
             return
         yield from self._judge_held(stream, stamp_ns)
+        yield from self._reach(stream, stamp_ns)
+
+    def _reach(self, stream: str, stamp_ns: int, is_camera: bool = False) -> Iterator[Update]:
         if self._is_jump(stream, stamp_ns):
             yield from self._jump(stream, stamp_ns)
         self._window(self.grid.index(stamp_ns))
@@ -344,15 +347,35 @@ class Synchronizer:
         return late
 
     def _admit(
-        self, stream: str, stamp_ns: int, count: int, take: Callable[[], Iterator[Update]]
+        self,
+        stream: str,
+        stamp_ns: int,
+        count: int,
+        take: Callable[[], Iterator[Update]],
+        is_silence: bool = False,
     ) -> Iterator[Update]:
-        """Take data now, or once others have confirmed that their stamp is no stray."""
+        """Take a message now, or once others have confirmed that its stamp is no stray."""
         yield from self._judge_held(stream, stamp_ns)
-        is_ahead = self._passed and stamp_ns > max(self._passed.values()) + STRAY_NS
-        if is_ahead or self._is_jump(stream, stamp_ns):
-            self._held[stream] = _Held(stamp_ns, count, take, self._passed.get(stream))
+        if self._is_shut_out(stream, stamp_ns):
+            self.counts["backward_jumps"] += 1
+            yield from self._start_anew()
+        if self._is_ahead(stamp_ns, is_silence) or self._is_jump(stream, stamp_ns):
+            self._held[stream] = Held(stamp_ns, count, take, self._passed.get(stream), is_silence)
         else:
             yield from take()
+
+    def _is_ahead(self, stamp_ns: int, is_silence: bool) -> bool:
+        if not self._passed:
+            return False
+        known_ns = max(self._passed.values()) + STRAY_NS
+        # A player closes the last window so.
+        return stamp_ns > (self.grid.closing(known_ns, self.lateness_ns) if is_silence else known_ns)
+
+    def _is_shut_out(self, stream: str, stamp_ns: int) -> bool:
+        """Whether the stream goes on alone in windows that the other one has closed, far ahead of it."""
+        others = [passed for other, passed in self._passed.items() if other != stream]
+        over_ns = self.grid.closing(stamp_ns, self.lateness_ns)
+        return max(others, default=stamp_ns) >= over_ns and self._lone.is_alone(stream, stamp_ns)
 
     def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         """Take what is held and now confirmed by a stamp of `stream`, and drop what that stamp belies."""
@@ -361,7 +384,8 @@ class Synchronizer:
                 is_over, is_confirmed = True, held.is_confirmed(stamp_ns)
             else:
                 is_ahead = held.stamp_ns > max(self._passed.values(), default=held.stamp_ns)
-                is_over = is_confirmed = is_ahead and held.stamp_ns <= stamp_ns + BACKWARD_JUMP_NS
+                is_reached = is_ahead and held.stamp_ns <= stamp_ns + BACKWARD_JUMP_NS
+                is_over = is_confirmed = is_reached or held.confirms_silence(stamp_ns)
             if is_over:
                 del self._held[other]
                 try:
@@ -388,11 +412,13 @@ class Synchronizer:
 
     def _is_straggler(self, stream: str, stamp_ns: int) -> bool:
         """Whether this is from before a jump back that only the other stream has made so far."""
+        self._lone.hear(stream, stamp_ns)
         before = self._before_jump.get(stream)
         if before is None:
             return False
         now = max(self._passed.values(), default=before)
-        if stamp_ns - BACKWARD_JUMP_NS > now and now < before <= stamp_ns + BACKWARD_JUMP_NS:
+        is_before_jump = stamp_ns - BACKWARD_JUMP_NS > now and now < before <= stamp_ns + BACKWARD_JUMP_NS
+        if is_before_jump and not self._lone.is_alone(stream, stamp_ns):
             return True
         del self._before_jump[stream]
         return False

@@ -8,6 +8,8 @@ from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crossspec_ros.errors import InputError
+from crossspec_ros.events import evt3
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
@@ -196,6 +198,20 @@ def test_a_packet_without_events_carries_the_time():
     for t in range(16_010_000, 40_000_000, 10_000):
         decoder.decode(encode_time(t))
     assert decoder.decode(words(X | 1)).t.tolist() == [39_990_000]
+
+
+def test_a_packet_of_too_many_events_is_refused_and_the_next_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evt3, "MOST_EVENTS", 500_000)
+    decoder = Evt3Decoder(4096, 4096)
+    start = np.array([0x8001, 0x6001, 0x0001, 0x3000], "<u2")
+    vectors = np.full(40_000, 0x4FFF, "<u2")
+    vectors[::150] = 0x3000
+    decoder.decode(start.tobytes())
+    with pytest.raises(InputError, match=r"more than the 500000 events .* smaller ones"):
+        decoder.decode(np.tile(vectors, 2).tobytes())
+    assert len(decoder.decode(vectors[:150].tobytes())) == 12 * 149
 
 
 @settings(max_examples=300)

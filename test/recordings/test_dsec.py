@@ -128,9 +128,10 @@ def test_frames_and_their_times_must_agree(sequence):
     (sequence / "images/left/rectified/000001.png").unlink()
     with pytest.raises(InputError, match="2 frames but 3 times"):
         DsecSequence(sequence)
-    (sequence / "images/timestamps.txt").write_text("soon\n")
-    with pytest.raises(InputError, match=r"timestamps\.txt' cannot be read"):
-        DsecSequence(sequence)
+    for stamps in ("soon\n", f"{2**64}\n", f"{2**63 - 1}\n", "-1\n"):
+        (sequence / "images/timestamps.txt").write_text(stamps)
+        with pytest.raises(InputError, match=r"timestamps\.txt' cannot be read"):
+            DsecSequence(sequence)
     shutil.rmtree(sequence / "images")
     assert len(DsecSequence(sequence).frame_stamps_ns) == 0
 

@@ -30,6 +30,7 @@ from rcl_interfaces.srv import (
 )
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
@@ -150,7 +151,32 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
     # Of each callback one in five seconds is logged.
     assert r"half a character: \ud800" in logged and logged.count("a timer could not be handled") == 1
     with spinning(make) as node, pytest.raises(NodeError):
-        next(iter(node.subscriptions)).callback(String(data="end"))
+        next(iter(node.subscriptions)).callback(serialize_message(String(data="end")))
+
+
+def test_bytes_that_are_no_message_are_told_and_read_no_further_than_they_go():
+    """A header that promises more padding than follows ends a process that leaves it to Fast DDS."""
+    taken = []
+
+    def make():
+        node = GuardedNode("careful")
+        node.create_subscription(Image, "pictures", taken.append, RELIABLE)
+        return node
+
+    with outsider() as observer, spinning(make) as node:
+        pictures = observer.node.create_publisher(Image, "pictures", RELIABLE)
+        observer.wait(pictures.get_subscription_count)
+        damaged = [*NO_CDR[1:], b"\0\0\0\x4e", b"\0\1\0\3", b"\0\1\0\1"] * 20
+        for data in damaged:
+            pictures.publish(data)
+        pictures.publish(Image(width=7))
+        observer.wait(lambda: taken)
+        assert [picture.width for picture in taken] == [7]
+        # A queue of 64 may have lost some of the others.
+        assert node.boundary.failed_callbacks > 0
+        assert re.search(
+            r"a message on pictures has \d+ bytes, which are no Image", node.boundary.last_failure
+        )
 
 
 def test_a_captioner_goes_on_captioning_after_every_hostile_message():

@@ -12,9 +12,10 @@ from crossspec_ros.ros.messages import MessageQueue
 
 def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():
     waiting = MessageQueue(3, 100)
+    header = SimpleNamespace(frame_id="camera")
     items = [
-        ("frames", SimpleNamespace(data=bytes(60))),
-        ("events", SimpleNamespace(events=bytes(30))),
+        ("frames", SimpleNamespace(header=header, encoding=40 * "x", data=bytes(14))),
+        ("events", SimpleNamespace(header=header, encoding="evt3", events=bytes(20))),
         ("events", bytes(10)),
     ]
     for item in items[:2]:
@@ -26,7 +27,7 @@ def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():
         waiting.put_nowait(("events", b""))
     assert [waiting.get() for _ in items] == items and waiting.bytes == 0
     # One that is larger than all together may wait alone, or it would never be told of.
-    waiting.put_nowait(("frames", SimpleNamespace(data=bytes(500))))
+    waiting.put_nowait(("frames", SimpleNamespace(header=header, format="jpeg", data=bytes(500))))
     with pytest.raises(queue.Full):
         waiting.put_nowait(items[2])
     # The end may come at any time.

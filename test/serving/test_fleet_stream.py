@@ -19,8 +19,8 @@ import pytest
 from killing import kill
 from plain_target import QUESTION, generated
 
-from crossspec_ros.bench.faults import mutated
 from crossspec_ros.bench.fleet_robot import StepwiseEngine
+from crossspec_ros.bench.mutations import mutated
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy

@@ -73,6 +73,16 @@ def test_a_lost_frame_is_given_up_once_its_topic_has_moved_on():
     assert [w.missing for w in deliver(assembler, [closed[1]])] == [0]
 
 
+def test_an_image_stamped_far_ahead_does_not_give_up_those_that_come():
+    assembler = WindowAssembler(GRID)
+    for far in (2**31 - 2, 5 + PATIENCE):
+        deliver(assembler, [("frame", far * SECOND), ("image", far * SECOND)])
+    frames, images, closed = topics([(2, 1)])
+    assert deliver(assembler, [frames[0], closed[0]]) == []
+    (window,) = deliver(assembler, [*images, frames[1]])
+    assert (len(window.frames), len(window.event_images), window.missing) == (2, 1, 0)
+
+
 def test_a_lost_frame_is_given_up_in_the_end_when_its_topic_is_dead():
     _, _, closed = topics([(1, 0)] + [(0, 0)] * PATIENCE)
     windows = deliver(WindowAssembler(GRID), closed)

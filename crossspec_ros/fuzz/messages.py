@@ -1,0 +1,91 @@
+"""`crossspec fuzz messages`: nodes go on whatever is published to them, and no memory grows.
+
+Synchronizer and captioner are real processes on the tiny pair, in a ROS domain of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from crossspec_ros.bench.harness import tell
+from crossspec_ros.bench.memory_watch import MemoryWatch, missed
+from crossspec_ros.bench.processes import Child, end
+from crossspec_ros.environment import ros_environment
+from crossspec_ros.ros.live_graph import live_graph
+
+_WARM_SHARE = 0.3
+"""Of the time, before growth counts: queues fill until then."""
+_LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
+"""What the nodes said."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures and write them where asked; 1 where a bar is missed."""
+    figures = fuzz(args.count, args.seed)
+    print(json.dumps(figures, indent=1))
+    tell(args, figures)
+    return int(bool(figures["missed_bars"]))
+
+
+def fuzz(count: int, seed: int) -> dict[str, Any]:
+    """Publish `count` unsound messages; figures of the nodes' lives, captions and memory. On Linux.
+
+    Raises RuntimeError where nothing starts.
+    """
+    environment = ros_environment(isolated=True)
+    graph = live_graph("topics", memory="none")
+    ended: dict[str, int] = {}
+    with ExitStack() as stack:
+        _LOG.unlink(missing_ok=True)
+
+        def child(command: list[str]) -> Child:
+            process = Child(command, environment, _LOG)
+            stack.callback(end, process.process)
+            return process
+
+        nodes = {process.name: child(process.command()) for process in graph.processes}
+        command = [sys.executable, "-m", "crossspec_ros.ros.fuzz_publisher", str(count), str(seed)]
+        publisher = child(command)
+        memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
+        began_s = time.monotonic()
+        progress = stack.enter_context(Progress(transient=True))
+        task = progress.add_task("publishing", total=count)
+        while publisher.process.poll() is None and not ended:
+            time.sleep(1.0)
+            progress.update(task, completed=max((line.get("sent", 0) for line in publisher.lines), default=0))
+            codes = {name: node.process.poll() for name, node in nodes.items()}
+            ended = {name: code for name, code in codes.items() if code is not None}
+        took_s = time.monotonic() - began_s
+        memory.stop()
+        said = publisher.heard()
+    if not said:
+        raise RuntimeError(f"the nodes did not come up: see {_LOG}")
+    stretches = [line for line in said if "sent" in line]
+    figures: dict[str, Any] = {
+        "messages": stretches[-1]["sent"] if stretches else 0,
+        "seed": seed,
+        "targets": said[0]["targets"],
+        "sound_windows": len(stretches),
+        "captioned": sum(line["captioned"] for line in stretches),
+        "diagnosed": sum(line["diagnosed"] for line in stretches),
+        "failed_callbacks": said[-1].get("failed_callbacks"),
+        "ended": ended,
+        "rss": memory.figures(_WARM_SHARE * took_s),
+    }
+    bars = {
+        "nodes live": not ended and figures["messages"] == count,
+        "captions": figures["captioned"] == figures["sound_windows"] > 0,
+        "diagnostics": figures["diagnosed"] == figures["sound_windows"],
+    }
+    return figures | {
+        "missed_bars": [name for name, is_met in bars.items() if not is_met] + missed(figures["rss"])
+    }

@@ -1,0 +1,130 @@
+"""Reads files one after the other as the commands do, and tells what became of each; a process of its own.
+
+A line of its input is a format and a path, a line of its output a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.telemetry.memory import resident_mb
+
+_MOST_TOLD = 20_000
+_VOCABULARY, _IDS = "a vocabulary", 600
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def _play(path: Path) -> None:
+    with closing(open_recording(path)) as recording:
+        for _ in recording.messages():
+            pass
+
+
+def _memory(path: Path) -> None:
+    from crossspec_ros.drafting.memory_file import MemoryFile
+    from crossspec_ros.drafting.proposers.memory import CaptionMemory
+
+    MemoryFile(CaptionMemory(), path, _VOCABULARY, _IDS).close()
+
+
+def _golden(path: Path) -> None:
+    from crossspec_ros.regress.golden import compare, read_golden
+    from crossspec_ros.regress.junit import junit
+    from crossspec_ros.regress.page import Page
+
+    golden = read_golden(path, _AnySetup())  # type: ignore[arg-type]
+    checks = compare(golden, golden)
+    junit("golden", checks)
+    Page().html("golden", [], checks)
+
+
+class _AnySetup:
+    """Of a golden that is of no recording that is here."""
+
+    origin_ns = 0
+
+    def check(self, path: Path, identity: object) -> None:
+        """Every identity is right."""
+
+
+def _parameters(path: Path) -> None:
+    from crossspec_ros.captioning.config import read_config
+
+    read_config(path)
+
+
+class _Heads:
+    """Reads heads for the tiny pair, which it loads once."""
+
+    def __init__(self) -> None:
+        from crossspec_ros.models.loading import load_pair
+        from crossspec_ros.paths import share_dir
+
+        self._pair = load_pair(share_dir() / "models" / "tiny")
+
+    def __call__(self, path: Path) -> None:
+        from crossspec_ros.drafting.heads.files import load_head
+
+        load_head(path, self._pair.target, self._pair.draft)
+
+
+_Uses = Sequence[Callable[[Path], object]]
+_RECORDING: _Uses = [survey, _play]
+_OWN: dict[str, _Uses] = {
+    "caption memory": [_memory],
+    "golden": [_golden],
+    "parameters": [_parameters],
+}
+
+
+def main() -> None:
+    """Read what the input names, until it ends."""
+    logging.disable()
+    if "draft head" in sys.argv[1:]:
+        _OWN["draft head"] = [_Heads()]
+    print(json.dumps({"idle_mb": resident_mb()}), flush=True)
+    for line in sys.stdin:
+        name, path = json.loads(line)
+        print(json.dumps(result(_OWN.get(name, _RECORDING), Path(path))), flush=True)
+
+
+def result(uses: _Uses, path: Path) -> dict[str, object]:
+    """What became of the worst of all uses of a file, and the longest of their times."""
+    _CLEAR.write_text("5")  # the peak begins anew
+    results, longest_s = [("read", "")], 0.0
+    for use in uses:
+        began_s = time.monotonic()
+        results.append(_outcome(use, path))
+        longest_s = max(longest_s, time.monotonic() - began_s)
+    outcome, said = max(results, key=lambda result: ("read", "refused", "raised").index(result[0]))
+    peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    return {
+        "outcome": outcome,
+        "said": said[:_MOST_TOLD],
+        "seconds": longest_s,
+        "peak_mb": int(peak.split()[1]) / 1024,
+    }
+
+
+def _outcome(use: Callable[[Path], object], path: Path) -> tuple[str, str]:
+    try:
+        use(path)
+    except InputError as error:
+        return "refused", str(error)
+    except BaseException as error:
+        return "raised", "".join(traceback.format_exception(error)[-3:])
+    return "read", ""
+
+
+if __name__ == "__main__":
+    main()

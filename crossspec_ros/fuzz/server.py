@@ -1,0 +1,52 @@
+"""`crossspec fuzz server`: whatever strangers say to a served target, robots get their captions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.bench.faults import noise, told
+from crossspec_ros.bench.faults_fleet import RIGHT, WRONG, Life, Server, cases_of
+from crossspec_ros.bench.harness import tell
+from crossspec_ros.bench.memory_watch import MemoryWatch, missed
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.paths import share_dir
+
+_ROBOTS = 2
+_WARM_SHARE = 0.3
+"""Of the time, before growth counts: buffers fill until then."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures and write them where asked; 1 where a bar is missed."""
+    figures = fuzz(args.count, args.seed)
+    print(json.dumps(figures, indent=1))
+    tell(args, figures)
+    return int(bool(figures["missed_bars"]))
+
+
+def fuzz(count: int, seed: int) -> dict[str, Any]:
+    """Say `count` unsound messages to a server that two robots caption with; raises RuntimeError where it
+    gives them no captions any more."""
+    cases = cases_of(load_pair(share_dir() / "models" / "tiny"))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = Server(folder, _ROBOTS, 1)
+        stack.callback(server.stop)
+        lives = [Life(i, server.port, cases) for i in range(_ROBOTS)]
+        for life in lives:
+            stack.callback(life.end)
+        memory = MemoryWatch({"replica": server.replica().pid})
+        began_s = time.monotonic()
+        row = told(lives, lambda: noise(server, cases, count, seed))
+        took_s = time.monotonic() - began_s
+        memory.stop()
+    rss = memory.figures(_WARM_SHARE * took_s)
+    captions = [] if row[RIGHT] and not row[WRONG] else ["captions"]
+    figures = {"messages": count, "seed": seed, "robots": row, "rss": rss}
+    return {**figures, "missed_bars": captions + missed(rss)}

@@ -1,0 +1,263 @@
+"""Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
+whether a sound window still gets its caption.
+
+Its output is lines of JSON: `{"sent": N, "captioned": true, "diagnosed": true}` after each stretch.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import random
+import struct
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from crossspec_msgs.msg import WindowReport
+from diagnostic_msgs.msg import DiagnosticArray
+from event_camera_msgs.msg import EventPacket
+from rcl_interfaces.msg import Parameter, ParameterValue
+from rcl_interfaces.srv import SetParameters
+from rclpy.client import Client
+from rclpy.publisher import Publisher
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import Image
+
+from crossspec_ros.bench.mutations import mutated
+from crossspec_ros.events.messages import to_ns
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
+from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
+from crossspec_ros.ros.run import NodeError, run
+
+NODES = ("synchronizer", "captioner")
+STRETCH = 2_000
+"""Unsound messages between two sound windows."""
+_STARTUP_S, _PATIENCE_S = 120.0, 30.0
+_FRAME_S = 0.04
+_MOST_WAITING = 20
+_TEXTS = (
+    "",
+    "\x00",
+    "\x1b[2J\r\n",
+    "x" * 100_000,
+    "a/" * 20_000,
+    "\u202e",
+    "rgb8",
+    "16UC1",
+    "jpeg; png",
+    "evt3",
+)
+_FAILED = "failed_callbacks"
+_STARTED = ("change_state",)
+"""Services whose every call is somebody's wish: a deactivated captioner captions nothing."""
+
+
+class FuzzPublisher(GuardedNode):
+    """Finds out by itself what our nodes listen to."""
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        super().__init__("fuzz_publisher", **options)
+        self._rng = random.Random(seed)
+        self._reported = threading.Event()
+        self._after_ns = 0
+        self._diagnosed: dict[str, int] = {}
+        self._health = self.create_subscription(DiagnosticArray, "/diagnostics", self._take_health, 100)
+        self._heard = self.create_subscription(WindowReport, "captioner/report", self._take, RELIABLE)
+        self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
+        self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
+        self._outlets: list[Publisher] = []
+        self._requests: list[Client] = []
+        self._waiting = 0
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def find(self) -> list[str]:
+        """What there is to be said to our nodes; raises NodeError where they do not come up."""
+        deadline_s = time.monotonic() + _STARTUP_S
+        while not (self._heard_by(IMAGE_TOPIC) and self.count_publishers("captioner/report")):
+            if time.monotonic() > deadline_s:
+                raise NodeError("synchronizer and captioner did not come up")
+            time.sleep(0.1)
+        for topic, types in self.get_topic_names_and_types():
+            if self._heard_by(topic):
+                self._outlets += [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
+        for name, types in self.get_service_names_and_types():
+            if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
+                self._requests += [self.create_client(_class(kind), name) for kind in types]
+        return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
+
+    def say(self, count: int) -> None:
+        """So many unsound messages and requests."""
+        for _ in range(count):
+            if self._requests and self._rng.random() < 0.1:
+                self._request(self._rng.choice(self._requests))
+            else:
+                self._publish(self._rng.choice(self._outlets))
+
+    def are_well(self) -> dict[str, bool]:
+        """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
+        self._after_ns = self.get_clock().now().nanoseconds
+        self._reported.clear()
+        self._diagnosed.clear()
+        rng, end_s, number = np.random.default_rng(0), time.monotonic() + _PATIENCE_S, 0
+        while not (self._reported.is_set() and self._all_diagnosed()) and time.monotonic() < end_s:
+            now_ns = self.get_clock().now().nanoseconds
+            pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
+            self._frames.publish(image_message(pixels, now_ns, "camera"))
+            self._events.publish(_packet(now_ns, number))
+            number += 1
+            time.sleep(_FRAME_S)
+        return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
+
+    def failed_callbacks(self) -> dict[str, int]:
+        """How many messages and requests each node told to have failed at."""
+        return dict(self._diagnosed)
+
+    def _all_diagnosed(self) -> bool:
+        return set(self._diagnosed) == set(NODES)
+
+    def _take(self, message: WindowReport) -> None:
+        # A whole window after the last unsound message.
+        if to_ns(message.window_start) > self._after_ns and message.outcome == "captioned":
+            self._reported.set()
+
+    def _take_health(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            node, _, part = status.name.partition(": ")
+            if node in NODES and part == "callbacks":
+                self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
+
+    def _heard_by(self, topic: str) -> bool:
+        return any(one.node_name in NODES for one in self.get_subscriptions_info_by_topic(topic))
+
+    def _publish(self, outlet: Publisher) -> None:
+        message = outlet.msg_type()
+        self._fill(message)
+        data = serialize_message(message)
+        # DDS itself refuses some, such as those that are too short to be any.
+        with suppress(RuntimeError):
+            outlet.publish(mutated(self._rng, data) if self._rng.random() < 0.3 else data)
+
+    def _request(self, service: Client) -> None:
+        if self._waiting >= _MOST_WAITING or not service.service_is_ready():
+            return
+        request = service.srv_type.Request()
+        if service.srv_type is SetParameters:
+            value = ParameterValue()
+            self._fill(value)
+            # Of names that nobody has: those that there are change what the node is for.
+            request.parameters = [Parameter(name=self._text(), value=value)]
+        else:
+            self._fill(request)
+        self._waiting += 1
+        service.call_async(request).add_done_callback(self._answered)
+
+    def _answered(self, _: object) -> None:
+        self._waiting -= 1
+
+    def _fill(self, message: Any, depth: int = 0) -> None:
+        """Fields as they may be, most of them sound, some not."""
+        if hasattr(message, "stamp") and hasattr(message, "frame_id"):
+            offset_ns = self._rng.choice((0, 0, 0, -(10**9), 10**9, 10**12, -(10**12)))
+            now_ns = self.get_clock().now().nanoseconds + offset_ns
+            message.stamp = to_time(max(0, min(now_ns, 2**31 * 10**9 - 1)))
+            return
+        for name, kind in message.get_fields_and_field_types().items():
+            if self._rng.random() < 0.8:
+                setattr(message, name, self._value(getattr(message, name), kind, depth))
+
+    def _value(self, value: Any, kind: str, depth: int) -> Any:
+        if hasattr(value, "get_fields_and_field_types"):
+            self._fill(value, depth + 1)
+            return value
+        if "sequence" in kind or "[" in kind:
+            return self._sequence(kind)
+        if isinstance(value, bool):
+            return self._rng.random() < 0.5
+        if isinstance(value, int):
+            return self._integer(kind)
+        if isinstance(value, float):
+            return self._rng.choice((0.0, -1.0, 1e308, float("nan"), float("inf"), self._rng.random()))
+        if isinstance(value, str):
+            return self._text()
+        return value
+
+    def _integer(self, kind: str) -> int:
+        unsigned = kind.startswith(("uint", "octet", "byte", "char"))
+        bits = int("".join(filter(str.isdigit, kind)) or 8)
+        low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        some = (0, 1, 48, 64, 85, 255, 640, 20_000, 65_536, high, low, self._rng.randint(low, high))
+        return max(low, min(high, self._rng.choice(some)))
+
+    def _text(self) -> str:
+        return self._rng.choice((*_TEXTS, "mono8", "bgr8", "mono", "libcaer", "libcaer_cmp", "captioner"))
+
+    def _sequence(self, kind: str) -> Any:
+        size = self._rng.choice(
+            (0, 1, 7, 64 * 85 * 3, 100_000, 2_000_000 if self._rng.random() < 0.02 else 9)
+        )
+        if "uint8" in kind or "octet" in kind or "byte" in kind:
+            return array.array("B", self._rng.randbytes(size))
+        element = kind.removeprefix("sequence<").partition(">")[0].partition(",")[0]
+        if "/" in element:
+            make = partial(_made, element)
+            return [self._filled(make()) for _ in range(min(size, 20))]
+        if "string" in element:
+            return [self._text()[:1000] for _ in range(min(size, 20))]
+        return []
+
+    def _filled(self, message: Any) -> Any:
+        self._fill(message, 1)
+        return message
+
+
+def _made(name: str) -> Any:
+    package, _, kind = name.partition("/")
+    return _class(f"{package}/msg/{kind.rpartition('/')[2]}")()
+
+
+def _class(name: str) -> Any:
+    """Of a message or service, such as `std_msgs/msg/String`."""
+    module, _, kind = name.rpartition("/")
+    return getattr(import_module(module.replace("/", ".")), kind)
+
+
+def _packet(now_ns: int, number: int) -> EventPacket:
+    """A sound packet of two events, in mono: the time of each is its own."""
+    message = EventPacket(height=48, width=64, seq=number, time_base=now_ns, encoding="mono")
+    message.header.stamp = to_time(now_ns)
+    words = [(1 << 63 | (y & 0x7FFF) << 48 | x << 32 | 0) for x, y in ((3, 4), (5, 6))]
+    message.events = struct.pack(f"<{len(words)}Q", *words)
+    return message
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Say `COUNT` messages of `SEED`, the first two arguments."""
+    given = list(sys.argv[1:] if args is None else args)
+    count, seed = int(given[0]), int(given[1])
+
+    def work(node: FuzzPublisher) -> None:
+        _tell(targets=node.find(), **node.are_well())
+        for sent in range(0, count, STRETCH):
+            node.say(min(STRETCH, count - sent))
+            _tell(sent=min(count, sent + STRETCH), **node.are_well())
+        _tell(failed_callbacks=node.failed_callbacks())
+
+    run(lambda **options: FuzzPublisher(seed, **options), given[2:], work)
+
+
+def _tell(**what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main()
