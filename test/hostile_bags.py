@@ -46,8 +46,8 @@ def message_head(megabytes, log_time):
     return struct.pack("<BQHIQQ", 5, 22 + megabytes * MB, 1, 0, log_time, log_time)
 
 
-def mcap(path, chunks, has_index):
-    """`chunks` are (compression, packed bytes, size they say)."""
+def mcap(path, chunks, has_index, times=1):
+    """`chunks` are (compression, packed bytes, size they say); the index names them so many times."""
     start = MAGIC + record(1, text("ros2") + text("x"))
     schema = record(3, struct.pack("<H", 1) + text(IMAGE) + text("ros2msg") + text(""))
     channel = record(4, struct.pack("<HH", 1, 1) + text("/image") + text("cdr") + text(""))
@@ -66,6 +66,7 @@ def mcap(path, chunks, has_index):
         out += chunk
     out += record(15, bytes(4))
     summary = len(out) if has_index else 0
+    index *= times
     if has_index:
         statistics = struct.pack("<QHIIIIQQ", len(chunks), 1, 1, 0, 0, len(chunks), 0, LATER)
         counts = struct.pack("<IHQ", 10, 1, len(chunks))
@@ -91,10 +92,48 @@ def overlapping_chunks(folder):
     return mcap(folder / "bomb.mcap", chunks, True)
 
 
+def grainy_chunks(folder):
+    """Overlapping chunks that are not packed too well."""
+    grain = np.random.default_rng(3).bytes(1_500_000)
+    packed = zstd.compress(message_head(100, LATER) + grain + bytes(100 * MB - len(grain)))
+    return mcap(folder / "bomb.mcap", [("zstd", packed, 31 + 100 * MB)] * 2, True)
+
+
+def same_chunk(folder):
+    chunk = "zstd", zstd_of(message_head(100, 1), 100), 31 + 100 * MB
+    return mcap(folder / "bomb.mcap", [chunk], True, 2000)
+
+
+def tiny_messages(has_index, folder):
+    """Of no bytes, and millions."""
+    data = message_head(0, 1) * 4_000_000
+    return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(data), len(data))], has_index)
+
+
 def packed_file(folder):
     """A bag whose storage file is packed as a whole."""
     (folder / "metadata.yaml").write_text(METADATA.format(file="bomb.mcap.zstd", mode="FILE", qos="''"))
     (folder / "bomb.mcap.zstd").write_bytes(zstd_of(b"", 700))
+    return folder
+
+
+def packed_files(folder):
+    """Each is moderate."""
+    names = [f"bomb_{i}.mcap.zstd" for i in range(12)]
+    packed = zstd_of(b"", 250)
+    for name in names:
+        (folder / name).write_bytes(packed)
+    (folder / "metadata.yaml").write_text(METADATA.format(file=", ".join(names), mode="FILE", qos="''"))
+    return folder
+
+
+def packed_view(folder):
+    """A database without end that is seen only when it has been unpacked."""
+    file = endless_view(folder)
+    (folder / "bomb.db3.zstd").write_bytes(zstd.compress(file.read_bytes()))
+    file.unlink()
+    text = METADATA.format(file="bomb.db3.zstd", mode="FILE", qos="''").replace("r: mcap", "r: sqlite3")
+    (folder / "metadata.yaml").write_text(text)
     return folder
 
 
@@ -152,6 +191,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 
 
 def sqlite(folder, script, qos=""):
+    """A bag with one topic and what the script makes of it."""
     path = folder / "bomb.db3"
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(TABLES)
@@ -190,6 +230,71 @@ def generated_column(folder):
 
 def deep_qos(folder):
     return sqlite(folder, "INSERT INTO messages VALUES (1, 1, 1, zeroblob(99));", DEEP)
+
+
+def number_for_bytes(folder):
+    """Python's bytes() makes four gigabytes of it."""
+    return sqlite(
+        folder,
+        "DROP TABLE messages; CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id, timestamp, data);"
+        "INSERT INTO messages VALUES (1, 1, 1, 4000000000), (2, 1, 2, 4000000000);",
+    )
+
+
+def shared_number(folder):
+    """5000 topics, each of which has all 20,000 messages."""
+    return sqlite(
+        folder,
+        "DROP TABLE topics; CREATE TABLE topics(id, name, type, serialization_format, offered_qos_profiles);"
+        f"{COUNT.format(5000)} INSERT INTO topics SELECT 1, '/i', '{IMAGE}', 'cdr', '' FROM n;"
+        f"{COUNT.format(20_000)} INSERT INTO messages(topic_id, timestamp, data) SELECT 1, i, x'00' FROM n;",
+    )
+
+
+COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
+
+
+def write_ros1(path, stamped, packing=None):
+    """A bag of images; `stamped` are (seconds, bytes of the picture)."""
+    store = get_typestore(Stores.ROS1_NOETIC)
+    writer = Writer(path)
+    if packing:
+        writer.set_compression(packing)
+    with writer:
+        connection = writer.add_connection("/image", IMAGE, typestore=store)
+        for seconds, size in stamped:
+            stamp = store.types["builtin_interfaces/msg/Time"](seconds, 0)
+            header = store.types["std_msgs/msg/Header"](0, stamp, "")
+            message = store.types[IMAGE](header, "jpeg", np.zeros(size, np.uint8))
+            writer.write(connection, seconds * 10**9, bytes(store.serialize_ros1(message, IMAGE)))
+    return path
+
+
+def ros1_turns(folder):
+    """Messages that lie in turns in one and in another chunk of a hundred megabytes."""
+    stamped = [(2 * i + turn + 1, 100 * MB * (i == 499) + 9) for turn in range(2) for i in range(500)]
+    return write_ros1(folder / "bomb.bag", stamped, Writer.CompressionFormat.BZ2)
+
+
+def ros1_index(folder):
+    """An index that names its only chunk, which has its own index, 10,000 times."""
+    path = write_ros1(folder / "bomb.bag", [(1 + i, 9) for i in range(3000)])
+    data = path.read_bytes()
+    at = data.index(b"chunk_count=") + 12
+    place = data.rindex(b"chunk_pos=") + 10
+    fields = [
+        b"op=\6",
+        b"ver=" + struct.pack("<I", 1),
+        b"chunk_pos=" + data[place : place + 8],
+        b"start_time=" + struct.pack("<II", 1, 0),
+        b"end_time=" + struct.pack("<II", 9, 0),
+        b"count=" + struct.pack("<I", 1),
+    ]
+    head = b"".join(struct.pack("<I", len(field)) + field for field in fields)
+    info = struct.pack("<I", len(head)) + head + struct.pack("<III", 8, 0, 3000)
+    (count,) = struct.unpack_from("<I", data, at)
+    path.write_bytes(data[:at] + struct.pack("<I", count + 10_000) + data[at + 4 :] + info * 10_000)
+    return path
 
 
 def ros1(pack, compression, folder):
@@ -234,6 +339,16 @@ BAGS = {
     "mcap lz4 indexed": partial(one_chunk, lz4_of, "lz4", True),
     "mcap zstd lying": lying_chunk,
     "mcap overlapping chunks": overlapping_chunks,
+    "mcap overlapping grainy chunks": grainy_chunks,
+    "mcap chunk again and again": same_chunk,
+    "mcap tiny messages indexed": partial(tiny_messages, True),
+    "mcap tiny messages scanned": partial(tiny_messages, False),
+    "bag1 turns": ros1_turns,
+    "bag1 index": ros1_index,
+    "bag of packed files": packed_files,
+    "bag of a packed view": packed_view,
+    "db3 number for bytes": number_for_bytes,
+    "db3 shared number": shared_number,
     "bag1 bz2": partial(ros1, bz2_of, b"bz2"),
     "bag1 lz4": partial(ros1, lz4_of, b"lz4"),
     "bag packed as a file": packed_file,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zipfile
 import zlib
 
 import h5py
@@ -64,6 +65,59 @@ def zipped(path, members):
         count = len(members)
         file.write(directory + b"PK\5\6" + struct.pack("<4H2IH", 0, 0, count, count, len(directory), at, 0))
     return path
+
+
+def small_events_npz(folder):
+    """Columns of a byte for each event, which take ten times that in memory."""
+    path = folder / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in "txyp":
+            with archive.open(f"{name}.npy", "w") as member:
+                member.write(npy_header((63 * MB,), "|u1"))
+                for _ in range(63):
+                    member.write(bytes(MB))
+    return path
+
+
+def pickled(folder, opcodes):
+    path = folder / "bomb.npy"
+    path.write_bytes(npy_header((), "|O") + b"\x80\x02" + opcodes + b".")
+    return path
+
+
+def saved(folder, **extra):
+    """What numpy pickles of one sound event and these."""
+    content = {"t": np.array([1]), "x": np.array([1]), "y": np.array([1]), "p": np.array([1]), **extra}
+    np.save(folder / "bomb.npy", np.array(content, object))
+    return folder / "bomb.npy"
+
+
+def nested_lists():
+    """Ten thousand million numbers in a hundred references."""
+    lists = [1] * 10
+    for _ in range(9):
+        lists = [lists] * 10
+    return lists
+
+
+def written(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def times_of_a_folder(folder):
+    (folder / "images").mkdir()
+    (folder / "images/0.png").write_bytes(png(10, 10))
+    (folder / "images/timestamps.txt").write_text("1\n" * 30_000_000)
+    (folder / "events.txt").write_text("0.1 1 1 1\n0.2 1 1 1\n")
+    return folder
+
+
+def empty_packets(folder):
+    head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
+    sound = struct.pack("<2h6i2I", 1, 1, 8, 4, 0, 1, 1, 1, 3 | (1 << 2) | (1 << 17), 5)
+    empty = struct.pack("<2h6i", 1, 1, 8, 4, 0, 0, 0, 0)
+    return written(folder / "bomb.aedat", head + sound + empty * 1_000_000)
 
 
 def sparse(path, head, size):
@@ -230,7 +284,7 @@ def linked_map(file):
     file["rectify_map"] = h5py.ExternalLink(name, "rectify_map")
 
 
-def dsec(folder, picture=b"", calibration=None, rectify=sound_map):
+def dsec(folder, picture=b"", calibration=None, rectify=sound_map, times="5\n"):
     for name in ("events/left", "images/left/rectified", "calibration"):
         (folder / name).mkdir(parents=True)
     with h5py.File(folder / "events/left/events.h5", "w") as file:
@@ -238,7 +292,7 @@ def dsec(folder, picture=b"", calibration=None, rectify=sound_map):
         file.attrs["width"], file.attrs["height"] = 640, 480
     if picture:
         (folder / "images/left/rectified/0.png").write_bytes(picture)
-        (folder / "images/timestamps.txt").write_text("5\n")
+        (folder / "images/timestamps.txt").write_text(times)
     with h5py.File(folder / "events/left/rectify_map.h5", "w") as file:
         rectify(file)
     (folder / "calibration/cam_to_cam.yaml").write_text(calibration or CALIBRATION)
@@ -249,6 +303,20 @@ FILES = {
     "npz packed": packed_npz,
     "npz sparse": sparse_npz,
     "npy sparse": sparse_npy,
+    "npz of small events": small_events_npz,
+    "npy key of tuples": lambda folder: pickled(folder, b"}N" + b"2\x86" * 60 + b"Ns"),
+    "npy type of tuples": lambda folder: pickled(folder, b"cnumpy\ndtype\nN" + b"2\x86" * 60 + b"\x85R"),
+    "npy memo of tuples": lambda folder: pickled(folder, b"}N" + b"q\1h\1\x86" * 60 + b"Ns"),
+    "npy width of lists": lambda folder: saved(folder, width=nested_lists(), height=1),
+    "npy long name": lambda folder: saved(folder, **{"_" * 200_000: np.array([1])}),
+    "text long size": lambda folder: written(
+        folder / "bomb.txt", b"# size 1" + b" " * 63_000 + b"z\n0.1 1 1 1\n"
+    ),
+    "text long name": lambda folder: written(
+        folder / "bomb.txt", b"a,b,c," + b"_" * 63_000 + b"z\n0.1 1 1 1\n"
+    ),
+    "folder of many times": times_of_a_folder,
+    "aedat3 empty packets": empty_packets,
     "text sparse": sparse_text,
     "raw sparse": sparse_raw,
     "aedat3 sparse": aedat3,
@@ -269,6 +337,8 @@ SEQUENCES = {
     ),
     "dsec packed map": lambda folder: dsec(folder, rectify=packed_map),
     "dsec linked map": lambda folder: dsec(folder, rectify=linked_map),
+    "dsec many times": lambda folder: dsec(folder, png(100, 100), times="11 " * 20_000_000),
+    "dsec long time": lambda folder: dsec(folder, png(100, 100), times="9" * 30),
     "dsec 40,000 x 40,000": lambda folder: dsec(folder, png(40_000, 40_000)),
     "dsec 16,000 x 16,000": lambda folder: dsec(folder, png(16_000, 16_000)),
 }

@@ -22,6 +22,7 @@ from transformers.utils import logging
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.config_files import first_line, read_json
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.pickles import check_torch_file
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -262,9 +263,12 @@ def _safetensors(file: Path) -> dict[str, Stored]:
 
 def _bin(file: Path) -> dict[str, Stored]:
     try:
+        check_torch_file(file)
         # Mapped, not read; files older than torch 1.6 are no archives and cannot be.
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-        if not isinstance(tensors, dict) or not all(isinstance(t, torch.Tensor) for t in tensors.values()):
+        if not isinstance(tensors, dict) or not all(
+            isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors.items()
+        ):
             raise ValueError("something else than tensors by name")
     # Whatever torch.load makes of a file that is none of its own.
     except Exception as error:

@@ -49,7 +49,7 @@ class Aedat3Events:
             sensor = self._read_header()
             self._bytes = path.stat().st_size
             self._damage: Counter[str] = Counter()
-            self._packets = [packet for packet in self._walk() if packet.kind == _POLARITY]
+            self._packets = [packet for packet in self._walk() if packet.kind == _POLARITY and packet.number]
             stated = next((size for name, size in _SENSORS.items() if name in sensor.upper()), None)
             self._size = stated or self._needed_size()
             self.start_us, self.end_us = self._edge(self._packets, 0), self._edge(self._packets[::-1], -1)

@@ -11,8 +11,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
 from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
+from crossspec_ros.recordings.unpacking import check_ratio
 
 SIZE = ("width", "height")
+_EVENT_BYTES = 32
+"""Of an event while its columns are read, however short they are stored."""
 # (width, height) of common sensors, the smaller ones first.
 _SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
 _BLOCK = 1_000_000
@@ -72,7 +75,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch,
     for role, kinds in (("t", "iuf"), ("x", "iu"), ("y", "iu"), ("p", "iub")):
         require(
             role in roles,
-            f"has no array {role} among {', '.join(names) or 'none'}",
+            f"has no array {role} among {', '.join(names)[:200] or 'none'}",
             "store t (us), x, y and p, one of each for every event",
         )
         values = arrays[names[roles[role]]]
@@ -84,6 +87,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch,
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
     require(len(stored), "has no events", "choose another recording")
+    check_ratio(source, source.stat().st_size, len(stored) * _EVENT_BYTES)
     t, unit = _microseconds(stored, unit)
     require(
         t is not None and t.min() >= 0 and t.max() < MAX_US,
@@ -106,16 +110,15 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch,
     needed = (int(x.max()) + 1, int(y.max()) + 1)
     size = common_size(needed)
     if "width" in arrays or "height" in arrays:
-        stated = [np.asarray(arrays.get(name)) for name in SIZE]
+        stated = [arrays.get(name) for name in SIZE]
+        size = (_whole(stated[0]), _whole(stated[1]))
         require(
-            all(value.shape == () and value.dtype.kind in "iu" for value in stated)
-            and all(least <= value <= MAX_SIZE for least, value in zip(needed, stated, strict=True)),
+            all(least <= value <= MAX_SIZE for least, value in zip(needed, size, strict=True)),
             "has width = {} and height = {} with events up to x = {}, y = {}".format(
-                *stated, needed[0] - 1, needed[1] - 1
+                *map(_shown, stated), needed[0] - 1, needed[1] - 1
             ),
             f"store two integers that hold all events, up to {MAX_SIZE}, or neither",
         )
-        size = (int(stated[0]), int(stated[1]))
     batch = EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
     return batch, unit
 
@@ -124,6 +127,20 @@ def common_size(needed: tuple[int, int]) -> tuple[int, int]:
     """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
     fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
     return next(fitting, needed)
+
+
+def _whole(value: object) -> int:
+    """A size as it is stated, -1 for none: an array made of lists in lists would have no bound."""
+    if isinstance(value, np.ndarray | np.generic):
+        return int(value) if value.shape == () and value.dtype.kind in "iu" else -1
+    return value if isinstance(value, int) else -1
+
+
+def _shown(value: object) -> str:
+    """A size that is wrong, in a few words."""
+    is_short = value is None or (isinstance(value, np.ndarray | np.generic) and value.size <= 9)
+    is_short |= isinstance(value, int) and abs(value) < 1 << 64
+    return str(value)[:80] if is_short else type(value).__name__
 
 
 def _microseconds(stored: np.ndarray, unit: str | None) -> tuple[np.ndarray | None, str]:

@@ -7,8 +7,9 @@ the YAML of each topic's QoS, which nobody asks for.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from bz2 import BZ2Decompressor
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,21 +17,134 @@ from types import SimpleNamespace
 from typing import Any
 
 from lz4.frame import LZ4FrameDecompressor
+from rosbags.interfaces import Connection
 from rosbags.rosbag1 import reader as ros1
 from rosbags.rosbag2 import reader as ros2
 from rosbags.rosbag2 import storage_mcap, storage_sqlite3
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.unpacking import TooLarge, check_solid, open_zstd, unpack, zstd
+from crossspec_ros.recordings.unpacking import (
+    MOST_UNPACKED,
+    TooLarge,
+    most_of,
+    open_zstd,
+    unpack,
+    zstd,
+)
 from crossspec_ros.yaml_files import TooMuchYaml, read_yaml_events
 
 _MOST_OPEN = 192 << 20
 """Bytes of the chunks whose messages are merged at a time; as a rule these are two."""
+_MESSAGE = 256
+"""Bytes that a message takes while it is read, however short it is."""
+_MCAP_CHUNK = 0x06
+_SHARED = "SELECT count(*) > count(DISTINCT CAST(id AS INTEGER)) FROM topics"
 _TABLES = ("topics", "messages", "schema", "message_definitions", "metadata")
 
 unzstd = partial(unpack, decompressor=zstd.ZstdDecompressor)
 unlz4 = partial(unpack, decompressor=LZ4FrameDecompressor)
 unbz2 = partial(unpack, decompressor=BZ2Decompressor)
+
+
+class Spent:
+    """What has come out of one pass through a bag of so many bytes on disk."""
+
+    def __init__(self, stored: int) -> None:
+        self._most_bytes, self._most_messages = most_of(stored, MOST_UNPACKED), most_of(stored) // _MESSAGE
+        self._messages = self._bytes = 0
+
+    def add(self, size: int) -> None:
+        """Take the next message, or what a chunk unpacks to; raises TooLarge where it is absurdly much."""
+        self._messages += 1
+        self._bytes += size
+        if self._bytes > self._most_bytes or self._messages > self._most_messages:
+            what = (
+                f"unpacks to more than {self._most_bytes >> 20} MB"
+                if self._bytes > self._most_bytes
+                else f"has more than {self._most_messages} messages"
+            )
+            raise TooLarge(
+                f"{what}, as no recording of its size does: check where it comes from, and record it again"
+            )
+
+
+class _Mcap(storage_mcap.McapReader):
+    """One whose chunks are not too much together, even where its index names some again and again."""
+
+    def open(self) -> None:
+        super().open()
+        try:
+            self._check(chunk.uncompressed_size for chunk in self.chunks)
+        except TooLarge:
+            self.close()
+            raise
+
+    def meta_scan(self) -> None:
+        self._check(self._sizes())
+        super().meta_scan()
+
+    def _check(self, sizes: Iterable[int]) -> None:
+        spent = Spent(self.path.stat().st_size)
+        for size in sizes:
+            spent.add(size)
+
+    def _sizes(self) -> Iterator[int]:
+        """What each chunk says that it unpacks to, without the index."""
+        assert self.bio
+        at = self.data_start
+        while at < self.data_end:
+            self.bio.seek(at)
+            head = self.bio.read(33)
+            if len(head) < 33:
+                return
+            opcode, length, size = struct.unpack("<BQ16xQ", head)
+            if opcode == _MCAP_CHUNK:
+                yield size
+            at += 9 + length
+
+
+class _Sqlite3(storage_sqlite3.Sqlite3Reader):
+    """One that has been checked, whatever the file is called and wherever it was unpacked to."""
+
+    def open(self) -> None:
+        with closing(sqlite3.connect(read_only(Path(str(self.path))), uri=True)) as database:
+            check_tables(Path(str(self.path)), database)
+        super().open()
+
+
+class Ros1Reader(ros1.Reader):
+    """One whose index is no larger than its file, and whose chunks are not unpacked without end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._stored, self._index_bytes = path.stat().st_size, 0
+        self._spent = Spent(self._stored)
+
+    def read_index_data(self, pos: int, indexes: dict[int, list[Any]]) -> None:
+        assert self.bio
+        before = self.bio.tell()
+        super().read_index_data(pos, indexes)
+        self._index_bytes += self.bio.tell() - before
+        if self._index_bytes > self._stored:
+            raise TooLarge(
+                "names its chunks more than once in its index: check where it comes from, and record it again"
+            )
+
+    def read_chunk(self) -> Any:
+        chunk = super().read_chunk()
+
+        def unpacked(data: bytes) -> bytes:
+            out = chunk.decompressor(data)
+            self._spent.add(len(out))
+            return out
+
+        return chunk._replace(decompressor=unpacked)
+
+    def messages(
+        self, connections: Collection[Connection] = (), start: int | None = None, stop: int | None = None
+    ) -> Generator[tuple[Connection, int, bytes], None, None]:
+        self._spent = Spent(self._stored)
+        yield from super().messages(connections, start, stop)
 
 
 class _Merged:
@@ -59,8 +173,13 @@ class _Merged:
 def bound_rosbags() -> None:
     """Replace what rosbags unpacks with; to be called once."""
     storage_mcap.DECOMPRESSORS.update(
-        zstd=lambda data, size: unzstd(data), lz4=lambda data, size: unlz4(data)
+        zstd=lambda data, size: _few(unzstd(data), len(data)),
+        lz4=lambda data, size: _few(unlz4(data), len(data)),
     )
+    for reader in (ros2.DirectoryReader, ros2.Reader):
+        for name, plugin in reader.STORAGE_PLUGINS.items():
+            replaced = {storage_mcap.McapReader: _Mcap, storage_sqlite3.Sqlite3Reader: _Sqlite3}
+            vars(reader)["STORAGE_PLUGINS"][name] = replaced.get(plugin, plugin)
     ros1.decompressors.update(bz2=unbz2, lz4=unlz4)
     vars(storage_mcap)["msgsrc"] = _Merged()
     vars(ros2)["zstd"] = SimpleNamespace(decompress=unzstd, open=open_zstd, ZstdError=zstd.ZstdError)
@@ -68,12 +187,13 @@ def bound_rosbags() -> None:
         vars(module)["parse_qos"] = lambda profiles: []
 
 
-def check_storage(file: Path) -> None:
-    """Raise InputError for a bag's file that is no such file, but would be read without end."""
-    check_solid(file)
-    if file.suffix == ".db3":
-        with closing(sqlite3.connect(read_only(file), uri=True)) as database:
-            check_tables(file, database)
+def _few(chunk: bytes, packed: int) -> bytes:
+    """A chunk, of which rosbags has all messages in memory; raises TooLarge for far too many."""
+    spent, at = Spent(packed), 0
+    while at + 9 <= len(chunk):
+        spent.add(0)
+        at += 9 + int.from_bytes(chunk[at + 1 : at + 9], "little")
+    return chunk
 
 
 def read_only(file: Path) -> str:
@@ -82,7 +202,10 @@ def read_only(file: Path) -> str:
 
 
 def check_tables(file: Path, database: sqlite3.Connection) -> None:
-    """Raise InputError where a table of a bag is computed and not stored; of damage nothing is said."""
+    """Raise InputError where a table of a bag is computed and not stored, or topics share a number.
+
+    Of damage nothing is said.
+    """
     try:
         # Not by sqlite_master, which may say anything.
         kinds = {name.lower(): kind for _, name, kind, *_ in database.execute("PRAGMA table_list")}
@@ -90,8 +213,15 @@ def check_tables(file: Path, database: sqlite3.Connection) -> None:
         for name in _TABLES:
             columns = database.execute(f"PRAGMA table_xinfo({name})")
             computed += [f"{name}.{column[1]}" for column in columns if column[6]]
+        # The reader counts each message once for each topic of its number.
+        shared = not computed and database.execute(_SHARED).fetchone()[0]
     except sqlite3.Error:
         return
+    if shared:
+        raise InputError(
+            f"'{file}' has topics that share a number, as no recorder writes: check where it comes from, and "
+            f"record it again"
+        )
     if computed:
         raise InputError(
             f"'{file}' computes '{computed[0]}' in place of storing it, as no recorder does: check where it "

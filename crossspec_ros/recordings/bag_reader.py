@@ -13,9 +13,9 @@ from typing import NamedTuple
 from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.bag_bounds import bound_rosbags, check_metadata, check_storage
+from crossspec_ros.recordings.bag_bounds import Ros1Reader, Spent, bound_rosbags, check_metadata
 from crossspec_ros.recordings.ros1 import to_cdr
-from crossspec_ros.recordings.unpacking import TooLarge
+from crossspec_ros.recordings.unpacking import TooLarge, check_solid
 from crossspec_ros.yaml_files import TooMuchYaml
 from rosbags import rosbag1, rosbag2
 
@@ -81,10 +81,10 @@ class BagReader:
 
     def _open(self, path: Path) -> Sequence[rosbag1.Reader | rosbag2.Reader]:
         for file in storage_files(path):
-            check_storage(file)
+            check_solid(file)
             self.losses += _unread(file)
         if path.suffix in ROS1_SUFFIXES:
-            return [self._stack.enter_context(rosbag1.Reader(path))]
+            return [self._stack.enter_context(Ros1Reader(path))]
         if path.is_file():
             return [self._stack.enter_context(rosbag2.Reader(path))]
         try:
@@ -125,6 +125,7 @@ class BagReader:
 
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
+        spent = Spent(sum(file.stat().st_size for file in storage_files(self._path)))
         for index, reader in enumerate(self._readers):
             wanted = [each for each in reader.connections if key in (None, _key(each))]
             # To the reader, none means all.
@@ -132,6 +133,8 @@ class BagReader:
                 continue
             with self._refusing():
                 for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
+                    # Of a number, bytes() would make as many zeros.
+                    spent.add(memoryview(data).nbytes)
                     convert = self._to_cdr.get((index, connection.id), bytes)
                     yield StoredMessage(*_key(connection), recorded_ns, convert(data))
 

@@ -16,12 +16,13 @@ from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.source import read_times
 
 EVENTS_FILE = "events/left/events.h5"
 FRAMES_FOLDER = "images/left/rectified"
 FRAME_STAMPS_FILE = "images/timestamps.txt"
 _MOST_BYTES = 64 << 20
-"""Of a frame, or of the file of their times."""
+"""Of a frame."""
 
 
 def is_dsec(path: Path) -> bool:
@@ -50,9 +51,7 @@ class DsecSequence:
         self._frames = sorted(path for path in found if path.is_file())
         stamps = self.path / FRAME_STAMPS_FILE
         try:
-            if self._frames and stamps.stat().st_size > _MOST_BYTES:
-                raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-            times_us = stamps.read_text().split() if self._frames else []
+            times_us = read_times(stamps, len(self._frames)).split() if self._frames else []
             stamps_us = np.array(times_us, np.int64)
             if ((stamps_us < 0) | (stamps_us >= MAX_US)).any():
                 raise ValueError(f"it has times from {stamps_us.min()} to {stamps_us.max()}")

@@ -17,6 +17,7 @@ _NAMES = {
 _POWERS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 _UNITS = {"sec": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns"} | {u: u for u in _POWERS}
 _WITH_UNIT = re.compile(rf"(.+?)[\s_]*[\s_\[(]({'|'.join(_UNITS)})[\])]?")
+_LONGEST_NAME = 100
 # The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
 
@@ -26,7 +27,8 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
     roles, unit = {}, None
     for index, name in enumerate(names):
         plain, named_unit = name.strip("\"' #%").lower(), None
-        if with_unit := _WITH_UNIT.fullmatch(plain):
+        # In a name without bound, the search for a unit would take without bound too.
+        if len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
             plain, named_unit = with_unit[1], _UNITS[with_unit[2]]
         for role, known in _NAMES.items():
             if plain in known and role not in roles:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.source import SourceRecording
+from crossspec_ros.recordings.source import SourceRecording, read_times
 from crossspec_ros.recordings.text import TextEvents
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 _STAMPS = (".txt", ".csv")
-# Those of published data sets are below 1 MB and 10 MB.
+# Those of published data sets are below 1 MB.
 _MOST_BYTES = 64 << 20
 _UNITS = {"s": 10**9, "us": 10**3, "ns": 1}
 """In ns."""
@@ -170,9 +170,7 @@ def _stamps_file(folder: Path) -> Path | None:
 def _listed_times(path: Path, files: list[Path]) -> list[Decimal]:
     """The times of `files` that a file of times has for them."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-        text = path.read_text()
+        text = read_times(path, len(files))
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read ({error}): store one time for each image") from error
     rows = [re.split(r"[,;\s]+", line.strip()) for line in text.splitlines() if line.strip()]

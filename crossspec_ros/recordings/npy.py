@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.pickles import check_pickle
 from crossspec_ros.recordings.arrays import ArrayEvents, split_table
 
 # A sample takes about 200; the limits bound the memory for them and for the memo.
@@ -41,7 +41,7 @@ def read_npy(path: Path) -> ArrayEvents:
             content = _load(file.read()) if is_pickle else split_table(np.load(path, mmap_mode="r"))
     # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
     except Exception as error:
-        detail = " ".join(str(error).split()) or type(error).__name__
+        detail = " ".join(str(error)[:200].split()) or type(error).__name__
         raise InputError(
             f"'{path}' is damaged or holds no plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"
@@ -50,14 +50,13 @@ def read_npy(path: Path) -> ArrayEvents:
 
 
 def _load(data: bytes) -> dict[str, Any]:
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-        # The unpickler makes a table as long as the largest number in a PUT.
-        if count > _MAX_OPCODES or ("PUT" in opcode.name and int(argument or 0) > _MAX_OPCODES):
-            raise pickle.UnpicklingError("it has too many parts")
+    check_pickle(data, _MAX_OPCODES)
     outer = _NumpyUnpickler(io.BytesIO(data)).load()
     content = outer.items[0] if isinstance(outer, _Array) and len(outer.items) == 1 else None
     if not isinstance(content, dict):
         raise pickle.UnpicklingError("it is no dict")
+    if not all(isinstance(name, str) for name in content):
+        raise pickle.UnpicklingError("it has an array whose name is no text")
     return {name: value.array if isinstance(value, _Array) else value for name, value in content.items()}
 
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
-from crossspec_ros.recordings.bag_bounds import check_tables, read_only, unlz4, unzstd
+from crossspec_ros.recordings.bag_bounds import Spent, check_tables, read_only, unlz4, unzstd
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
 from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
 from crossspec_ros.recordings.unpacking import TooLarge, open_zstd, zstd
@@ -41,12 +41,17 @@ def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
             if file.suffix == ".zstd":
                 storage = Path(folder) / file.stem
                 _unpack(file, storage, losses)
-            if storage.suffix in ROS1_SUFFIXES:
-                yield from salvage_ros1(storage, losses)
-                continue
             read = _read_sqlite if storage.suffix == ".db3" else _read_mcap
-            for message in read(storage, losses):
-                yield _unpacked(message)
+            if storage.suffix in ROS1_SUFFIXES:
+                read = salvage_ros1
+            spent = Spent(file.stat().st_size)
+            try:
+                for message in read(storage, losses):
+                    whole = _unpacked(message)
+                    spent.add(len(whole.data))
+                    yield whole
+            except TooLarge as error:
+                losses.append(f"{file.name} {error}")
 
 
 def _unpack(source: Path, target: Path, losses: list[str]) -> None:

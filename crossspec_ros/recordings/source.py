@@ -13,6 +13,9 @@ from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
 
+# Of a file of times: comments, and a line with the name of a file.
+_HEAD, _LINE = 64_000, 1000
+
 
 class Recording(Protocol):
     """A recorded event stream, an image stream, or both."""
@@ -131,3 +134,16 @@ def damaged(path: Path, damage: Mapping[str, int]) -> InputError:
     return InputError(
         f"some of '{path}' could not be decoded ({kinds}), the rest was: copy or record it again"
     )
+
+
+def read_times(path: Path, images: int) -> str:
+    """The text of a file with the times of so many images.
+
+    Raises OSError where it has far more or cannot be read, and UnicodeDecodeError.
+    """
+    most = _HEAD + _LINE * images
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(f"it has more than {most >> 10} kB for {images} images")
+    return data.decode()

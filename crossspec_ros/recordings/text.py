@@ -23,7 +23,9 @@ _BLOCK = 32_000_000
 _HEAD = 64_000
 _SAMPLE = 1000
 """Lines from which the order of the columns is guessed."""
-_SIZE = re.compile(r"(?:geometry|resolution|size)\D{0,3}(\d{1,4})\s*[x,; ]\s*(\d{1,4})", re.IGNORECASE)
+_SIZE = re.compile(
+    r"(?:geometry|resolution|size)\D{0,3}(\d{1,4})\s{0,9}[x,; ]\s{0,9}(\d{1,4})", re.IGNORECASE
+)
 _LOGIC = {"true": 1.0, "false": 0.0}
 
 

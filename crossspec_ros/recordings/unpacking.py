@@ -18,7 +18,7 @@ else:
 
 MOST_UNPACKED = 128 << 20
 """Bytes of one chunk or message of a bag; recorders make chunks of some MB."""
-_ALWAYS, _MOST_TIMES = 256 << 20, 100
+_ALWAYS, _MOST_TIMES = 32 << 20, 100
 """So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
 
 
@@ -38,9 +38,9 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-def most_of(packed: int) -> int:
+def most_of(packed: int, always: int = _ALWAYS) -> int:
     """Bytes that may come out of so many."""
-    return max(_ALWAYS, _MOST_TIMES * packed)
+    return max(always, _MOST_TIMES * packed)
 
 
 def check_ratio(path: Path, packed: int, unpacked: int) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
+from crossspec_ros.pickles import check_torch_file
 
 
 def save_checkpoint(state: dict[str, Any], file: Path) -> None:
@@ -20,6 +21,7 @@ def save_checkpoint(state: dict[str, Any], file: Path) -> None:
 def load_checkpoint(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `save_checkpoint` wrote; raises InputError where it is damaged."""
     try:
+        check_torch_file(file)
         return torch.load(file, weights_only=True, map_location=device)
     # Whatever torch.load makes of a file that is none of its own.
     except Exception as error:

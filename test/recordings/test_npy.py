@@ -72,6 +72,8 @@ def test_what_numpy_saves_is_read(tmp_path):
         ({**EVENTS, "t": np.array([{}, 1, 2], object)}, "has t of shape"),
         ({**EVENTS, "t": np.array(["a", "b", "c"])}, "has values of type 'U1'"),
         ({**EVENTS, "t": np.zeros(3, "M8[us]")}, "has values of type 'M8'"),
+        ({**EVENTS, 5: EVENTS["t"]}, "an array whose name is no text"),
+        ({**EVENTS, b"t": EVENTS["t"]}, "an array whose name is no text"),
         ([1, 2], "Python objects"),
         ("events", "it is no dict"),
     ],

@@ -1,0 +1,95 @@
+"""Pickles are looked at before they are loaded: sound ones pass, and those that never end do not."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+
+import pytest
+import torch
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.checkpoint import stored_tensors
+from crossspec_ros.pickles import check_pickle
+from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
+
+TUPLES = {"memo": b"q\1h\1\x86", "copies": b"2\x86"}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_sound_pickles_pass(protocol):
+    shared, sizes = [1, 2], (0.9, 0.999)
+    groups = [{"betas": sizes, "lists": [shared, shared], "all": set(range(1500))} for _ in range(20)]
+    check_pickle(pickle.dumps(groups, protocol=protocol))
+
+
+@pytest.mark.parametrize("step", TUPLES.values(), ids=TUPLES)
+def test_tuples_that_double_are_refused(step):
+    check_pickle(b"\x80\x02N" + step * 8 + b".")
+    with pytest.raises(pickle.UnpicklingError, match="too many parts"):
+        check_pickle(b"\x80\x02N" + step * 60 + b".")
+
+
+@pytest.mark.parametrize("steps", [b"(" + b"h\1" * 9 + b"tq\1", b"h\1h\1h\1\x87q\1", b"(h\1h\1h\1tq\1"])
+def test_any_kind_of_tuple_counts(steps):
+    with pytest.raises(pickle.UnpicklingError, match="too many parts"):
+        check_pickle(b"\x80\x02Nq\1" + steps * 40 + b".")
+
+
+@pytest.fixture
+def crafted(tmp_path):
+    """What torch.save wrote, with other content: it makes a dict whose key is tuples in tuples."""
+
+    def craft(packing=zipfile.ZIP_STORED, content=b"\x80\x02}N" + TUPLES["memo"] * 60 + b"Ns."):
+        torch.save({"a": torch.zeros(1)}, tmp_path / "sound.pt")
+        path = tmp_path / "pytorch_model.bin"
+        with (
+            zipfile.ZipFile(tmp_path / "sound.pt") as sound,
+            zipfile.ZipFile(path, "w", packing) as archive,
+        ):
+            for member in sound.infolist():
+                data = content if member.filename.endswith("data.pkl") else sound.read(member)
+                archive.writestr(member.filename, data)
+        return path
+
+    return craft
+
+
+def refused(path):
+    """Which error of the pickle the two readers name."""
+    with pytest.raises(InputError, match=r"pytorch_model\.bin' is cut off, damaged") as weights:
+        stored_tensors(path.parent)
+    with pytest.raises(InputError, match=r"pytorch_model\.bin' is damaged") as state:
+        load_checkpoint(path)
+    (name,) = {str(error.value).partition("(")[2].partition(")")[0] for error in (weights, state)}
+    return name
+
+
+@pytest.mark.timeout(60)
+def test_weights_whose_names_would_never_be_read_are_refused(crafted):
+    assert refused(crafted()) == "UnpicklingError"
+
+
+@pytest.mark.timeout(60)
+def test_the_format_before_archives_is_looked_at_too(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.zeros(1)}, path, _use_new_zipfile_serialization=False)
+    assert [*stored_tensors(tmp_path)] == ["a"]
+    heads = b"".join(
+        pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    )
+    path.write_bytes(heads + b"\x80\x02}N" + TUPLES["memo"] * 60 + b"Ns." + pickle.dumps([], 2))
+    assert refused(path) == "UnpicklingError"
+
+
+def test_a_packed_archive_is_refused(crafted):
+    assert refused(crafted(zipfile.ZIP_DEFLATED, b"\x80\x02}" + b"N0" * 99 + b".")) == "ValueError"
+
+
+def test_the_state_of_a_training_passes(tmp_path):
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW([{"params": [p]} for p in model.parameters()])
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    save_checkpoint({"optimizer": optimizer.state_dict(), "step": 3}, tmp_path / "state.pt")
+    assert load_checkpoint(tmp_path / "state.pt")["step"] == 3
