@@ -140,6 +140,32 @@ def stated_chunk_h5(folder):
     return folder / "bomb.h5"
 
 
+def scale_offset_h5(folder):
+    """The filter's own settings say that a chunk has 400 million values."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        data = file.create_dataset("events/t", (10,), "i8", chunks=(10,), scaleoffset=0)
+        data[:] = 0
+        settings = data.id.get_create_plist().get_filter(0)[2]
+    stored, lying = (
+        struct.pack(f"<{len(settings)}I", *settings[:2], count, *settings[3:])
+        for count in (settings[2], 400_000_000)
+    )
+    content = (folder / "bomb.h5").read_bytes()
+    assert stored in content
+    (folder / "bomb.h5").write_bytes(content.replace(stored, lying))
+    return folder / "bomb.h5"
+
+
+def lzf_h5(folder):
+    """A chunk of lzf that unpacks to 700 MB, all of it one byte again and again."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        data = file.create_dataset("events/t", (10,), "i8", chunks=(10,), compression="lzf")
+        data.id.write_direct_chunk((0,), b"\0\0" + b"\xe0\xff\0" * (700 * MB // 264))
+    return folder / "bomb.h5"
+
+
 def twice_packed_h5(folder):
     """A chunk of a few bytes that is packed twice."""
     with h5(folder) as file:
@@ -256,6 +282,8 @@ FILES = {
     "h5 large chunks": large_chunks_h5,
     "h5 growing chunk": growing_chunk_h5,
     "h5 stated chunk": stated_chunk_h5,
+    "h5 scale-offset": scale_offset_h5,
+    "h5 lzf": lzf_h5,
     "h5 packed twice": twice_packed_h5,
     "h5 many events": many_events_h5,
     "h5 size": size_h5,

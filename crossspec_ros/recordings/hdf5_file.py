@@ -13,7 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
-from crossspec_ros.recordings.hdf5_chunks import oversized_chunk
+from crossspec_ros.recordings.hdf5_chunks import BOUNDED, oversized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
 
 # Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
@@ -98,11 +98,15 @@ class Hdf5File:
             raise InputError(
                 f"'{self.path}' keeps '{name}' in other files: store the data in the file itself"
             )
-        unknown = [number for number in filters_of(data) if not h5py.h5z.filter_avail(number)]
+        unknown = [
+            number
+            for number in filters_of(data)
+            if number not in BOUNDED or not h5py.h5z.filter_avail(number)
+        ]
         if unknown and not is_ecf(data):
             raise InputError(
-                f"'{self.path}' is packed with a filter that is not known here, number {unknown[0]}: unpack "
-                f"it with `h5repack -f NONE` where the filter is known"
+                f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: unpack "
+                f"it with `h5repack -f NONE` where the filter is known and the file is trusted"
             )
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes

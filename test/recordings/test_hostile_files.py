@@ -54,6 +54,8 @@ TOLD = {
     "h5 large chunks": "[0-9] messages",
     "h5 growing chunk": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
     "h5 stated chunk": "has in 'events/t' a chunk of 99 bytes that unpacks to more than a chunk has",
+    "h5 scale-offset": "is packed with a filter that is not read here, number 6: unpack it with `h5repack",
+    "h5 lzf": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
     "h5 packed twice": "has in 'events/t' chunks that are packed twice: check",
     "h5 many events": RATIO,
     # No size is stated then, and what is common is taken.
