@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -101,9 +102,10 @@ def _unpacked_size(number: int, size: int, read: Callable[[int], bytes], most: i
 
 @compiled("int64(Array(uint8, 1, 'C', readonly=True), int64)")
 def _lzf_size(data: np.ndarray, most: int) -> int:
-    place, size = 0, 0
+    place: Any = 0
+    size: Any = 0
     while place < data.size and size <= most:
-        control = np.int64(data[place])
+        control: Any = np.int64(data[place])
         place += 1
         if control < 32:
             size += control + 1
