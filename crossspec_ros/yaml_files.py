@@ -7,19 +7,21 @@ from typing import Any
 
 import yaml
 
+from crossspec_ros.files import read_small
+
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 20, 50, 100_000
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooMuchYaml(ValueError):
-    """It is too large or too deep to be built."""
+    """It is too large or too deep to be built, or no file at all."""
 
 
 def read_yaml(path: Path) -> Any:
     """What a YAML file says, in plain types.
 
-    Raises OSError where it cannot be read, TooMuchYaml where it is too large or too deep, and ValueError
-    where it is no YAML.
+    Raises OSError where there is nothing to read, TooMuchYaml where it is too large or too deep or no file,
+    and ValueError where it is no YAML.
     """
     text = read_yaml_events(path)
     try:
@@ -31,9 +33,12 @@ def read_yaml(path: Path) -> Any:
 
 def read_yaml_events(path: Path) -> str:
     """The text of a YAML file that can be built without harm; raises as `read_yaml` does."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise TooMuchYaml(f"it has more than {_MOST_BYTES >> 20} MB")
-    text = path.read_text()
+    try:
+        text = read_small(path, _MOST_BYTES).decode()
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        raise TooMuchYaml(str(error)) from None
     try:
         _check(text)
     except yaml.YAMLError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 
@@ -271,7 +272,47 @@ def dsec(folder, picture=b"", calibration=None, rectify=sound_map):
     return folder
 
 
+def pipe(name):
+    """What waits for ever for somebody who writes."""
+
+    def make(folder):
+        os.mkfifo(folder / name)
+        return folder / name
+
+    return make
+
+
+def endless(path, target="/dev/zero"):
+    """What says that it is empty, and has no end."""
+    path.symlink_to(target)
+    return path
+
+
+def endless_metadata(folder):
+    (folder / "x_0.mcap").write_bytes(b"x")
+    endless(folder / "metadata.yaml")
+    return folder
+
+
+def endless_times(folder):
+    sequence = dsec(folder, png(100, 100))
+    (sequence / "images/timestamps.txt").unlink()
+    endless(sequence / "images/timestamps.txt")
+    return sequence
+
+
+def pipe_map(folder):
+    sequence = dsec(folder)
+    (sequence / "events/left/rectify_map.h5").unlink()
+    pipe("events/left/rectify_map.h5")(sequence)
+    return sequence
+
+
 FILES = {
+    "raw pipe": pipe("bomb.raw"),
+    "mcap pipe": pipe("bomb.mcap"),
+    "bag1 endless": lambda folder: endless(folder / "bomb.bag"),
+    "metadata endless": endless_metadata,
     "npz packed": packed_npz,
     "npz sparse": sparse_npz,
     "npy sparse": sparse_npy,
@@ -291,6 +332,8 @@ FILES = {
     "h5 external": external_h5,
 }
 SEQUENCES = {
+    "dsec endless times": endless_times,
+    "dsec pipe map": pipe_map,
     "dsec deep calibration": lambda folder: dsec(folder, calibration=DEEP),
     "dsec alias calibration": lambda folder: dsec(
         folder, calibration=aliases(40) + CALIBRATION.replace("[1, 1, 0, 0]", "*a40")

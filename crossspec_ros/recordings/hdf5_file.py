@@ -15,6 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, oversized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
+from crossspec_ros.recordings.unpacking import check_solid
 
 # Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
 # sets are below 20 MB.
@@ -31,6 +32,7 @@ class Hdf5File:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self.naming_damage():
+            check_solid(path)
             self._file = h5py.File(path, "r")
 
     def attribute(self, name: str) -> object:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.files import read_small
 from crossspec_ros.recordings.source import SourceRecording
 from crossspec_ros.recordings.text import TextEvents
 
@@ -59,9 +60,7 @@ class FolderImages:
         unreadable = []
         for stamp_ns, path in self._files:
             try:
-                if path.stat().st_size > _MOST_BYTES:
-                    raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-                data = path.read_bytes()
+                data = read_small(path, _MOST_BYTES)
             except OSError as error:
                 unreadable.append(f"'{path}': {error}")
                 continue
@@ -170,9 +169,7 @@ def _stamps_file(folder: Path) -> Path | None:
 def _listed_times(path: Path, files: list[Path]) -> list[Decimal]:
     """The times of `files` that a file of times has for them."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-        text = path.read_text()
+        text = read_small(path, _MOST_BYTES).decode()
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read ({error}): store one time for each image") from error
     rows = [re.split(r"[,;\s]+", line.strip()) for line in text.splitlines() if line.strip()]

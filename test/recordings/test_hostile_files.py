@@ -20,12 +20,13 @@ import bounded_child
 import pytest
 from bounded_child import MOST_MB, MOST_S
 from hostile_bags import BAGS, DEEP, aliases
-from hostile_files import FILES, SEQUENCES
+from hostile_files import FILES, SEQUENCES, endless
 
 PART = "has a part that unpacks to more than 128 MB: record it again with smaller chunks"
 RATIO = "unpacks to [0-9]+ MB, more than 100 times its size, as no recording does: check where"
 COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
 PIXELS = r"0\.png' is no picture that is read: a compressed image has more than the 50000000 pixels"
+NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
 TOLD = {
     "mcap zstd scanned": PART,
     "mcap zstd indexed": PART,
@@ -44,6 +45,10 @@ TOLD = {
     "db3 generated column": COMPUTED.format("messages.data"),
     # Nobody reads the QoS; its message is none.
     "db3 deep qos": "Invalid string length",
+    "raw pipe": NO_FILE,
+    "mcap pipe": NO_FILE,
+    "bag1 endless": NO_FILE,
+    "metadata endless": "the bag .* is damaged",
     "npz packed": RATIO,
     "npz sparse": RATIO,
     "npy sparse": RATIO,
@@ -62,12 +67,15 @@ TOLD = {
     "h5 size": "1 messages",
     "h5 link": "has a link in place of 'events/t', and links are not followed",
     "h5 external": "keeps 'events/t' in other files",
+    "dsec endless times": r"timestamps.txt' cannot be read \(it is no regular file\)",
+    "dsec pipe map": NO_FILE,
     "dsec deep calibration": "calibration .* cannot be used .*nested more than 50 deep",
     "dsec alias calibration": "calibration .* cannot be used .*stands for more than 100000 values",
     "dsec packed map": "the rectify map .* cannot be used .*of shape",
     "dsec linked map": "the rectify map .* cannot be used .*links are not followed",
     "dsec 40,000 x 40,000": PIXELS,
     "dsec 16,000 x 16,000": PIXELS,
+    "endless parameters": "is not YAML that is read: it is no regular file",
     "deep parameters": "is not YAML that is read: it is nested more than 50 deep",
     "parameters of aliases": "is not YAML that is read: it stands for more than 100000 values",
     "mistyped parameters": "is not YAML that is read",
@@ -113,7 +121,7 @@ def outcomes(tmp_path_factory):
             path = make(place)
         else:
             path = place / "config.yaml"
-            path.write_text(parameters[name])
+            path.write_text(text) if (text := parameters.get(name)) else endless(path)
         lines += [[name, way, str(path)] for way in ways(name)]
     return bounded_run(folder, lines)
 
