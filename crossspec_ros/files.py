@@ -21,6 +21,8 @@ def read_small(path: Path, most: int, follow: bool = True) -> bytes:
     Raises OSError for what is larger, has no end, as devices have, or may never come, as from pipes.
     """
     flags = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    if not follow and path.is_symlink():
+        raise OSError("it is a link")
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError("it is no regular file")

@@ -107,7 +107,8 @@ def _ground_truth(source: Path) -> bytes | None:
         return read_small(path, _MOST_TRUTH_BYTES, follow=False)
     except OSError as error:
         raise InputError(
-            f"'{path}' does not come along ({error.strerror or error}): remove it, or put the file itself there"
+            f"'{path}' does not come along ({error.strerror or error}): remove it, or put the "
+            f"file itself there"
         ) from None
 
 

@@ -79,6 +79,13 @@ TOLD = {
     "deep parameters": "is not YAML that is read: it is nested more than 50 deep",
     "parameters of aliases": "is not YAML that is read: it stands for more than 100000 values",
     "mistyped parameters": "is not YAML that is read",
+    "sexagesimal parameters": "is not YAML that is read: it has a number of more than 1000 characters",
+    "hexadecimal parameters": "is not YAML that is read: it has a number of more than 1000 characters",
+    "sexagesimal fraction": "is not YAML that is read: OverflowError",
+    "no bool": "is not YAML that is read: KeyError",
+    "no time": "is not YAML that is read: AttributeError",
+    "no int": "is not YAML that is read: IndexError",
+    "large int": "parameter threads is 9+, but it must be from 1 to",
 }
 
 
@@ -111,8 +118,19 @@ def outcomes(tmp_path_factory):
     parameters = {
         "deep parameters": DEEP,
         "parameters of aliases": f"{aliases(40)}captioner: *a40\n",
-        "mistyped parameters": f"captioner: {{ros__parameters: {{threads: {5000 * '9'}}}}}",
     }
+    threads = {
+        "mistyped parameters": 5000 * "9",
+        "sexagesimal parameters": "1" + 400_000 * ":1",
+        "hexadecimal parameters": "0x" + 5000 * "f",
+        "sexagesimal fraction": "1" + 400 * ":1" + ".5",
+        "no bool": "!!bool x",
+        "no time": "!!timestamp x",
+        "no int": "!!int ''",
+        "large int": 400 * "9",
+    }
+    for name, number in threads.items():
+        parameters[name] = f"captioner: {{ros__parameters: {{threads: {number}}}}}"
     lines = []
     for number, name in enumerate(TOLD):
         place = folder / f"{number}"
