@@ -193,6 +193,66 @@ def many_events_h5(folder):
     return folder / "bomb.h5"
 
 
+def one_chunk_h5(folder):
+    """Two thousand million events in some kilobytes: all chunks of a column lie in one place."""
+    size, count = MB, 500
+    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
+        places = []
+        for name in ("events/t", "events/x", "events/y", "events/p"):
+            data = file.create_dataset(name, (count * size,), "u1", chunks=(size,), compression="gzip")
+            # So long that the chunks add up to a hundredth.
+            data.id.write_direct_chunk((0,), deflated(1) + bytes(12_000))
+            for i in range(1, count):
+                data.id.write_direct_chunk((i * size,), b"x")
+            places.append([data.id.get_chunk_info(i) for i in range(count)])
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    for first, *rest in places:
+        for one in rest:
+            at = content.find(struct.pack("<IIQQQ", one.size, 0, one.chunk_offset[0], 0, one.byte_offset))
+            assert at >= 0
+            struct.pack_into("<I", content, at, first.size)
+            struct.pack_into("<Q", content, at + 24, first.byte_offset)
+    (folder / "bomb.h5").write_bytes(content)
+    return folder / "bomb.h5"
+
+
+def many_images_h5(folder):
+    """240 million images of one pixel."""
+    with h5(folder) as file:
+        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        packed, chunk = deflated(60), 60 * MB
+        for name, rest in (("image_raw_ts", ()), ("image_raw", (1, 1))):
+            data = file.create_dataset(
+                f"davis/left/{name}",
+                (4 * chunk, *rest),
+                "u1",
+                chunks=(chunk, *rest),
+                compression="gzip",
+            )
+            for i in range(4):
+                data.id.write_direct_chunk((i * chunk, *(0 for _ in rest)), packed)
+    return folder / "bomb.h5"
+
+
+def many_texts_h5(folder):
+    """Its width is 4000 times the same text of a megabyte."""
+    with h5(folder) as file:
+        columns(file)
+        kind = h5py.h5t.C_S1.copy()
+        kind.set_size(h5py.h5t.VARIABLE)
+        width = h5py.h5a.create(file.id, b"width", kind, h5py.h5s.create_simple((4000,)))
+        texts = ["x" * 1_000_000, *(f"A{i:07}" for i in range(3999))]
+        width.write(np.array(texts, dtype=h5py.string_dtype()).astype(object))
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    # Its length, before the place where it is and the length of the next.
+    at = content.find(struct.pack("<I", 1_000_000))
+    while struct.unpack_from("<I", content, at + 16)[0] != 8:
+        at = content.find(struct.pack("<I", 1_000_000), at + 1)
+    content[at : at + 4000 * 16] = content[at : at + 16] * 4000
+    (folder / "bomb.h5").write_bytes(content)
+    return folder / "bomb.h5"
+
+
 def size_h5(folder):
     """The sensor's size is a gigabyte of numbers."""
     with h5(folder) as file:
@@ -327,6 +387,9 @@ FILES = {
     "h5 lzf": lzf_h5,
     "h5 packed twice": twice_packed_h5,
     "h5 many events": many_events_h5,
+    "h5 one chunk": one_chunk_h5,
+    "h5 many images": many_images_h5,
+    "h5 many texts": many_texts_h5,
     "h5 size": size_h5,
     "h5 link": linked_h5,
     "h5 external": external_h5,

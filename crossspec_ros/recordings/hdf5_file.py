@@ -34,6 +34,8 @@ class Hdf5File:
         with self.naming_damage():
             check_solid(path)
             self._file = h5py.File(path, "r")
+            # What its chunks add up to says less, because many may lie in one place.
+            self.size = path.stat().st_size
 
     def attribute(self, name: str) -> object:
         """An attribute of the file as a whole, None where there is none."""

@@ -109,7 +109,7 @@ def test_a_bag_of_any_storage_keeps_its_messages(tmp_path, plugin, compression):
 def test_a_ground_truth_that_is_elsewhere_is_not_copied(tmp_path, sequence):
     (tmp_path / "secret").write_text("of the user")
     (sequence / "ground_truth.json").symlink_to(tmp_path / "secret")
-    with pytest.raises(InputError, match=r"ground_truth.json' does not come along \(it is a link\): remove it"):
+    with pytest.raises(InputError, match=r"ground_truth.json' does not come along \(it is a link\)"):
         convert(sequence, tmp_path / "bag")
     assert nothing_stays(tmp_path)
 

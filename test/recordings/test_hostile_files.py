@@ -63,6 +63,9 @@ TOLD = {
     "h5 lzf": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
     "h5 packed twice": "has in 'events/t' chunks that are packed twice: check",
     "h5 many events": RATIO,
+    "h5 one chunk": RATIO,
+    "h5 many images": "has 251658240 images davis/left/image_raw, and up to 1000000 are read: split it",
+    "h5 many texts": "its attribute width is a list of texts, and one is read",
     # No size is stated then, and what is common is taken.
     "h5 size": "1 messages",
     "h5 link": "has a link in place of 'events/t', and links are not followed",
