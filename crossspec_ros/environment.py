@@ -51,6 +51,7 @@ def isolation() -> dict[str, str]:
     variables = {"ROS_DOMAIN_ID": str(claim_domain()), "ROS_STATIC_PEERS": ""}
     if not os.environ.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS):
         return variables | {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+    variables |= dict.fromkeys(_OPENING, "") | {"SKIP_DEFAULT_XML_FILE": "1"}
     name = "fastdds_isolated.xml" if _has_shared_memory() else "fastdds_isolated_small.xml"
     variables |= _profiles(name)
     # Told to keep to the host, rmw_fastrtps opens sockets on all interfaces beside those of the profile.
@@ -60,6 +61,14 @@ def isolation() -> dict[str, str]:
 
 
 _FAST_DDS = "rmw_fastrtps"
+_OPENING = (
+    "FASTRTPS_DEFAULT_PROFILES_FILE",
+    "FASTDDS_DEFAULT_PROFILES_FILE",
+    "FASTDDS_ENVIRONMENT_FILE",
+    "ROS_DISCOVERY_SERVER",
+    "ROS2_EASY_MODE",
+)
+"""Set by the user, each of these can make participants open more than our profile says; empty, none does."""
 
 
 def _is_humble() -> bool:

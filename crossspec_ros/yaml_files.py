@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from crossspec_ros.files import read_small
+
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 20, 50, 100_000
+_MOST_DIGITS = 1000
+"""Numbers to the base 60, such as 1:30:00, take time as the square of their length."""
+_NUMBER = re.compile(r"[-+]?(0[bx][\da-fA-F_]+|[\W\d_]+)")
+"""No letter is in them, or it is a digit."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooMuchYaml(ValueError):
-    """It is too large or too deep to be built."""
+    """It is too large or too deep to be built, or no file at all."""
 
 
 def read_yaml(path: Path) -> Any:
     """What a YAML file says, in plain types.
 
-    Raises OSError where it cannot be read, TooMuchYaml where it is too large or too deep, and ValueError
-    where it is no YAML.
+    Raises OSError where there is nothing to read, TooMuchYaml where it is too large or too deep or no file,
+    and ValueError where it is no YAML.
     """
     text = read_yaml_events(path)
     try:
@@ -27,13 +34,19 @@ def read_yaml(path: Path) -> Any:
     # A number of 5,000 digits is a ValueError, a date of the month 13 too.
     except yaml.YAMLError as error:
         raise ValueError(_one_line(error)) from None
+    # What the loader makes of values that are not of the type they are said to have.
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def read_yaml_events(path: Path) -> str:
     """The text of a YAML file that can be built without harm; raises as `read_yaml` does."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise TooMuchYaml(f"it has more than {_MOST_BYTES >> 20} MB")
-    text = path.read_text()
+    try:
+        text = read_small(path, _MOST_BYTES).decode()
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        raise TooMuchYaml(str(error)) from None
     try:
         _check(text)
     except yaml.YAMLError as error:
@@ -50,6 +63,8 @@ def _check(text: str) -> None:
         if isinstance(event, yaml.AliasEvent):
             counts[-1] += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
+            if len(event.value) > _MOST_DIGITS and _NUMBER.fullmatch(event.value):
+                raise TooMuchYaml(f"it has a number of more than {_MOST_DIGITS} characters")
             counts[-1] += 1
             if event.anchor:
                 sizes[event.anchor] = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 import zlib
@@ -194,6 +195,32 @@ def stated_chunk_h5(folder):
     return folder / "bomb.h5"
 
 
+def scale_offset_h5(folder):
+    """The filter's own settings say that a chunk has 400 million values."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        data = file.create_dataset("events/t", (10,), "i8", chunks=(10,), scaleoffset=0)
+        data[:] = 0
+        settings = data.id.get_create_plist().get_filter(0)[2]
+    stored, lying = (
+        struct.pack(f"<{len(settings)}I", *settings[:2], count, *settings[3:])
+        for count in (settings[2], 400_000_000)
+    )
+    content = (folder / "bomb.h5").read_bytes()
+    assert stored in content
+    (folder / "bomb.h5").write_bytes(content.replace(stored, lying))
+    return folder / "bomb.h5"
+
+
+def lzf_h5(folder):
+    """A chunk of lzf that unpacks to 700 MB, all of it one byte again and again."""
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        data = file.create_dataset("events/t", (10,), "i8", chunks=(10,), compression="lzf")
+        data.id.write_direct_chunk((0,), b"\0\0" + b"\xe0\xff\0" * (700 * MB // 264))
+    return folder / "bomb.h5"
+
+
 def twice_packed_h5(folder):
     """A chunk of a few bytes that is packed twice."""
     with h5(folder) as file:
@@ -217,6 +244,66 @@ def many_events_h5(folder):
             data = file.create_dataset(name, (60 * chunk,), "u1", chunks=(chunk,), compression="gzip")
             for i in range(60):
                 data.id.write_direct_chunk((i * chunk,), packed)
+    return folder / "bomb.h5"
+
+
+def one_chunk_h5(folder):
+    """Two thousand million events in some kilobytes: all chunks of a column lie in one place."""
+    size, count = MB, 500
+    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
+        places = []
+        for name in ("events/t", "events/x", "events/y", "events/p"):
+            data = file.create_dataset(name, (count * size,), "u1", chunks=(size,), compression="gzip")
+            # So long that the chunks add up to a hundredth.
+            data.id.write_direct_chunk((0,), deflated(1) + bytes(12_000))
+            for i in range(1, count):
+                data.id.write_direct_chunk((i * size,), b"x")
+            places.append([data.id.get_chunk_info(i) for i in range(count)])
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    for first, *rest in places:
+        for one in rest:
+            at = content.find(struct.pack("<IIQQQ", one.size, 0, one.chunk_offset[0], 0, one.byte_offset))
+            assert at >= 0
+            struct.pack_into("<I", content, at, first.size)
+            struct.pack_into("<Q", content, at + 24, first.byte_offset)
+    (folder / "bomb.h5").write_bytes(content)
+    return folder / "bomb.h5"
+
+
+def many_images_h5(folder):
+    """240 million images of one pixel."""
+    with h5(folder) as file:
+        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        packed, chunk = deflated(60), 60 * MB
+        for name, rest in (("image_raw_ts", ()), ("image_raw", (1, 1))):
+            data = file.create_dataset(
+                f"davis/left/{name}",
+                (4 * chunk, *rest),
+                "u1",
+                chunks=(chunk, *rest),
+                compression="gzip",
+            )
+            for i in range(4):
+                data.id.write_direct_chunk((i * chunk, *(0 for _ in rest)), packed)
+    return folder / "bomb.h5"
+
+
+def many_texts_h5(folder):
+    """Its width is 4000 times the same text of a megabyte."""
+    with h5(folder) as file:
+        columns(file)
+        kind = h5py.h5t.C_S1.copy()
+        kind.set_size(h5py.h5t.VARIABLE)
+        width = h5py.h5a.create(file.id, b"width", kind, h5py.h5s.create_simple((4000,)))
+        texts = ["x" * 1_000_000, *(f"A{i:07}" for i in range(3999))]
+        width.write(np.array(texts, dtype=h5py.string_dtype()).astype(object))
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    # Its length, before the place where it is and the length of the next.
+    at = content.find(struct.pack("<I", 1_000_000))
+    while struct.unpack_from("<I", content, at + 16)[0] != 8:
+        at = content.find(struct.pack("<I", 1_000_000), at + 1)
+    content[at : at + 4000 * 16] = content[at : at + 16] * 4000
+    (folder / "bomb.h5").write_bytes(content)
     return folder / "bomb.h5"
 
 
@@ -299,7 +386,47 @@ def dsec(folder, picture=b"", calibration=None, rectify=sound_map, times="5\n"):
     return folder
 
 
+def pipe(name):
+    """What waits for ever for somebody who writes."""
+
+    def make(folder):
+        os.mkfifo(folder / name)
+        return folder / name
+
+    return make
+
+
+def endless(path, target="/dev/zero"):
+    """What says that it is empty, and has no end."""
+    path.symlink_to(target)
+    return path
+
+
+def endless_metadata(folder):
+    (folder / "x_0.mcap").write_bytes(b"x")
+    endless(folder / "metadata.yaml")
+    return folder
+
+
+def endless_times(folder):
+    sequence = dsec(folder, png(100, 100))
+    (sequence / "images/timestamps.txt").unlink()
+    endless(sequence / "images/timestamps.txt")
+    return sequence
+
+
+def pipe_map(folder):
+    sequence = dsec(folder)
+    (sequence / "events/left/rectify_map.h5").unlink()
+    pipe("events/left/rectify_map.h5")(sequence)
+    return sequence
+
+
 FILES = {
+    "raw pipe": pipe("bomb.raw"),
+    "mcap pipe": pipe("bomb.mcap"),
+    "bag1 endless": lambda folder: endless(folder / "bomb.bag"),
+    "metadata endless": endless_metadata,
     "npz packed": packed_npz,
     "npz sparse": sparse_npz,
     "npy sparse": sparse_npy,
@@ -324,13 +451,20 @@ FILES = {
     "h5 large chunks": large_chunks_h5,
     "h5 growing chunk": growing_chunk_h5,
     "h5 stated chunk": stated_chunk_h5,
+    "h5 scale-offset": scale_offset_h5,
+    "h5 lzf": lzf_h5,
     "h5 packed twice": twice_packed_h5,
     "h5 many events": many_events_h5,
+    "h5 one chunk": one_chunk_h5,
+    "h5 many images": many_images_h5,
+    "h5 many texts": many_texts_h5,
     "h5 size": size_h5,
     "h5 link": linked_h5,
     "h5 external": external_h5,
 }
 SEQUENCES = {
+    "dsec endless times": endless_times,
+    "dsec pipe map": pipe_map,
     "dsec deep calibration": lambda folder: dsec(folder, calibration=DEEP),
     "dsec alias calibration": lambda folder: dsec(
         folder, calibration=aliases(40) + CALIBRATION.replace("[1, 1, 0, 0]", "*a40")

@@ -73,6 +73,7 @@ class _Undrawn:
     """Slices that are cut and not drawn."""
 
     rendered = 0
+    kept_bytes = 0
 
     def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
         self.rendered_ns = start_ns

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -46,7 +47,7 @@ class Param:
     def check(self, value: object) -> Value:
         """The value in the parameter's type; raises InputError for another type or out of range."""
         kind = type(self.default)
-        if kind is float and type(value) is int:
+        if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             value = float(value)
         if type(value) is not kind:
             raise InputError(
@@ -66,7 +67,9 @@ class Param:
             fits = not self.choices or set(named) <= set(self.choices)
         if not fits:
             raise InputError(f"parameter {self.name} is {value!r}, but it must be {self.allowed}")
-        if self.low is not None and self.high is not None and not self.low <= float(value) <= self.high:
+        # Not as a float, which whole numbers may be too large for.
+        number = value if isinstance(value, (int, float)) else 0
+        if self.low is not None and self.high is not None and not self.low <= number <= self.high:
             raise InputError(
                 f"parameter {self.name} is {value}, but it must be from {self.low:g} to {self.high:g}: "
                 f"{self.description}"

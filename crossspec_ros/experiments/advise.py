@@ -13,6 +13,7 @@ from crossspec_ros.experiments import statistics
 from crossspec_ros.experiments.records import Log, Record, paired
 from crossspec_ros.experiments.stages import ALL, NUMBER
 from crossspec_ros.experiments.ways import ALONE, LOSSY, OURS
+from crossspec_ros.plain_text import plain_text
 
 _SURE = 0.05
 
@@ -52,7 +53,8 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
         said.append(f"That may be chance (p = {p:.2f}): measure more windows.")
     quicker = min(waits, key=lambda way: waits[way])
     if waits[quicker] < waits[best]:
-        said.append(f"Sooner still was {quicker} ({_ms(waits[quicker])}), which the captioner does not run.")
+        name, wait = plain_text(quicker), _ms(waits[quicker])
+        said.append(f"Sooner still was {name} ({wait}), which the captioner does not run.")
     late = np.percentile(_walls(log.rows(ALL, best)), 90)
     if late > period_s:
         said.append(

@@ -77,6 +77,14 @@ class Record:
         """Of a line that `line` gave; raises ValueError, KeyError or TypeError for another."""
         row = json.loads(line)
         choice, own = row["choices"][0], row["crossspec"]
+        texts = (row["category"], row["model_id"], choice["turns"][0], own["truth"])
+        counts = (own["experiment"], row["question_id"], *own["tokens"], *choice["accept_lengths"])
+        stages = dict(own["stages_ms"])
+        times = (choice["wall_time"][0], own["from_close_s"], own["first_token_s"], *stages.values())
+        for values, kinds in ((texts, str), (counts, int), (times, (int, float))):
+            for value in values:
+                if not isinstance(value, kinds):
+                    raise TypeError(f"it has a {type(value).__name__} in a wrong place")
         return cls(
             own["experiment"],
             row["category"],
@@ -88,7 +96,7 @@ class Record:
             choice["wall_time"][0],
             own["from_close_s"],
             own["first_token_s"],
-            own["stages_ms"],
+            stages,
             own["truth"],
             own["more"],
         )
@@ -133,11 +141,12 @@ class Log:
         return list(dict.fromkeys(record.way for record in self.records if record.condition == condition))
 
     def _read(self) -> Iterator[Record]:
-        lines = self._file.read_text().splitlines()
+        lines = self._file.read_bytes().splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                yield Record.of(line)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+                yield Record.of(line.decode())
+            # RecursionError: it is nested without end.
+            except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
                 # The last one was cut off by an interruption.
                 if number < len(lines):
                     raise InputError(

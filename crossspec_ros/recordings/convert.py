@@ -28,7 +28,7 @@ from rich.progress import (
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.messages import RecordedMessage
-from crossspec_ros.files import rename_folder
+from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
@@ -42,6 +42,7 @@ from crossspec_ros.recordings.recording import (
 from crossspec_ros.recordings.source import Recording
 
 _GROUND_TRUTH = "ground_truth.json"
+_MOST_TRUTH_BYTES = 64 << 20
 _JPEG_QUALITY = 90
 
 
@@ -79,6 +80,7 @@ def convert(
     no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
     of it. A file that is damaged only in a part makes a bag of the rest, which is told.
     """
+    truth = _ground_truth(source)
     with _whole(bag) as path, closing(_open(source, aligned, topics, images)) as recording:
         tell_remarks(recording)
         with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
@@ -91,9 +93,23 @@ def convert(
                 progress.update(task, completed=done_ns, counts=_say(counts))
             # The last packet is stamped with its first event, and the end is the last one's.
             progress.update(task, completed=span_ns)
-        if (source / _GROUND_TRUTH).exists():
-            shutil.copy(source / _GROUND_TRUTH, path / _GROUND_TRUTH)
+        if truth is not None:
+            (path / _GROUND_TRUTH).write_bytes(truth)
         tell_losses(recording)
+
+
+def _ground_truth(source: Path) -> bytes | None:
+    """What comes along with a recording, where it has it; raises InputError where that lies elsewhere."""
+    path = source / _GROUND_TRUTH
+    if not path.is_symlink() and not path.exists():
+        return None
+    try:
+        return read_small(path, _MOST_TRUTH_BYTES, follow=False)
+    except OSError as error:
+        raise InputError(
+            f"'{path}' does not come along ({error.strerror or error}): remove it, or put the "
+            f"file itself there"
+        ) from None
 
 
 def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | None = None) -> None:

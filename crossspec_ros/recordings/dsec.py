@@ -13,6 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.camera_images import compressed_array
 from crossspec_ros.events.packets import MAX_US
+from crossspec_ros.files import read_small
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
@@ -72,9 +73,7 @@ class DsecSequence:
     def frame_bytes(self, i: int) -> bytes:
         """The i-th frame as it lies on disk, a PNG; raises InputError when it cannot be read."""
         try:
-            if self._frames[i].stat().st_size > _MOST_BYTES:
-                raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-            return self._frames[i].read_bytes()
+            return read_small(self._frames[i], _MOST_BYTES)
         except OSError as error:
             raise InputError(
                 f"the frame '{self._frames[i]}' cannot be read ({error}): copy the sequence again"

@@ -43,10 +43,7 @@ class Hdf5Events:
         (self._count,) = shapes
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
-        stored = self._data.values()
-        check_ratio(
-            file.path, sum(data.id.get_storage_size() for data in stored), sum(data.nbytes for data in stored)
-        )
+        check_ratio(file.path, file.size, sum(data.nbytes for data in self._data.values()))
         self._offset = self._read_offset(layout)
         with file.naming_damage():
             (head,), (tail,) = (

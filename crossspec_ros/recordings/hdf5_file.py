@@ -13,8 +13,9 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
-from crossspec_ros.recordings.hdf5_chunks import oversized_chunk
+from crossspec_ros.recordings.hdf5_chunks import BOUNDED, oversized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
+from crossspec_ros.recordings.unpacking import check_solid
 
 # Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
 # sets are below 20 MB.
@@ -31,7 +32,10 @@ class Hdf5File:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self.naming_damage():
+            check_solid(path)
             self._file = h5py.File(path, "r")
+            # What its chunks add up to says less, because many may lie in one place.
+            self.size = path.stat().st_size
 
     def attribute(self, name: str) -> object:
         """An attribute of the file as a whole, None where there is none."""
@@ -98,11 +102,15 @@ class Hdf5File:
             raise InputError(
                 f"'{self.path}' keeps '{name}' in other files: store the data in the file itself"
             )
-        unknown = [number for number in filters_of(data) if not h5py.h5z.filter_avail(number)]
+        unknown = [
+            number
+            for number in filters_of(data)
+            if number not in BOUNDED or not h5py.h5z.filter_avail(number)
+        ]
         if unknown and not is_ecf(data):
             raise InputError(
-                f"'{self.path}' is packed with a filter that is not known here, number {unknown[0]}: unpack "
-                f"it with `h5repack -f NONE` where the filter is known"
+                f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: unpack "
+                f"it with `h5repack -f NONE` where the filter is known and the file is trusted"
             )
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes

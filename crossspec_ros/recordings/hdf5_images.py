@@ -13,9 +13,10 @@ from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Layout
-from crossspec_ros.recordings.unpacking import check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
+_MOST_PICTURES = 1_000_000
+"""Nine hours of 30 a second."""
 
 
 class Hdf5Images:
@@ -85,7 +86,10 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
     if not len(data):
         return None
     _check_picture(file.path, name, data.shape[1:], data.dtype)
-    check_ratio(file.path, stamps.id.get_storage_size(), stamps.nbytes)
+    if len(data) > _MOST_PICTURES:
+        raise InputError(
+            f"'{file.path}' has {len(data)} images {name}, and up to {_MOST_PICTURES} are read: split it"
+        )
     with file.naming_damage():
         return data, stamps[:]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import h5py
 
-from crossspec_ros.events.isolated import isolated
+from crossspec_ros.events.isolated import bound_memory, isolated
 
 TIMEOUT_S = 30.0
 _MOST_BYTES = 64 << 10
@@ -29,10 +29,14 @@ def read_attribute(file: h5py.File, name: str) -> object:
         raise RuntimeError(f"its attribute {name} has more than {_MOST_BYTES >> 10} kB")
     if not stored.dtype.hasobject:
         return file.attrs[name]
+    # Many may be one and the same.
+    if stored.shape != ():
+        raise RuntimeError(f"its attribute {name} is a list of texts, and one is read")
     with closing(isolated(_read, Path(file.filename), name, timeout_s=TIMEOUT_S)) as answer:
         return next(answer)
 
 
 def _read(path: Path, name: str) -> Iterator[str]:
+    bound_memory()
     with h5py.File(path, "r") as file:
         yield str(file.attrs[name])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.files import read_small
 from crossspec_ros.recordings.source import SourceRecording, read_times
 from crossspec_ros.recordings.text import TextEvents
 
@@ -59,9 +60,7 @@ class FolderImages:
         unreadable = []
         for stamp_ns, path in self._files:
             try:
-                if path.stat().st_size > _MOST_BYTES:
-                    raise OSError(f"it has more than {_MOST_BYTES >> 20} MB")
-                data = path.read_bytes()
+                data = read_small(path, _MOST_BYTES)
             except OSError as error:
                 unreadable.append(f"'{path}': {error}")
                 continue

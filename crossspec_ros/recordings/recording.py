@@ -131,9 +131,10 @@ def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None
 def _open(path: Path, format: Format, topics: Topics) -> Recording:
     from crossspec_ros.recordings.unpacking import check_solid
 
+    if not (format.has_topics and path.is_dir()):
+        check_solid(path / format.contents if format.contents and path.is_dir() else path)
     if format.has_topics:
         return resolve_name(format.opener)(path, topics)
-    check_solid(path / format.contents if format.contents and path.is_dir() else path)
     opened = resolve_name(format.opener)(path)
     if format.is_source:
         from crossspec_ros.recordings.source import SourceRecording

@@ -12,6 +12,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.files import read_small
 
 # Of a file of times: comments, and a line with the name of a file.
 _HEAD, _LINE = 64_000, 1000
@@ -141,9 +142,4 @@ def read_times(path: Path, images: int) -> str:
 
     Raises OSError where it has far more or cannot be read, and UnicodeDecodeError.
     """
-    most = _HEAD + _LINE * images
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(f"it has more than {most >> 10} kB for {images} images")
-    return data.decode()
+    return read_small(path, _HEAD + _LINE * images).decode()

@@ -53,7 +53,12 @@ def check_ratio(path: Path, packed: int, unpacked: int) -> None:
 
 
 def check_solid(path: Path) -> None:
-    """Raise InputError for a large file of which nearly all was never written; reading takes it for zeros."""
+    """Raise InputError for what is no regular file and may have no end, and for a large file of which nearly
+    all was never written; reading takes it for zeros."""
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"'{path}' is a pipe, a device or a folder in place of a file: copy what is in it to a file"
+        )
     size = path.stat().st_size
     if size <= _ALWAYS or not hasattr(os, "SEEK_DATA"):
         return

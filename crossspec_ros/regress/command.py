@@ -120,8 +120,9 @@ def _print(checks: Sequence[Check]) -> None:
             console.print(Text(plain_text(f"{check.name}: {check.note}")))
         for difference in check.differences:
             line = Text(str(difference))
-            line.highlight_regex(r"\[-.*?-\]", "red")
-            line.highlight_regex(r"\{\+.*?\+\}", "green")
+            # Brackets within end the search, which otherwise takes the square of the length.
+            line.highlight_regex(r"\[-[^\[\]]*-\]", "red")
+            line.highlight_regex(r"\{\+[^{}]*\+\}", "green")
             console.print(line)
     outcomes = {check.outcome for check in checks}
     colour = "red" if "failed" in outcomes else "yellow" if "skipped" in outcomes else "green"

@@ -51,3 +51,8 @@ def test_captions_that_take_longer_than_a_window_and_few_windows_are_told(tmp_pa
 def test_a_folder_without_a_measurement_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run crossspec experiments 2 --out"):
         advise.run(argparse.Namespace(folder=tmp_path, lossy=False, period=1.0))
+
+
+def test_a_way_of_anybodys_name_obeys_no_terminal(tmp_path: Path) -> None:
+    said = advise.advice(measured(tmp_path / "e.jsonl", {OURS: 0.5, ALONE: 0.4, "\x1b[2J": 0.1}))
+    assert "Sooner still was \\x1b[2J (" in said and said.isprintable()

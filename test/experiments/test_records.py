@@ -41,9 +41,21 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
     assert not again.rows("cut") and not Log(file).rows("cut")
 
 
-def test_a_line_that_is_none_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"question_id": 1}',
+        b"[" * 100_000,
+        b"\xff\xfe",
+        record("ours", 0).line().replace("0.25", '"0.25"').encode(),
+        record("ours", 0).line().replace("3.0", "[]").encode(),
+        record("ours", 0).line().replace('"ours"', "[]").encode(),
+    ],
+    ids=["part", "deep", "no text", "time", "stage", "way"],
+)
+def test_a_line_that_is_none_is_told(tmp_path: Path, line: bytes) -> None:
     file = tmp_path / "e.jsonl"
-    file.write_text('{"question_id": 1}\n' + record("ours", 0).line() + "\n")
+    file.write_bytes(line + b"\n" + record("ours", 0).line().encode() + b"\n")
     with pytest.raises(InputError, match=r"line 1 of .*e\.jsonl.* is no record .*remove the file"):
         Log(file)
 

@@ -99,12 +99,30 @@ def bound(pid):
     return found
 
 
+OPEN = """<?xml version="1.0" encoding="UTF-8"?>
+<profiles xmlns="http://www.eprosima.com">
+  <participant profile_name="mine" is_default_profile="true">
+    <rtps><useBuiltinTransports>true</useBuiltinTransports></rtps>
+  </participant>
+</profiles>
+"""
+
+
 @pytest.mark.parametrize(
     ("room", "before"),
-    [(True, {}), (False, {"ROS_AUTOMATIC_DISCOVERY_RANGE": "SUBNET", "ROS_STATIC_PEERS": "192.0.2.1"})],
-    ids=["as it is", "little shared memory and the user's peers"],
+    [
+        (True, {}),
+        (False, {"ROS_AUTOMATIC_DISCOVERY_RANGE": "SUBNET", "ROS_STATIC_PEERS": "192.0.2.1"}),
+        # rmw_fastrtps still reads the old name.
+        (True, {"FASTRTPS_DEFAULT_PROFILES_FILE": str(share_dir() / "config" / "fastdds.xml")}),
+        (True, {"ROS_DISCOVERY_SERVER": "TCPv4:[192.0.2.1]:42100"}),
+    ],
+    ids=["profiles in the folder", "little room and the user's peers", "the user's profiles", "TCP"],
 )
-def test_an_isolated_run_listens_to_this_host_alone(monkeypatch, room, before):
+def test_an_isolated_run_listens_to_this_host_alone(monkeypatch, tmp_path, room, before):
+    if not before:
+        (tmp_path / "DEFAULT_FASTDDS_PROFILES.xml").write_text(OPEN)
+    monkeypatch.chdir(tmp_path)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
     free = environment.PARTICIPANTS * environment.SEGMENT_BYTES if room else 1 << 26
@@ -184,7 +202,7 @@ def test_each_distribution_gets_its_own_variables(monkeypatch, distribution, pro
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ROS_DISTRO", distribution)
     ros = environment.ros_environment(isolated=True)
-    assert [name for name in ros if name.endswith("_DEFAULT_PROFILES_FILE")] == [profile]
+    assert [name for name in ros if name.endswith("_DEFAULT_PROFILES_FILE") and ros[name]] == [profile]
     assert ros.get("ROS_LOCALHOST_ONLY") == local
 
 

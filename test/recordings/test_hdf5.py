@@ -198,7 +198,7 @@ def nested(path):
         (virtual, "keeps 't' in other files"),
         (raw_outside, "keeps 't' in other files"),
         (objects, "has 't' of type object: store numbers"),
-        (unknown_filter, "not known here, number 30583.*`h5repack -f NONE"),
+        (unknown_filter, "not read here, number 30583.*`h5repack -f NONE"),
         (nested, "a group where the data set 't' should be"),
     ],
 )

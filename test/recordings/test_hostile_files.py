@@ -20,7 +20,7 @@ import bounded_child
 import pytest
 from bounded_child import MOST_MB, MOST_S
 from hostile_bags import BAGS, DEEP, aliases
-from hostile_files import FILES, SEQUENCES
+from hostile_files import FILES, SEQUENCES, endless
 
 PART = "has a part that unpacks to more than 128 MB: record it again with smaller chunks"
 TOTAL = "unpacks to more than [0-9]+ MB, as no recording of its size does: check where it comes from"
@@ -28,6 +28,7 @@ MANY = "has more than 131072 messages, as no recording of its size does: check w
 RATIO = "unpacks to [0-9]+ MB, more than 100 times its size, as no recording does: check where"
 COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
 PIXELS = r"0\.png' is no picture that is read: a compressed image has more than the 50000000 pixels"
+NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
 TOLD = {
     "mcap zstd scanned": TOTAL,
     "mcap zstd indexed": TOTAL,
@@ -56,6 +57,10 @@ TOLD = {
     "db3 generated column": COMPUTED.format("messages.data"),
     # Nobody reads the QoS; its message is none.
     "db3 deep qos": "Invalid string length",
+    "raw pipe": NO_FILE,
+    "mcap pipe": NO_FILE,
+    "bag1 endless": NO_FILE,
+    "metadata endless": "the bag .* is damaged",
     "npz packed": RATIO,
     "npz sparse": RATIO,
     "npy sparse": RATIO,
@@ -67,7 +72,7 @@ TOLD = {
     "npy long name": "1 messages",
     "text long size": "1 messages",
     "text long name": "1 messages",
-    "folder of many times": r"timestamps\.txt' cannot be read \(it has more than 63 kB for 1 images\)",
+    "folder of many times": r"timestamps\.txt' cannot be read \(it has more than \d+ bytes\)",
     "aedat3 empty packets": "1 messages",
     "text sparse": RATIO,
     "raw sparse": RATIO,
@@ -76,23 +81,38 @@ TOLD = {
     "h5 large chunks": RATIO,
     "h5 growing chunk": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
     "h5 stated chunk": "has in 'events/t' a chunk of 99 bytes that unpacks to more than a chunk has",
+    "h5 scale-offset": "is packed with a filter that is not read here, number 6: unpack it with `h5repack",
+    "h5 lzf": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
     "h5 packed twice": "has in 'events/t' chunks that are packed twice: check",
     "h5 many events": RATIO,
+    "h5 one chunk": RATIO,
+    "h5 many images": "has 251658240 images davis/left/image_raw, and up to 1000000 are read: split it",
+    "h5 many texts": "its attribute width is a list of texts, and one is read",
     # No size is stated then, and what is common is taken.
     "h5 size": "1 messages",
     "h5 link": "has a link in place of 'events/t', and links are not followed",
     "h5 external": "keeps 'events/t' in other files",
+    "dsec endless times": r"timestamps.txt' cannot be read \(it is no regular file\)",
+    "dsec pipe map": NO_FILE,
     "dsec deep calibration": "calibration .* cannot be used .*nested more than 50 deep",
     "dsec alias calibration": "calibration .* cannot be used .*stands for more than 100000 values",
     "dsec packed map": "the rectify map .* cannot be used .*of shape",
     "dsec linked map": "the rectify map .* cannot be used .*links are not followed",
-    "dsec many times": r"timestamps\.txt' cannot be read \(it has more than 63 kB for 1 images\)",
+    "dsec many times": r"timestamps\.txt' cannot be read \(it has more than \d+ bytes\)",
     "dsec long time": r"timestamps\.txt' cannot be read \(.* too large",
     "dsec 40,000 x 40,000": PIXELS,
     "dsec 16,000 x 16,000": PIXELS,
+    "endless parameters": "is not YAML that is read: it is no regular file",
     "deep parameters": "is not YAML that is read: it is nested more than 50 deep",
     "parameters of aliases": "is not YAML that is read: it stands for more than 100000 values",
     "mistyped parameters": "is not YAML that is read",
+    "sexagesimal parameters": "is not YAML that is read: it has a number of more than 1000 characters",
+    "hexadecimal parameters": "is not YAML that is read: it has a number of more than 1000 characters",
+    "sexagesimal fraction": "is not YAML that is read: OverflowError",
+    "no bool": "is not YAML that is read: KeyError",
+    "no time": "is not YAML that is read: AttributeError",
+    "no int": "is not YAML that is read: IndexError",
+    "large int": "parameter threads is 9+, but it must be from 1 to",
 }
 
 
@@ -125,8 +145,19 @@ def outcomes(tmp_path_factory):
     parameters = {
         "deep parameters": DEEP,
         "parameters of aliases": f"{aliases(40)}captioner: *a40\n",
-        "mistyped parameters": f"captioner: {{ros__parameters: {{threads: {5000 * '9'}}}}}",
     }
+    threads = {
+        "mistyped parameters": 5000 * "9",
+        "sexagesimal parameters": "1" + 400_000 * ":1",
+        "hexadecimal parameters": "0x" + 5000 * "f",
+        "sexagesimal fraction": "1" + 400 * ":1" + ".5",
+        "no bool": "!!bool x",
+        "no time": "!!timestamp x",
+        "no int": "!!int ''",
+        "large int": 400 * "9",
+    }
+    for name, number in threads.items():
+        parameters[name] = f"captioner: {{ros__parameters: {{threads: {number}}}}}"
     lines = []
     for number, name in enumerate(TOLD):
         place = folder / f"{number}"
@@ -135,7 +166,7 @@ def outcomes(tmp_path_factory):
             path = make(place)
         else:
             path = place / "config.yaml"
-            path.write_text(parameters[name])
+            path.write_text(text) if (text := parameters.get(name)) else endless(path)
         lines += [[name, way, str(path)] for way in ways(name)]
     return bounded_run(folder, lines)
 

@@ -115,6 +115,17 @@ def test_a_replay_without_any_caption_is_named():
     ]
 
 
+def test_windows_that_took_no_time_are_no_measure():
+    repeats = replays(np.random.default_rng(3), noise=0)
+    some = [{**repeat, ENDS[0]: Reported("", 0.0, 0.0, 8.0)} for repeat in repeats]
+    assert told(some, repeats) == []
+    none = [{end: Reported("", 0.0, 0.0, 8.0) for end in ENDS} for _ in repeats]
+    assert [line.split(":")[1].strip() for line in told(none, repeats)] == [
+        "latency to the caption",
+        "latency to the first token",
+    ]
+
+
 def test_acceptance_that_falls_is_named():
     rng = np.random.default_rng(4)
     repeats = replays(rng, noise=0)
@@ -168,7 +179,7 @@ def test_a_baseline_is_read_as_it_was_written_on_its_machine_only(setup, tmp_pat
     content = json.loads(path.read_text())
     end = next(iter(content["repeats"][0]))
     damaged = [{"rate": rate} for rate in ("fast", float("nan"), -1, True, None)]
-    damaged += [{"repeats": repeats} for repeats in ([], 7, [7], [{"x": [1, 2, 3]}], [{end: 7}])]
+    damaged += [{"repeats": repeats} for repeats in ([], 7, [7], 1001 * [{}], [{"x": [1, 2, 3]}], [{end: 7}])]
     damaged += [
         {"repeats": [{end: figures}]} for figures in ([1, 2], [1, 2, "3"], [1, float("inf"), 3], [[], 2, 3])
     ]

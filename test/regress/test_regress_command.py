@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -17,8 +18,9 @@ from crossspec_ros.captioning import replay_parameters
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.regress import checks
+from crossspec_ros.regress import checks, command
 from crossspec_ros.regress.baseline import Baseline, write_baseline
+from crossspec_ros.regress.difference import Check, Difference
 from crossspec_ros.regress.golden import golden_folder, read_golden
 from crossspec_ros.regress.reported import Reported
 from crossspec_ros.regress.setup import Setup
@@ -120,6 +122,12 @@ def test_planted_regressions_are_in_the_terminal(planted):
     assert stamp == ("window 4-5 s: stamp of frame 4: expected 104.401000000 s, is 104.400000000 s (-1 ms)")
     assert window.startswith(f"window {WINDOWS}-{WINDOWS + 1} s: dropped window: expected 8 frames, 5 event")
     assert verdict == f"3 of {WINDOWS + 2} checks failed"
+
+
+def test_a_golden_of_brackets_is_printed_in_no_time(capsys):
+    began_s = time.process_time()
+    command._print([Check("w", [Difference("w", "source", 100_000 * "[-" + 100_000 * "{+", "target")])])
+    assert "[-[-" in capsys.readouterr().out and time.process_time() - began_s < 10
 
 
 def test_planted_regressions_are_in_the_junit_file(planted):
