@@ -26,7 +26,7 @@ from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
-from crossspec_ros.serving.command import free_port
+from crossspec_ros.serving.command import MOST_MESSAGE, free_port
 from crossspec_ros.serving.options import read_tokens
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -176,6 +176,12 @@ def test_the_dashboard_shows_what_there_is() -> None:
     text = (share_dir() / "config" / "grafana" / "fleet.json").read_text()
     shown = set(re.findall(r"ray_crossspec_(\w+)", text))
     assert shown == {*GAUGES, f"{ANSWER_MS}_bucket"}
+
+
+@pytest.mark.parametrize("file", ["config/serve.yaml", "docs/fleet.md"])
+def test_a_cluster_takes_messages_as_large_as_the_command_does(file: str) -> None:
+    text = (Path(__file__).resolve().parents[2] / file).read_text()
+    assert re.findall(r"RAY_SERVE_GRPC_MAX_MESSAGE_SIZE=(\d+)", text) == [str(MOST_MESSAGE)]
 
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
