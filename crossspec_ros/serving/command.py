@@ -74,6 +74,11 @@ _ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_STATS_PORT": "",
     # Its streams break whenever a replica ends; robots come back by themselves.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+    # Ray's services listen at the loopback address, as on systems where it knows no clusters: they ask nobody
+    # for a token.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Else messages pile up that nobody has read yet.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     # Ray lets its workers give way to all else on a machine.
     "RAY_worker_niceness": "0",
 }

@@ -237,6 +237,13 @@ def _captioned_forever(decoder: PrefillHiddenDecoder, window: Window) -> None:
         decoder.caption(window, QUESTION, Trace())
 
 
+def test_rays_own_services_are_at_the_loopback_address() -> None:
+    program = "from ray._private import services; print(services.get_node_ip_address())"
+    environment = os.environ | {name: value for name, value in command._ENVIRONMENT.items() if value}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout == "127.0.0.1\n", done.stderr
+
+
 def test_the_dashboard_shows_what_there_is() -> None:
     text = (share_dir() / "config" / "grafana" / "fleet.json").read_text()
     shown = set(re.findall(r"ray_crossspec_(\w+)", text))
