@@ -63,8 +63,10 @@ def write_report(path: Path, text: str) -> None:
 
 
 def move_files(folder: Path, to: Path) -> None:
-    """Put each file of a folder in its place below another once all are on the disk; raises OSError where that
-    cannot be."""
+    """Put each file of a folder in its place below another once all are on the disk.
+
+    Raises OSError where that cannot be.
+    """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for path in files:
         with path.open("rb") as file:

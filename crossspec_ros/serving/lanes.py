@@ -22,7 +22,7 @@ class Lane:
         self.pulse = Pulse(f"robot {robot!r:.64}")
         # Each is counted by one thread.
         self._asked = self._done = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="robot")
+        self._thread = ThreadPoolExecutor(1, "robot", self.pulse.adopt)
 
     def check(self) -> None:
         """Raises InputError where so much waits that another stream must not begin."""
@@ -38,6 +38,7 @@ class Lane:
 
     def close(self) -> None:
         """Nothing more will come; what waits is done."""
+        self.pulse.end()
         self._thread.shutdown(wait=False)
 
     def _do(self, work: Callable[..., None], *arguments: Any) -> None:
