@@ -47,8 +47,9 @@ sbom: setup $(TOOLS)/made  ## list what is installed, as CycloneDX, in build/sbo
 licences: setup  ## write docs/licences.md
 	@$(BIN)/python scripts/licences.py
 
-audit: $(TOOLS)/made  ## ask for known vulnerabilities of all that is locked; needs PyPI itself, not a mirror
-	@$(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes -r locks/python.txt -r locks/$(ROS).txt
+audit: $(TOOLS)/made  ## ask for known vulnerabilities of all that is in locks/; needs PyPI itself, not a mirror
+	@mkdir -p build && for lock in $(sort $(wildcard locks/*.txt)); do echo $$lock; sed 's/+cpu / /' $$lock > build/audit.txt; \
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes -r build/audit.txt || failed=1; done; test -z "$$failed"
 
 $(TOOLS)/made: locks/audit.txt
 	@$(PYTHON) -m venv --clear $(TOOLS) && touch $(TOOLS)/COLCON_IGNORE

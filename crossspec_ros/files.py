@@ -79,6 +79,22 @@ def write_report(path: Path, text: str) -> None:
         replace_file(path, text.encode())
 
 
+def move_files(folder: Path, to: Path) -> None:
+    """Put each file of a folder in its place below another once all are on the disk.
+
+    Raises OSError where that cannot be.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for path in files:
+        place = to / path.relative_to(folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
+        _sync(place.parent)
+
+
 def rename_folder(folder: Path, to: Path) -> None:
     """Give a folder of files its name once they are on the disk; raises OSError where that cannot be."""
     for path in folder.rglob("*"):

@@ -40,6 +40,8 @@ LIMIT = 9.0
 _MOST_CANDIDATES = 512
 _FEWEST = 1024
 """Places of the smallest table; a power of two, as the number of slots must be."""
+USUAL_TOKENS = 64
+"""Of a caption, for which there is room; where captions are longer, fewer are kept."""
 _SLOTS = 16
 """For each place; a power of two. Each takes up to KINDS, and there must be a free one."""
 assert _SLOTS > KINDS
@@ -316,7 +318,8 @@ def grow(table, seen, kinds, mixer, hints, said, budget, worth):  # type: ignore
 
 
 class CaptionTable:
-    """The last `capacity` captions; what it forgets leaves no trace in what it finds.
+    """The last `capacity` captions, or fewer if they are long; what it forgets leaves no trace in what it
+    finds.
 
     `arrays` are the table, in which nothing before the place `oldest` counts. Where the places are used
     up, the captions that are left are entered anew: once in as many tokens as they have.
@@ -324,6 +327,7 @@ class CaptionTable:
 
     def __init__(self, capacity: int) -> None:
         self.captions: deque[tuple[int, ...]] = deque(maxlen=capacity)
+        self._most_tokens = USUAL_TOKENS * capacity
         # Where each caption begins.
         self._begins: deque[int] = deque(maxlen=capacity)
         self._end = 0
@@ -336,6 +340,9 @@ class CaptionTable:
 
     def add(self, caption: tuple[int, ...]) -> None:
         """Enter a finished caption, and forget the oldest if they become too many."""
+        while self.captions and sum(map(len, self.captions)) + len(caption) > self._most_tokens:
+            self.captions.popleft()
+            self._begins.popleft()
         self.captions.append(caption)
         if self._end + len(caption) <= self._places:
             self._enter(caption)

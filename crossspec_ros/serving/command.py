@@ -24,17 +24,32 @@ as many."""
 _ROOM = 64
 """Replicas that Ray lets start, each of which asks for one CPU."""
 NAME = "crossspec"
+_CONNECTIONS, _OF_A_HOST = 4096, 256
+"""At the proxy; one host, or one IPv6 network, must not take all."""
+_PATIENCE_S = 10
+"""Within which a connection must have shaken hands and said something, as in `conversation.HELLO_S`."""
 _PROXY = """\
 global
     maxconn {connections}
+    # Better fewer than none, where the system allows few open files.
+    no strict-limits
 defaults
     mode tcp
     timeout connect 5s
-    # Streams last as long as robots drive.
-    timeout client 1h
-    timeout server 1h
+    # Until the first bytes are through; then it is the tunnel's, and a robot's link gives a sign every 5 s.
+    timeout client {patience}s
+    timeout server {patience}s
+    timeout client-fin {patience}s
+    timeout server-fin {patience}s
+    timeout tunnel 60s
 frontend robots
-    bind [::]:{port} v4v6 ssl crt {pem} alpn h2 ssl-min-ver TLSv1.2
+    bind 0.0.0.0:{port} ssl crt {pem} alpn h2 ssl-min-ver TLSv1.2
+    bind [::]:{port} v6only ssl crt {pem} alpn h2 ssl-min-ver TLSv1.2
+    stick-table type ipv6 size 100k expire 60s store conn_cur
+    tcp-request connection track-sc0 src,ipmask(32,64)
+    tcp-request connection reject if {{ sc0_conn_cur gt {of_a_host} }}
+    tcp-request inspect-delay {patience}s
+    tcp-request content reject unless {{ req.len gt 0 }}
     default_backend serve
 backend serve
     server serve 127.0.0.1:{inner}
@@ -59,6 +74,11 @@ _ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_STATS_PORT": "",
     # Its streams break whenever a replica ends; robots come back by themselves.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+    # Ray's services listen at the loopback address, as on systems where it knows no clusters: they ask nobody
+    # for a token.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Else messages pile up that nobody has read yet.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     # Ray lets its workers give way to all else on a machine.
     "RAY_worker_niceness": "0",
 }
@@ -193,7 +213,15 @@ def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subproc
             raise InputError(f"the certificate or its key cannot be read ({error}): name PEM files") from None
         (folder / "both.pem").write_bytes(both)
         config = folder / "haproxy.cfg"
-        config.write_text(_PROXY.format(connections=1024, port=port, pem=folder / "both.pem", inner=inner))
+        text = _PROXY.format(
+            connections=_CONNECTIONS,
+            of_a_host=_OF_A_HOST,
+            patience=_PATIENCE_S,
+            port=port,
+            pem=folder / "both.pem",
+            inner=inner,
+        )
+        config.write_text(text)
         process = subprocess.Popen(
             [get_haproxy_binary(), "-q", "-db", "-f", str(config)],
             stderr=subprocess.PIPE,

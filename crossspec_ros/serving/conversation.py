@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.fleet import Fleet
+from crossspec_ros.serving.lanes import Lane
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
@@ -23,6 +25,11 @@ _ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 MOST_MESSAGES, MOST_BYTES = 400, 128 << 20
 """Of a robot in a second: eight times what eight camera frames of 1440x1080 and their questions need."""
+MOST_HELLO = 4096
+"""Bytes of a stream's first message."""
+MOST_LISTS = 1 << 16
+"""Bytes of a message other than a frame; the longest question and its draft have 48,000. Read, a list of
+numbers takes up to 16 times as many."""
 HELLO_S = 10.0
 """Within which a stream must begin."""
 MOST_UNREAD = 4096
@@ -35,13 +42,13 @@ class Rate:
     def __init__(self) -> None:
         self._second, self._messages, self._bytes = 0, 0, 0
 
-    def check(self, message: wire.Up, now_s: float | None = None) -> None:
-        """Count it; raises InputError where there are too many, or too large ones."""
+    def check(self, size: int, now_s: float | None = None) -> None:
+        """Count a message of so many bytes; raises InputError where there are too many, or too large ones."""
         second = int(time.monotonic() if now_s is None else now_s)
         if second != self._second:
             self._second, self._messages, self._bytes = second, 0, 0
         self._messages += 1
-        self._bytes += message.ByteSize()
+        self._bytes += size
         if self._messages > MOST_MESSAGES or self._bytes > MOST_BYTES:
             raise InputError(
                 f"more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MB came in a second: send frames "
@@ -50,7 +57,7 @@ class Rate:
 
 
 async def converse(
-    fleet: Fleet, messages: AsyncIterator[wire.Up], admit: Callable[[wire.Hello], None] = lambda hello: None
+    fleet: Fleet, messages: AsyncIterator[bytes], admit: Callable[[wire.Hello], None] = lambda hello: None
 ) -> AsyncIterator[wire.Down]:
     """What the robot gets for what it says; ends with its messages, or when it is refused or let go.
 
@@ -64,28 +71,37 @@ async def converse(
         late = answers.qsize() > MOST_UNREAD
         loop.call_soon_threadsafe(answers.put_nowait, None if late else message)
 
-    stream, rate, is_known = RobotStream(fleet, send), Rate(), asyncio.Event()
+    stream, rate = RobotStream(fleet, send), Rate()
+    lane: Lane | None = None
 
     def refuse(sentence: str) -> None:
         send(wire.Down(refused=wire.Refused(sentence=sentence[:1000])))
         send(None)
 
+    def end(lane: Lane) -> None:
+        try:
+            stream.end()
+        finally:
+            fleet.lanes.leave(lane)
+
     def end_stranger() -> None:
-        if not is_known.is_set():
+        if lane is None:
             refuse(f"nothing was said for {HELLO_S:g} s: begin with a hello")
 
     async def read() -> None:
+        nonlocal lane
         try:
-            async for message in messages:
-                rate.check(message)
+            async for data in messages:
+                rate.check(len(data))
+                message = _message(data, lane is not None)
                 if message.WhichOneof("what") is None:
                     fleet.counts["refused_messages"] += 1
                     raise InputError("a message cannot be read: send what captions.proto says")
                 if message.WhichOneof("what") == "hello":
                     admit(message.hello)
-                is_known.set()
+                lane = lane or fleet.lanes.enter(message.hello.robot)
                 # Frames are decompressed there, and an answer may have to be cut short first.
-                await asyncio.to_thread(stream.take, message)
+                await asyncio.wrap_future(lane.do(stream.take, message))
         except InputError as error:
             refuse(str(error))
         except _ENDS:
@@ -94,8 +110,10 @@ async def converse(
             _LOG.exception("a robot's stream failed")
             refuse(f"the server failed: {type(error).__name__}: {error}")
         finally:
-            # A second cancellation must not take it from the threads' queue: the robot would stay for ever.
-            await asyncio.shield(loop.run_in_executor(None, stream.end))
+            stream.stop()
+            if lane is not None:
+                # Or a second cancellation takes it from the thread's queue, and the robot stays for ever.
+                await asyncio.shield(asyncio.wrap_future(lane.do(end, lane)))
             send(None)
 
     reader = asyncio.create_task(read())
@@ -121,7 +139,26 @@ async def again_and_again(period_s: float, do: Callable[[], Awaitable[None]]) ->
         await asyncio.sleep(period_s)
 
 
-def _message(data: bytes) -> wire.Up:
+_FRAME = re.compile(rb"(?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x1a([\x80-\xff]{0,4}[\x00-\x7f])")
+"""How a message begins that is a frame alone: its session, and the frame's length."""
+
+
+def _is_frame(data: bytes) -> bool:
+    """Whether a message is a frame and nothing else; it has no list then."""
+    begin = _FRAME.match(data)
+    return begin is not None and len(data) - begin.end() == sum(
+        (byte & 127) << 7 * i for i, byte in enumerate(begin[1])
+    )
+
+
+def _message(data: bytes, is_known: bool) -> wire.Up:
+    """Reads it; an empty one for what is none. Raises InputError where that would take much memory."""
+    if not is_known and len(data) > MOST_HELLO:
+        raise InputError(f"the first message has {len(data)} bytes: begin with a hello")
+    if len(data) > MOST_LISTS and not _is_frame(data):
+        raise InputError(
+            f"a message of {len(data)} bytes is no frame: send at most {MOST_LISTS} bytes of all else"
+        )
     try:
         return wire.Up.FromString(data)
     except DecodeError:
@@ -130,10 +167,12 @@ def _message(data: bytes) -> wire.Up:
 
 
 def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:
-    """Tell a gRPC server of the service; Ray Serve puts its own behaviour in the place of `servicer`'s."""
+    """Tell a gRPC server of the service; Ray Serve puts its own behaviour in the place of `servicer`'s.
+
+    It gets messages as they came: what a list takes in memory depends on who sends it.
+    """
     handler = grpc.stream_stream_rpc_method_handler(
         getattr(servicer, STREAM),
-        request_deserializer=_message,
         response_serializer=wire.Down.SerializeToString,
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {STREAM: handler}),))

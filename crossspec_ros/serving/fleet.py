@@ -23,6 +23,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
+from crossspec_ros.serving.lanes import Lanes
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import PATIENCE_S, ThreadWatch
 
@@ -121,6 +122,7 @@ class Fleet:
         self.threads = ThreadWatch(self._pulses)
         """To be looked at once a second; a dead or stuck thread is the end of the server."""
         self._elsewhere = encode_elsewhere
+        self.lanes = Lanes()
 
     def warm_up(self) -> None:
         """Take all buffers and measure what passes cost, for one sequence and for many."""
@@ -213,7 +215,7 @@ class Fleet:
         self.engine.close()
 
     def _pulses(self) -> list[Pulse]:
-        pulses = [*self.engine.pulses, *getattr(self._elsewhere, "pulses", ())]
+        pulses = [*self.engine.pulses, *self.lanes.pulses, *getattr(self._elsewhere, "pulses", ())]
         return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
     def _made(self, name: str, period_ns: int, phase_ns: int) -> Robot:

@@ -88,8 +88,6 @@ class RobotStream:
         self._robot: Robot | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._is_over = False
-        # The stream may end while a message is taken.
-        self._taking = threading.Lock()
         self._ids = fleet.target.body.get_input_embeddings().num_embeddings
 
     def take(self, message: wire.Up) -> None:
@@ -99,9 +97,8 @@ class RobotStream:
         Raises:
             InputError: the robot is not admitted, and the stream must end.
         """
-        with self._taking:
-            if not self._is_over:
-                self._take(message)
+        if not self._is_over:
+            self._take(message)
 
     def _take(self, message: wire.Up) -> None:
         kind = message.WhichOneof("what")
@@ -129,13 +126,16 @@ class RobotStream:
             number = message.ask.number if kind == "ask" else 0
             self._refuse(message.session, number, str(error))
 
-    def end(self) -> None:
-        """The stream has ended, whoever ended it: give all back."""
+    def stop(self) -> None:
+        """Let the message in work be the last; for any thread."""
         self._is_over = True
-        with self._taking:
-            for index in list(self._windows):
-                self._close(index)
-            robot, self._robot = self._robot, None
+
+    def end(self) -> None:
+        """The stream has ended, whoever ended it: give all back. Once no message is taken any more."""
+        self._is_over = True
+        for index in list(self._windows):
+            self._close(index)
+        robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
 
@@ -228,7 +228,10 @@ class RobotStream:
         sampling = _sampling(ask)
         context = Context(ask.question, prompt_ids=self._fleet.target.prompt_ids(ask.question)[1])
         begun_ns = time.perf_counter_ns()
-        robot.turn.acquire()
+        while not robot.turn.acquire(timeout=1.0):
+            if self._is_over:
+                return
+            self._fleet.lanes.beat(robot.name)
         try:
             robot.policy.start(index)
             answer = Answer(

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from multiprocessing.queues import Queue
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import move_files
 
 # By the target's family, or for the draft.
 _WINDOWS = {"video_llava": 24_000, "qwen3_vl": 16_000, "draft": 9_000}
@@ -143,11 +145,18 @@ def _kind(name: str, family: str) -> str:
 
 
 def _save(model: Any, folder: Path, out: Path) -> None:
+    """Write the model, its config and its tokenizer; what is there is replaced once all is written."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=out) as name:
+        _write(model, folder, Path(name))
+        move_files(Path(name), out)
+
+
+def _write(model: Any, folder: Path, out: Path) -> None:
     from safetensors.torch import save_file
 
     from crossspec_ros.models.eventgpt import EventGPTModule, released_state
 
-    out.mkdir(parents=True, exist_ok=True)
     model = model.bfloat16()
     if isinstance(model, EventGPTModule):
         save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})

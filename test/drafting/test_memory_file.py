@@ -14,7 +14,7 @@ from crossspec_ros.drafting import memory_file
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.memory_place import memory_path
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.drafting.proposers.memory import CaptionMemory
+from crossspec_ros.drafting.proposers.memory import MOST_BYTES, QUESTIONS, CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
@@ -52,6 +52,26 @@ def test_a_damaged_file_is_set_aside_with_a_warning_and_the_memory_starts_empty(
     again, file = kept(path)
     file.close()
     assert known(again) == CAPTION
+
+
+def test_the_largest_memory_comes_back_and_a_larger_one_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, memory = tmp_path / "memory.json", CaptionMemory()
+    for i in range(QUESTIONS):
+        context = Context(chr(0x10000 + i) * 10_000)
+        for _ in range(20):
+            # As long as max_new_tokens may be.
+            memory.observe(PassResult(context, DraftTree(), (), 2048 * (151_935,), True))
+    assert memory.known == 64
+    memory.save(path, "words")
+    again = CaptionMemory()
+    again.restore(path, "words", 151_936)
+    assert again.known == memory.known
+    path.write_text(path.read_text() + MOST_BYTES * " ")
+    memory, file = kept(path)
+    file.close()
+    assert "and no memory has as many" in caplog.text and path.with_name("memory.json.damaged").is_file()
 
 
 def test_it_is_saved_in_between_so_that_a_killed_captioner_keeps_it(

@@ -129,6 +129,25 @@ def test_every_import_is_in_package_xml() -> None:
     assert missing == []
 
 
+UNNAMED = {
+    "accelerate": "transformers places weights with it",
+    "bitsandbytes": "transformers quantizes with it",
+    "cv-bridge": "the rqt plugin's and the tests' cv_bridge, a ROS package",
+    "sentencepiece": "transformers reads tokenizer.model with it",
+    "setuptools": "colcon builds with it",
+}
+"""Pinned, though nothing here imports it, and why."""
+
+
+def test_every_pin_is_imported_or_has_a_reason_and_is_in_package_xml() -> None:
+    imported = {distribution(name) for name, _ in imports("crossspec_ros") | imports("launch")}
+    assert sorted(pinned("") - imported) == sorted(UNNAMED)
+    text = (ROOT / "package.xml").read_text()
+    named = {canonical(word) for word in re.findall(r"[\w.-]*\w", text)}
+    system = {canonical(key): name for key, name in SYSTEM.items()}
+    assert [pin for pin in sorted(pinned("")) if system.get(pin, pin) not in named] == []
+
+
 def test_lazy_imports_and_those_of_a_subpackage_are_seen() -> None:
     found = {name for name, _ in imports("crossspec_ros")}
     assert {"huggingface_hub", "google", "ray", "rclpy", "torch"} <= found

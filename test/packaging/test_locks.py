@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -68,6 +69,25 @@ def test_the_wheels_of_ros_change_no_other_package(ros):
 def test_the_build_of_torch_for_cpus_is_of_the_same_version():
     (full,), (cpu,) = (locked(lock)["torch"] for lock in ("python", "torch-cpu"))
     assert cpu == f"{full}+cpu"
+
+
+def test_every_lock_is_audited(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    audit = tools / "pip-audit"
+    # The first has a vulnerability.
+    # What is read first has a vulnerability.
+    audit.write_text(
+        f"#!/bin/sh\nfor file; do :; done\ntest -e {tmp_path}/read\nfound=$?\n"
+        f'cat "$file" >> {tmp_path}/read\nexit $found\n'
+    )
+    audit.chmod(0o755)
+    (tmp_path / "made").touch()
+    command = ["make", "-C", ROOT, "audit", f"TOOLS={tmp_path}", "-o", f"{tmp_path}/made"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    locks = "".join(path.read_text() for path in sorted(LOCKS.iterdir()))
+    # PyPI does not know the CPU build by its name.
+    assert (tmp_path / "read").read_text() == locks.replace("+cpu", "") and done.returncode
 
 
 @pytest.fixture

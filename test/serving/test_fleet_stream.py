@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -32,7 +33,16 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.command import await_end
-from crossspec_ros.serving.conversation import MOST_MESSAGES, Rate, add_servicer, again_and_again, converse
+from crossspec_ros.serving.conversation import (
+    MOST_BYTES,
+    MOST_HELLO,
+    MOST_LISTS,
+    MOST_MESSAGES,
+    Rate,
+    add_servicer,
+    again_and_again,
+    converse,
+)
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -64,7 +74,7 @@ class Server:
 
         class Servicer:
             async def Stream(
-                self, messages: AsyncIterator[wire.Up], context: object
+                self, messages: AsyncIterator[bytes], context: object
             ) -> AsyncIterator[wire.Down]:
                 async for message in converse(fleet, messages):
                     yield message
@@ -82,6 +92,7 @@ class Server:
 
     def close(self) -> None:
         self.stop()
+        assert _settles(lambda: not self.fleet.lanes.pulses)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -210,18 +221,19 @@ def test_a_full_server_refuses_another_robot_with_a_sentence_and_has_room_once_o
             link.close()
 
 
-def test_a_robot_that_is_cut_off_twice_while_all_threads_are_busy_leaves_nothing_behind(fleet: Fleet) -> None:
+def test_a_robot_that_is_cut_off_twice_while_its_thread_is_busy_leaves_nothing_behind(fleet: Fleet) -> None:
     async def live() -> None:
-        async def messages() -> AsyncIterator[wire.Up]:
-            yield hello("quick")
+        async def messages() -> AsyncIterator[bytes]:
+            yield hello("quick").SerializeToString()
             await asyncio.sleep(WAIT_S)
 
         answers = converse(fleet, messages())
         await anext(answers)
         robot = asyncio.ensure_future(anext(answers))
         await asyncio.sleep(0.05)
-        for _ in range(40):
-            asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.1)
+        lane = fleet.lanes.enter("quick")
+        lane.do(time.sleep, 0.3)
+        fleet.lanes.leave(lane)
         for _ in range(2):
             robot.cancel()
             await asyncio.sleep(0.05)
@@ -312,6 +324,92 @@ def test_who_does_not_say_hello_as_it_should_is_told_why(
 ) -> None:
     told = raw(server, [first.SerializeToString()])
     assert [one.WhichOneof("what") for one in told] == ["refused"] and sentence in told[0].refused.sentence
+
+
+def packed(number: int, content: bytes) -> bytes:
+    """A field of a message, with its length before it."""
+    length, rest = bytearray(), len(content)
+    while rest > 127:
+        length.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([number << 3 | 2, *length, rest]) + content
+
+
+@pytest.mark.parametrize(
+    ("first", "message", "sentence"),
+    [
+        # As a list it would take 8 to 20 times as many bytes.
+        ([], packed(4, packed(1, bytes(MOST_HELLO))), "bytes: begin with a hello"),
+        ([], hello(MOST_HELLO * "x").SerializeToString(), "bytes: begin with a hello"),
+        (["greedy"], packed(4, packed(1, bytes(MOST_LISTS))), "is no frame"),
+        (["greedy"], packed(3, bytes(MOST_LISTS)) + packed(4, packed(1, b"1")), "is no frame"),
+        (["greedy"], bytes([8, 1]) + packed(6, packed(2, bytes(MOST_LISTS))), "is no frame"),
+    ],
+)
+def test_a_list_of_megabytes_is_refused_before_it_is_read(
+    server: Server, first: list[str], message: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    given = wire.Up.FromString
+
+    def from_string(data: bytes) -> wire.Up:
+        read.append(len(data))
+        return given(data)
+
+    monkeypatch.setattr(
+        "crossspec_ros.serving.conversation.wire",
+        SimpleNamespace(**vars(wire) | {"Up": Reading(from_string)}),
+    )
+    told = raw(server, [*(hello(name).SerializeToString() for name in first), message])
+    assert sentence in told[-1].refused.sentence and told[-1].session == 0
+    assert len(read) == len(first)
+
+
+class Reading:
+    """`wire.Up` where a message is read."""
+
+    def __init__(self, from_string: Callable[[bytes], wire.Up]) -> None:
+        self.FromString = from_string
+
+
+def test_frames_may_be_larger_than_lists(server: Server) -> None:
+    frame = np.random.default_rng(1).integers(0, 256, (200, 200, 3), np.uint8)
+    for session in (0, 1, 2**32 - 1):
+        said = [hello("sharp"), wire.Up(session=session, frame=frame_message(frame, 1))]
+        assert said[-1].ByteSize() > MOST_LISTS
+        told = raw(server, [one.SerializeToString() for one in said], 1.0)
+        assert [one.WhichOneof("what") for one in told] == ["welcome"]
+
+
+def test_a_robot_whose_frames_take_for_ever_keeps_no_other_waiting(
+    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for_ever, in_work = threading.Event(), []
+
+    def stuck(message: wire.Frame) -> np.ndarray:
+        if message.height == 7:
+            in_work.append(message)
+            for_ever.wait(WAIT_S)
+        return read_frame(message)
+
+    monkeypatch.setattr("crossspec_ros.serving.robot_stream.read_frame", stuck)
+    watch = server.fleet.threads
+    monkeypatch.setattr(watch, "patience_s", 3)
+    bomb = wire.Up(session=1, frame=wire.Frame(height=7, width=1, data=b"x"))
+    said = [hello("bad").SerializeToString(), bomb.SerializeToString()]
+    try:
+        told = [raw(server, said, 0.3) for _ in range(12)]
+        assert "earlier streams of this robot have not ended" in told[-1][0].refused.sentence
+        # At most one of its frames is in work, however often it comes.
+        assert len(in_work) == 1
+        good = robot(server, "good")
+        assert caption(good, windows[0]) == generated(pair, windows[0])
+        good.close()
+        assert "the thread of the robot 'bad' has been stuck for 3 s" in [watch.look() for _ in range(4)][-1]
+    finally:
+        for_ever.set()
+    assert _settles(lambda: server.fleet.robots == 0 and not server.fleet.lanes.pulses)
+    assert watch.look() == ""
 
 
 def test_no_message_ends_the_server_or_another_robots_captions(
@@ -433,7 +531,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
     absurd = wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")
     short = wire.Frame(stamp_ns=2, height=4, width=4, data=b"x" * 47)
     draft = wire.Draft(token_ids=[5, 6], probs=[0.5])
-    long = wire.Draft(token_ids=100_000 * [5], probs=100_000 * [0.5])
+    long = wire.Draft(token_ids=10_000 * [5], probs=10_000 * [0.5])
     ask = wire.Ask(number=7, question=QUESTION, max_new_tokens=64)
     said = [
         hello("clumsy"),
@@ -444,7 +542,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
         wire.Up(session=1, frame=frame),
         wire.Up(session=1, fit=wire.Fit(stamps_ns=[5])),
         wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
-        wire.Up(session=1, fit=wire.Fit(stamps_ns=100_000 * [1])),
+        wire.Up(session=1, fit=wire.Fit(stamps_ns=10_000 * [1])),
         wire.Up(session=1, draft=draft),
         wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=8, draft=long)),
         wire.Up(session=1, ask=wire.Ask(number=6, question=" ", max_new_tokens=5)),
@@ -473,7 +571,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
                 if one.piece.ended:
                     done.set()
     expected = ["is held of a robot", "47 bytes", "no frames", "already", "lacks the frames"]
-    expected += ["with 100000 frames, more than", "a tree came", "a draft has 100000 tokens", "characters"]
+    expected += ["with 10000 frames, more than", "a tree came", "a draft has 10000 tokens", "characters"]
     assert tokens > 3
     for part, sentence in zip([*expected, "1000000", "once more"], sentences, strict=True):
         assert part in sentence
@@ -501,12 +599,14 @@ def test_what_is_done_again_and_again_is_done_again_after_a_failure(
 
 
 def test_a_robot_that_says_too_much_is_cut_off() -> None:
-    rate, message = Rate(), wire.Up(session=1, close=wire.Close())
+    rate = Rate()
     for _ in range(MOST_MESSAGES):
-        rate.check(message, 10.0)
+        rate.check(4, 10.0)
     with pytest.raises(InputError, match="more than"):
-        rate.check(message, 10.9)
-    rate.check(message, 11.0)
+        rate.check(4, 10.9)
+    rate.check(4, 11.0)
+    with pytest.raises(InputError, match="128 MB"):
+        rate.check(MOST_BYTES, 11.9)
 
 
 def test_windows_of_robots_end_as_far_apart_as_can_be(pair: ModelPair) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
 import re
+import select
 import signal
 import socket
+import socketserver
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +30,9 @@ from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
+from crossspec_ros.serving import command
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
-from crossspec_ros.serving.command import free_port
+from crossspec_ros.serving.command import MOST_MESSAGE, free_port
 from crossspec_ros.serving.options import read_tokens
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -80,9 +86,9 @@ class Served:
         (folder / "token").write_text(TOKEN + "\n")
         arguments = ["--port", self.port, "--tls-cert", self.pem, "--tls-key", key, "--robots", 2]
         arguments += ["--tokens", folder / "tokens", "--memories", folder, "--encoders", 1]
-        command = [sys.executable, "-m", "crossspec_ros.cli", "serve", *map(str, arguments)]
+        call = [sys.executable, "-m", "crossspec_ros.cli", "serve", *map(str, arguments)]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
         said = ""
         assert self.process.stdout is not None
@@ -120,6 +126,65 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("served"))
     yield served
     assert served.end() == 0
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of HAProxy before a server that answers each byte; its limits are small."""
+    monkeypatch.setattr(command, "_CONNECTIONS", 40)
+    monkeypatch.setattr(command, "_OF_A_HOST", 20)
+    monkeypatch.setattr(command, "_PATIENCE_S", 3)
+
+    class Echo(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while data := self.request.recv(1):
+                self.request.sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as inner:
+        inner.daemon_threads = True
+        threading.Thread(target=inner.serve_forever, daemon=True).start()
+        port = free_port()
+        with command.tls(port, inner.server_address[1], *certificate(tmp_path)):
+            yield port
+        inner.shutdown()
+
+
+def tcp(port: int, host: str) -> socket.socket:
+    """A connection from this of the machine's own addresses."""
+    return socket.create_connection(("127.0.0.1", port), 10.0, (host, 0))
+
+
+def shaken(port: int, host: str = "127.0.0.1") -> ssl.SSLSocket:
+    return ssl._create_unverified_context().wrap_socket(tcp(port, host))
+
+
+def is_cut_off(connection: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        return connection.recv(1) == b""
+    return True
+
+
+def test_connections_that_say_nothing_keep_no_robot_out(proxy: int) -> None:
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(tcp(proxy, "127.0.0.2")) for _ in range(30)]
+        shy = [stack.enter_context(shaken(proxy, "127.0.0.3")) for _ in range(15)]
+        began = time.monotonic()
+        robot = stack.enter_context(shaken(proxy))
+        robot.sendall(b"x")
+        assert robot.recv(1) == b"x"
+        # Neither without a handshake nor without a word behind it.
+        assert all(map(is_cut_off, (*silent, *shy))) and time.monotonic() - began < 9
+        robot.sendall(b"y")
+        assert robot.recv(1) == b"y"
+
+
+def test_a_host_has_a_share_of_the_connections(proxy: int) -> None:
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(tcp(proxy, "127.0.0.2")) for _ in range(30)]
+        # Before they have been silent for long.
+        time.sleep(0.3)
+        assert len(select.select(many, [], [], 0)[0]) == 10
+        stack.enter_context(shaken(proxy, "127.0.0.3"))
 
 
 def said(pair: ModelPair, window: Window) -> str:
@@ -172,10 +237,23 @@ def _captioned_forever(decoder: PrefillHiddenDecoder, window: Window) -> None:
         decoder.caption(window, QUESTION, Trace())
 
 
+def test_rays_own_services_are_at_the_loopback_address() -> None:
+    program = "from ray._private import services; print(services.get_node_ip_address())"
+    environment = os.environ | {name: value for name, value in command._ENVIRONMENT.items() if value}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout == "127.0.0.1\n", done.stderr
+
+
 def test_the_dashboard_shows_what_there_is() -> None:
     text = (share_dir() / "config" / "grafana" / "fleet.json").read_text()
     shown = set(re.findall(r"ray_crossspec_(\w+)", text))
     assert shown == {*GAUGES, f"{ANSWER_MS}_bucket"}
+
+
+@pytest.mark.parametrize("file", ["config/serve.yaml", "docs/fleet.md"])
+def test_a_cluster_takes_messages_as_large_as_the_command_does(file: str) -> None:
+    text = (Path(__file__).resolve().parents[2] / file).read_text()
+    assert re.findall(r"RAY_SERVE_GRPC_MAX_MESSAGE_SIZE=(\d+)", text) == [str(MOST_MESSAGE)]
 
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,14 @@ def test_a_target_is_saved_in_the_layout_in_which_it_is_loaded(
     loaded = known.load(Placement()).state_dict()
     assert loaded.keys() == student.model.state_dict().keys()
     assert all(torch.equal(loaded[key], tensor.float()) for key, tensor in student.model.state_dict().items())
+    # A save that fails, here at its last file, leaves the model that is there.
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "tokenizer.json").unlink()
+    with torch.no_grad():
+        next(student.model.parameters()).add_(1.0)
+    with pytest.raises(FileNotFoundError):
+        tiny._save(student.model, tmp_path, tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
 def test_a_run_that_is_terminated_ends_in_order_and_takes_those_that_train_along() -> None:

@@ -37,8 +37,8 @@ CONTEXTS = KINDS
 """How many kinds of contexts are looked up; with ORDERS, runs of the last tokens alone."""
 FIRST_WEIGHTS = (0.7, *FURTHER * (0.2,))
 """Of what runs say and of each further context, before anything was learned."""
-MOST_BYTES = 64 << 20
-"""Of a file; 512 captions of 64 tokens have 200 kB."""
+MOST_BYTES = 2 << 20
+"""Of a file: four questions of 10,000 characters, and 512 captions of 64 tokens to each."""
 MOST_TOKENS = 2048
 """Of a caption in a file, as of `max_new_tokens`."""
 MOST_WEIGHT = 1e3
@@ -133,7 +133,7 @@ class CaptionMemory(Proposer):
         """
         try:
             if path.stat().st_size > MOST_BYTES:
-                raise ValueError("it is larger than any memory")
+                raise ValueError(f"it has more than {MOST_BYTES} bytes, and no memory has as many")
             document = json.loads(path.read_text())
             version = document["caption_memory"]
             if version not in _VERSIONS:
@@ -235,7 +235,7 @@ class _Question:
     def restored(cls, capacity: int, state: dict[str, Any], ids: int, with_weights: bool) -> _Question:
         """What gave `state`; ValueError, KeyError or TypeError if it is none."""
         known = cls(capacity)
-        for caption in state["captions"]:
+        for caption in state["captions"][-capacity:]:
             if len(caption) > MOST_TOKENS:
                 raise ValueError(f"a caption has {len(caption)} tokens")
             if not all(type(token) is int and 0 <= token < ids for token in caption):
