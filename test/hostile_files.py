@@ -221,6 +221,16 @@ def lzf_h5(folder):
     return folder / "bomb.h5"
 
 
+def short_chunk_h5(folder):
+    """Chunks of 64 MB that unpack to one byte, beyond which HDF5 2.0 reads on."""
+    rows = 8 * MB
+    with h5(folder) as file:
+        for name in ("events/t", "events/x", "events/y", "events/p"):
+            data = file.create_dataset(name, (rows,), "i8", chunks=(rows,), compression="gzip")
+            data.id.write_direct_chunk((0,), zlib.compress(b"x"))
+    return folder / "bomb.h5"
+
+
 def twice_packed_h5(folder):
     """A chunk of a few bytes that is packed twice."""
     with h5(folder) as file:
@@ -453,6 +463,7 @@ FILES = {
     "h5 stated chunk": stated_chunk_h5,
     "h5 scale-offset": scale_offset_h5,
     "h5 lzf": lzf_h5,
+    "h5 short chunk": short_chunk_h5,
     "h5 packed twice": twice_packed_h5,
     "h5 many events": many_events_h5,
     "h5 one chunk": one_chunk_h5,

@@ -1,8 +1,8 @@
-"""Packed chunks of HDF5 files that unpack to more than a chunk has.
+"""Packed chunks of HDF5 files that unpack to another size than a chunk has.
 
-HDF5's filters make room for whatever comes out, so a chunk of some bytes could take gigabytes. Most of them
-write how much that is before it; with gzip, lzf and bzip2 only unpacking tells, which is done where a chunk
-is so large that it matters.
+HDF5's filters make room for whatever comes out, so a chunk of some bytes could take gigabytes; of one that
+unpacks to less than a chunk HDF5 2.0 reads beyond the end. Most filters write how much comes out before it;
+with gzip, lzf and bzip2 only unpacking tells.
 """
 
 from __future__ import annotations
@@ -24,26 +24,23 @@ from crossspec_ros.recordings.ecf import FILTER as ECF
 from crossspec_ros.recordings.unpacking import zstd
 
 _GZIP, _SHUFFLE, _FLETCHER32, _BZIP2, _LZF = 1, 2, 3, 307, 32000
-_MOST_UNPACKED = 400 << 20
-_RATIOS = {_GZIP: 1032, _LZF: 88}
-"""The most that these pack."""
 _HEAD = 40
 _STEP = 1 << 20
 
 
-def _zstd_size(head: bytes) -> int:
+def _zstd_size(head: bytes) -> int | None:
     try:
         return zstd.get_frame_info(head).decompressed_size or 0
-    except zstd.ZstdError:  # the reader says so
-        return 0
+    except zstd.ZstdError:
+        return None
 
 
-_STATED: dict[int, Callable[[bytes], int]] = {
+_STATED: dict[int, Callable[[bytes], int | None]] = {
     32001: lambda head: struct.unpack_from("<I", head, 4)[0],  # blosc
     32004: lambda head: struct.unpack_from(">Q", head)[0],  # lz4
     32008: lambda head: struct.unpack_from(">Q", head)[0],  # bitshuffle
     32015: _zstd_size,
-    32026: lambda head: struct.unpack_from(">q", head, 30)[0] if head[2:9] == b"b2frame" else 0,  # blosc2
+    32026: lambda head: struct.unpack_from(">q", head, 30)[0] if head[2:9] == b"b2frame" else None,  # blosc2
     ECF: lambda head: 16 * (struct.unpack_from("<I", head)[0] >> 2),
 }
 """How much a packed chunk says that it unpacks to, by filter."""
@@ -51,7 +48,7 @@ BOUNDED = frozenset((_GZIP, _SHUFFLE, _FLETCHER32, _BZIP2, _LZF, *_STATED))
 """Filters that are known to stay in bounds. The others take their word for it from anybody's file."""
 
 
-def oversized_chunk(path: Path, data: h5py.Dataset) -> str:
+def missized_chunk(path: Path, data: h5py.Dataset) -> str:
     """Why the chunks of a data set must not be unpacked, as what it has; empty where they may be."""
     packing = data.id.get_create_plist()
     filters = [packing.get_filter(i) for i in range(packing.get_nfilters())]
@@ -66,8 +63,9 @@ def oversized_chunk(path: Path, data: h5py.Dataset) -> str:
     # Without compression, bitshuffle only moves bits.
     if number == 32008 and (len(options) < 5 or options[4] not in (2, 3)):
         return ""
-    most = 2 * math.prod(data.chunks) * data.dtype.itemsize + _STEP
-    found: list[int] = []
+    least = math.prod(data.chunks) * data.dtype.itemsize
+    most = 2 * least + _STEP
+    found: list[str] = []
     with path.open("rb") as file:
 
         def look(chunk: h5py.h5d.StoreInfo) -> bool | None:
@@ -78,26 +76,30 @@ def oversized_chunk(path: Path, data: h5py.Dataset) -> str:
                 return os.pread(file.fileno(), min(size, chunk.size), chunk.byte_offset)
 
             is_packed = not chunk.filter_mask >> place & 1
-            if is_packed and _unpacked_size(number, chunk.size, read, most) > most:
-                found.append(chunk.size)
+            size = _unpacked_size(number, read, chunk.size, most) if is_packed else chunk.size
+            # Chunks of events that fill them in part are read by ourselves.
+            if size and (size > most or (size < least and number != ECF)):
+                than = "more" if size > most else "less"
+                found.append(f"a chunk of {chunk.size} bytes that unpacks to {than} than a chunk has")
             return True if found else None
 
         data.id.chunk_iter(look)
-    return f"a chunk of {found[0]} bytes that unpacks to more than a chunk has" if found else ""
+    return found[0] if found else ""
 
 
-def _unpacked_size(number: int, size: int, read: Callable[[int], bytes], most: int) -> int:
-    """How much a chunk unpacks to, or at least something above `most`; 0 where it cannot be much."""
+def _unpacked_size(number: int, read: Callable[[int], bytes], size: int, most: int) -> int | None:
+    """How much a chunk of `size` bytes unpacks to, or something above `most`.
+
+    None or 0 where it is damaged, which HDF5 finds by itself, and what is beside it can be read.
+    """
     if number in _STATED:
         return _STATED[number](read(_HEAD).ljust(_HEAD, b"\0"))
-    if size * _RATIOS.get(number, 0) <= _MOST_UNPACKED and number != _BZIP2:
-        return 0
     if number == _LZF:
         return _lzf_size(np.frombuffer(read(size), np.uint8), most)
     if number == _GZIP:
         inflate = zlib.decompressobj()
-        return _counted(inflate.decompress, lambda: inflate.unconsumed_tail, read(size), most)
-    return _counted(bz2.BZ2Decompressor().decompress, lambda: b"", read(size), most)
+        return _counted(inflate, lambda: inflate.unconsumed_tail, read(size), most)
+    return _counted(bz2.BZ2Decompressor(), lambda: b"", read(size), most)
 
 
 @compiled("int64(Array(uint8, 1, 'C', readonly=True), int64)")
@@ -119,14 +121,12 @@ def _lzf_size(data: np.ndarray, most: int) -> int:
     return size
 
 
-def _counted(
-    decompress: Callable[[bytes, int], bytes], rest: Callable[[], bytes], packed: bytes, most: int
-) -> int:
+def _counted(stream: Any, rest: Callable[[], bytes], packed: bytes, most: int) -> int | None:
     count = 0
     try:
-        while count <= most and (part := decompress(packed, _STEP)):
+        while count <= most and (part := stream.decompress(packed, _STEP)):
             count += len(part)
             packed = rest()
-    except (OSError, EOFError, zlib.error):  # the reader says so
-        pass
-    return count
+    except (OSError, EOFError, zlib.error):
+        return None
+    return count if stream.eof or count > most else None

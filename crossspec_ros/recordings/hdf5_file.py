@@ -13,7 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
-from crossspec_ros.recordings.hdf5_chunks import BOUNDED, oversized_chunk
+from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
 from crossspec_ros.recordings.unpacking import check_solid
 
@@ -129,7 +129,7 @@ class Hdf5File:
             raise InputError(
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
             )
-        if data.chunks is not None and (fault := oversized_chunk(self.path, data)):
+        if data.chunks is not None and (fault := missized_chunk(self.path, data)):
             raise InputError(
                 f"'{self.path}' has in '{name}' {fault}: check where it comes from, and record it again"
             )

@@ -85,6 +85,7 @@ TOLD = {
     "h5 lzf": r"has in 'events/t' a chunk of \d+ bytes that unpacks to more than a chunk has",
     "h5 packed twice": "has in 'events/t' chunks that are packed twice: check",
     "h5 many events": RATIO,
+    "h5 short chunk": r"in 'events/t' a chunk of 9 bytes that unpacks to less than a chunk has",
     "h5 one chunk": RATIO,
     "h5 many images": "has 251658240 images davis/left/image_raw, and up to 1000000 are read: split it",
     "h5 many texts": "its attribute width is a list of texts, and one is read",
