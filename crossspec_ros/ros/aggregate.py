@@ -14,6 +14,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 
 from crossspec_ros.ros.messages import reliable, ros_time
+from crossspec_ros.ros.peers import publishers_of
 
 ROOT = "crossspec"
 HARDWARE_ID = "crossspec"
@@ -65,7 +66,7 @@ class Aggregate:
 
     Of several the first by name goes on, and all fall silent beside an aggregator, whose trees bear no name.
     What counts is who is heard: a name alone silences nobody. Only nodes that ROS knows as publishers of
-    `/diagnostics` are believed.
+    `/diagnostics` are believed; while it cannot tell them, all are.
     """
 
     def __init__(self, node: Node) -> None:
@@ -73,7 +74,7 @@ class Aggregate:
         self._name = node.get_fully_qualified_name().lstrip("/")
         self._heard: dict[str, tuple[float, DiagnosticStatus]] = {}
         self._size = 0
-        self._discovered: set[str] = set()
+        self._discovered: set[str] | None = set()
         self._unanswered = 0
         """How often `publish` was called since one that goes first was heard."""
         self._publisher: Publisher | None = None
@@ -82,10 +83,10 @@ class Aggregate:
 
     def publish(self) -> None:
         """Speak for all, or leave it to another."""
-        endpoints = self._node.get_publishers_info_by_topic("/diagnostics")
+        endpoints = publishers_of(self._node, "/diagnostics")
         # As our statuses have them.
-        names = (f"{one.node_namespace.strip('/')}/{one.node_name}" for one in endpoints)
-        self._discovered = {name.lstrip("/") for name in names}
+        names = (f"{one.node_namespace.strip('/')}/{one.node_name}" for one in endpoints or ())
+        self._discovered = None if endpoints is None else {name.lstrip("/") for name in names}
         if self._publisher is None:
             self._publisher = self._node.create_publisher(DiagnosticArray, "/diagnostics_agg", 10)
         now_s = time.monotonic()
@@ -108,8 +109,8 @@ class Aggregate:
     def _take(self, message: DiagnosticArray) -> None:
         now_s = time.monotonic()
         for told in message.status:
-            is_ours = told.hardware_id == HARDWARE_ID and _node_of(told.name) in self._discovered
-            if is_ours and _is_bounded(told):
+            is_known = self._discovered is None or _node_of(told.name) in self._discovered
+            if told.hardware_id == HARDWARE_ID and is_known and _is_bounded(told):
                 # At the end, so that the first is the one that was heard longest ago.
                 self._forget(told.name)
                 self._heard[told.name] = now_s, told

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crossspec_msgs.srv import Ask
-from rclpy.context import Context
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
 from crossspec_ros.captioning.worker import OnAnswer
@@ -28,25 +27,26 @@ class AskService:
     """Serves `name` in a thread and a hidden node of its own.
 
     A callback of rclpy either blocks its executor or, awaiting, keeps it spinning; a captioner's executor has
-    images to take. Questions are handed to `ask`, one after the other.
+    images to take. Questions are handed to `ask`, one after the other. What fails is counted by `node`.
     """
 
     def __init__(
-        self, name: str, context: Context, ask: Callable[[str, OnAnswer], None], grid: WindowGrid
+        self, name: str, node: GuardedNode, ask: Callable[[str, OnAnswer], None], grid: WindowGrid
     ) -> None:
         self._ask, self._grid = ask, grid
         self._stopping = threading.Event()
         # A leading underscore keeps a node out of `ros2 node list`.
         self._node = GuardedNode(
             "_captioner_ask",
-            context=context,
+            context=node.context,
             # Those of launch name every node of a process.
             use_global_arguments=False,
             start_parameter_services=False,
             enable_rosout=False,
         )
+        self._node.boundary.note = node.boundary.note  # type: ignore[method-assign]
         self._node.create_service(Ask, name, self._serve)
-        self._executor = SingleThreadedExecutor(context=context)
+        self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(self._node)
         self.pulse = Pulse("answers")
         self._thread = self.pulse.start(self._spin, "ask")

@@ -22,6 +22,11 @@ _HEADER = 4
 """Bytes in front of every message, which say how it is encoded."""
 MOST_NAME = 256
 """Characters of a state, a type or its hash, by which ROS knows them; none of its own is as long."""
+MOST_BYTES = 1 << 20
+"""Of a message that has other data than bytes: as Python objects it takes up to a hundred times as much. A
+whole robot's diagnostics have some 100 kB."""
+MOST_ITEMS = 1000
+"""Of each list in a request."""
 ENDS = (NodeError, KeyboardInterrupt, SystemExit)
 """Of all that a callback may raise, what ends the node."""
 
@@ -109,6 +114,18 @@ def _make_plain(message: Any) -> None:
             _make_plain(value)
 
 
+def _with_short_lists(serve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    @wraps(serve)
+    def with_short_lists(request: Any, response: Any) -> Any:
+        for name in request.get_fields_and_field_types():
+            value = getattr(request, name)
+            if isinstance(value, list) and len(value) > MOST_ITEMS:
+                raise InputError(f"it has {len(value)} {name}, more than {MOST_ITEMS}: send several")
+        return serve(request, response)
+
+    return with_short_lists
+
+
 class GuardedNode(Node):
     """A node whose subscriptions, timers and services are inside a `Boundary`, also those that ROS makes."""
 
@@ -140,8 +157,8 @@ class GuardedNode(Node):
 
     def create_service(self, srv_type: Any, srv_name: str, callback: Any, *args: Any, **options: Any) -> Any:
         """As rclpy has it."""
-        callback = self.boundary.guarded(callback, f"a request to {srv_name}")
-        return super().create_service(srv_type, srv_name, callback, *args, **options)
+        serve = self.boundary.guarded(_with_short_lists(callback), f"a request to {srv_name}")
+        return super().create_service(srv_type, srv_name, serve, *args, **options)
 
     def destroy_node(self) -> None:
         """As rclpy has it."""
@@ -151,7 +168,14 @@ class GuardedNode(Node):
 
 
 def read_message(kind: Any, topic: str, data: bytes) -> Any:
-    """The message of class `kind` that came on a topic; raises InputError where the bytes are none."""
+    """The message of class `kind` that came on a topic; raises InputError where the bytes are none, or
+    too many for what is not bytes itself."""
+    has_bytes = "sequence<uint8>" in kind.get_fields_and_field_types().values()
+    if len(data) > MOST_BYTES and not has_bytes:
+        raise InputError(
+            f"a message on {topic} has {len(data)} bytes, more than the {MOST_BYTES} that a {kind.__name__} "
+            f"may have: check who publishes it"
+        )
     # How many bytes of padding follow is said in the header, and Fast CDR believes it.
     if len(data) >= _HEADER and len(data) >= _HEADER + (data[_HEADER - 1] & 3):
         try:

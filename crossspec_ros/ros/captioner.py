@@ -168,7 +168,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         )
         self._asking = self.create_subscription(String, "~/question", self._take_question, RELIABLE)
         service = self.resolve_service_name("~/ask")
-        self._ask_service = AskService(service, self.context, self._ask, self._assembler.grid)
+        self._ask_service = AskService(service, self, self._ask, self._assembler.grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         outputs.open_report()

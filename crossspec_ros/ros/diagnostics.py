@@ -51,17 +51,36 @@ class Diagnostics:
         node.at_end.append(self._watch.stop)
 
     def _publish(self) -> None:
-        now_s = time.monotonic()
         message = self._message()
-        parts = {**self._read(), "memory": self._memory.reading(now_s), "callbacks": self._callbacks()}
+        # Each for itself, so that one which fails leaves the others to be told.
+        for tell in self._tell_parts, self._tell_topics, self._tell_callbacks, self._publisher.publish:
+            self._attempt(tell, message)
+        self._attempt(self._aggregate.publish)
+        (threads, *_) = message.status
+        # A thread may have died since, and no node ends without a word.
+        if threads.level == DiagnosticStatus.ERROR:
+            self._watch.check()
+
+    def _attempt(self, task: Callable[..., None], *message: DiagnosticArray) -> None:
+        self._node.boundary.guarded(task, "the node's own health", is_watched=False)(*message)
+
+    def _tell_parts(self, message: DiagnosticArray) -> None:
+        self._add_readings(message, {**self._read(), "memory": self._memory.reading(time.monotonic())})
+
+    def _tell_topics(self, message: DiagnosticArray) -> None:
+        self._add(message, "topics", *self._topics.status())
+
+    def _tell_callbacks(self, message: DiagnosticArray) -> None:
+        failure = self._node.boundary.last_failure
+        wrong = {"failed_callbacks": self._node.boundary.failed_callbacks}
+        values = {"last_failure": failure} if failure else {}
+        self._add_readings(message, {"callbacks": Reading(wrong=wrong, values=values)})
+
+    def _add_readings(self, message: DiagnosticArray, parts: Mapping[str, Reading]) -> None:
         for part, reading in parts.items():
-            warning, values = self._parts.setdefault(part, PartHealth()).update(now_s, reading)
+            warning, values = self._parts.setdefault(part, PartHealth()).update(time.monotonic(), reading)
             level = DiagnosticStatus.WARN if warning else DiagnosticStatus.OK
             self._add(message, part, level, warning or "OK", values)
-        self._add(message, "topics", *self._topics.status())
-        self._publisher.publish(message)
-        self._aggregate.publish()
-        self._watch.check()
 
     def _message(self) -> DiagnosticArray:
         """One that tells of the threads."""
@@ -76,11 +95,6 @@ class Diagnostics:
         """In the thread of the watch: the node's may be the stuck one."""
         if self._node.context.ok():
             self._publisher.publish(self._message())
-
-    def _callbacks(self) -> Reading:
-        failure = self._node.boundary.last_failure
-        wrong = {"failed_callbacks": self._node.boundary.failed_callbacks}
-        return Reading(wrong=wrong, values={"last_failure": failure} if failure else {})
 
     def _add(
         self, message: DiagnosticArray, part: str, level: bytes, told: str, values: Mapping[str, str]

@@ -28,7 +28,7 @@ from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Pace
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import Peers
+from crossspec_ros.ros.peers import Peers, publishers_of
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
@@ -85,8 +85,8 @@ class PlayerNode(GuardedNode):
         # The last window that nobody may have any more.
         self._lost = -1
         reports, closings = map(self.resolve_topic_name, ("report", "window_closed"))
-        self._captioner = Peers(lambda: self.get_publishers_info_by_topic(reports))
-        self._synchronizer = Peers(lambda: self.get_publishers_info_by_topic(closings))
+        self._captioner = Peers(lambda: publishers_of(self, reports))
+        self._synchronizer = Peers(lambda: publishers_of(self, closings))
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
         # Raw, because the stamps behind the header's first bytes are all that matters.

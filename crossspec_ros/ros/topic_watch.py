@@ -11,6 +11,12 @@ from rclpy.qos import QoSCompatibility, qos_check_compatible
 from rclpy.subscription import Subscription
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 
+from crossspec_ros.plain_text import plain_text
+from crossspec_ros.ros.peers import publishers_of
+
+MOST_TOLD, MOST_NAME = 4, 256
+"""Publishers of a topic that are named, and characters of what a stranger calls itself."""
+
 
 class TopicWatch:
     """Compares a node's inputs, which may change meanwhile, with the publishers that there are at the time.
@@ -35,15 +41,22 @@ class TopicWatch:
         told: list[str] = []
         for subscription in self._inputs:
             topic = subscription.topic_name
-            publishers = self._node.get_publishers_info_by_topic(topic)
-            values[topic] = ", ".join([str(len(publishers)), *map(_node_of, publishers)])
+            publishers = publishers_of(self._node, topic)
+            if publishers is None:
+                level, values[topic] = max(level, DiagnosticStatus.WARN), "unknown"
+                told.append(
+                    f"who publishes {topic} cannot be told, for one's name is no text: check which nodes run"
+                )
+                continue
+            names = map(_node_of, publishers[:MOST_TOLD])
+            values[topic] = ", ".join([str(len(publishers)), *names])
             complaints = [self._complaint(subscription, publisher) for publisher in publishers]
             if any(complaints):
                 level = DiagnosticStatus.ERROR
             elif not publishers:
                 level = max(level, DiagnosticStatus.WARN)
                 complaints = [f"nobody publishes {topic}: start who does, or remap it to the name it has"]
-            told += filter(None, complaints)
+            told += list(filter(None, complaints))[:MOST_TOLD]
         return level, "; ".join(told) or "OK", values
 
     def _complaint(self, subscription: Subscription, publisher: TopicEndpointInfo) -> str:
@@ -51,7 +64,7 @@ class TopicWatch:
         # Any, because rclpy of Jazzy declares a type variable without a bound.
         kind: Any = subscription.msg_type
         wanted = f"{kind.__module__.split('.')[0]}/{kind.__name__}"
-        offered = publisher.topic_type.replace("/msg/", "/")
+        offered = _plain(publisher.topic_type.replace("/msg/", "/"))
         if offered != wanted:
             remedy = self._remedies.get((wanted, offered), "remap one of them to another topic")
             return f"{node} publishes {offered} on {topic}, where {wanted} is needed: {remedy}"
@@ -64,4 +77,8 @@ class TopicWatch:
 
 
 def _node_of(publisher: TopicEndpointInfo) -> str:
-    return f"{publisher.node_namespace.rstrip('/')}/{publisher.node_name}"
+    return _plain(f"{publisher.node_namespace.rstrip('/')}/{publisher.node_name}")
+
+
+def _plain(name: str) -> str:
+    return plain_text(name[:MOST_NAME])

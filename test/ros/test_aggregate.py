@@ -17,7 +17,7 @@ from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.synchronizer import SynchronizerNode
-from crossspec_ros.ros.topic_watch import TopicWatch
+from crossspec_ros.ros.topic_watch import MOST_TOLD, TopicWatch
 
 OK, WARN, ERROR, STALE = (
     DiagnosticStatus.OK,
@@ -167,6 +167,39 @@ def test_a_name_silences_nobody_and_is_not_believed_unless_ros_knows_its_node(li
     observer.node.create_timer(0.2, lambda: stranger.publish(message))
     observer.wait(lambda: len(heard) > 4)
     assert not {name for name in names(heard[-1]) if name.startswith("/crossspec/aaa")}
+
+
+def test_a_node_name_that_is_no_text_silences_no_diagnostics(listen, monkeypatch):
+    """A name comes with discovery and not with a message; rclpy raises this for all publishers then."""
+
+    def undecodable(node, topic):
+        raise UnicodeDecodeError("utf-8", b"bad\xff", 3, 4, "invalid start byte")
+
+    monkeypatch.setattr("rclpy.node.Node.get_publishers_info_by_topic", undecodable)
+    observer, heard, _ = listen(SynchronizerNode)
+    told = "who publishes /events cannot be told"
+    observer.wait(lambda: told in observer.status("synchronizer: topics")[1])
+    assert observer.status("synchronizer: callbacks")[2]["failed_callbacks"] == "0"
+    observer.wait(lambda: heard and "/crossspec/synchronizer/topics" in names(heard[-1]))
+
+
+def test_parts_whose_health_cannot_be_read_leave_the_others_to_be_told(listen, monkeypatch):
+    monkeypatch.setattr(SynchronizerNode, "_read_counters", lambda node: 1 / 0)
+    observer, _, _ = listen(SynchronizerNode)
+    observer.wait(lambda: observer.status("synchronizer: topics")[1])
+    observer.wait(lambda: int(observer.status("synchronizer: callbacks")[2]["failed_callbacks"]) > 1)
+    assert "division by zero" in observer.status("synchronizer: callbacks")[2]["last_failure"]
+
+
+def test_a_crowd_of_publishers_is_told_in_few_words(listen, monkeypatch):
+    kind, name = "\x1b]0;owned\x07" + 9999 * "x", 9999 * "y"
+    stranger = SimpleNamespace(node_namespace="/", node_name=name, topic_type=kind)
+    monkeypatch.setattr("rclpy.node.Node.get_publishers_info_by_topic", lambda node, topic: [stranger] * 99)
+    observer, _, _ = listen(SynchronizerNode)
+    observer.wait(lambda: observer.status("synchronizer: topics")[2].get("/image", "").startswith("99, "))
+    _, message, values = observer.status("synchronizer: topics")
+    assert values["/image"].count(" /yyy") == message.count("on /image, where") == MOST_TOLD
+    assert len(message) + sum(map(len, values.values())) < MOST_TEXT and "\x1b" not in message
 
 
 def test_one_that_is_discovered_and_goes_first_but_is_mute_silences_nobody(listen):

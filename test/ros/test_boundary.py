@@ -36,7 +36,8 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 from type_description_interfaces.srv import GetTypeDescription
 
-from crossspec_ros.ros.boundary import GuardedNode, is_guarded
+from crossspec_ros.errors import InputError
+from crossspec_ros.ros.boundary import MOST_BYTES, MOST_ITEMS, GuardedNode, is_guarded, read_message
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
@@ -179,6 +180,34 @@ def test_bytes_that_are_no_message_are_told_and_read_no_further_than_they_go():
         )
 
 
+def test_what_would_take_gigabytes_as_objects_is_refused_by_its_size():
+    many = DiagnosticArray(status=[DiagnosticStatus()] * 50_000)
+    with pytest.raises(InputError, match=r"a message on /diagnostics has \d+ bytes, more than the 1048576"):
+        read_message(DiagnosticArray, "/diagnostics", serialize_message(many))
+    assert read_message(Image, "image", serialize_message(Image(data=bytes(2 * MOST_BYTES))))
+
+    served = []
+    make = lambda: GuardedNode("careful")  # noqa: E731
+    with outsider(), spinning(make) as node:
+        service = node.create_service(
+            SetParameters, "serve", lambda request, response: served.append(request) or response
+        )
+        for count in (MOST_ITEMS + 1, MOST_ITEMS):
+            service.callback(SetParameters.Request(parameters=[RosParameter()] * count), None)
+        assert [len(request.parameters) for request in served] == [MOST_ITEMS]
+        assert "it has 1001 parameters, more than 1000: send several" in node.boundary.last_failure
+
+
+def test_a_question_that_fails_is_counted_with_the_captioner_s_own(monkeypatch):
+    monkeypatch.setattr(CaptionerNode, "_ask", lambda node, question, take: 1 / 0)
+    with outsider() as observer, spinning(lambda: CaptionerNode(load=lambda params: FakeDecoder())):
+        asking = observer.node.create_client(Ask, "/captioner/ask")
+        observer.wait(asking.service_is_ready)
+        asking.call_async(Ask.Request(question="who?"))
+        observer.wait(lambda: value(observer, "captioner: callbacks", "failed_callbacks") == "1")
+        assert "division by zero" in value(observer, "captioner: callbacks", "last_failure")
+
+
 def test_a_captioner_goes_on_captioning_after_every_hostile_message():
     with outsider() as observer, spinning(lambda: CaptionerNode(load=lambda params: FakeDecoder())):
         observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
@@ -188,7 +217,7 @@ def test_a_captioner_goes_on_captioning_after_every_hostile_message():
                 ("frame", Image, RELIABLE, images()),
                 ("event_image", Image, RELIABLE, images()),
                 ("window_closed", WindowClosed, RELIABLE, closed_windows()),
-                ("captioner/question", String, RELIABLE, [String(data=MEGABYTES), String()]),
+                ("captioner/question", String, RELIABLE, [String(data=MEGABYTES[: 10**6]), String()]),
                 ("/diagnostics", DiagnosticArray, RELIABLE, diagnostics()),
             ],
         )

@@ -20,3 +20,10 @@ def test_another_process_of_a_known_name_was_started_again():
     assert peers.started_again() == ["synchronizer"]
     there.append(endpoint("_NODE_NAME_UNKNOWN_", 5))
     assert peers.started_again() == []
+
+
+def test_a_look_that_tells_nobody_forgets_nobody():
+    there = [endpoint("recorder", 1)]
+    looks = iter([there, None, there, [endpoint("recorder", 2)]])
+    peers = Peers(lambda: next(looks))
+    assert [peers.started_again() for _ in range(4)] == [[], [], [], ["recorder"]]
