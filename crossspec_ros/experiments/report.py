@@ -18,6 +18,7 @@ import torch
 from crossspec_ros.experiments.predictions import PREDICTIONS
 from crossspec_ros.experiments.result import Result, Table, figures_as_json
 from crossspec_ros.experiments.setting import Setting
+from crossspec_ros.experiments.statistics import FEW_DRIVES
 from crossspec_ros.files import write_report
 
 _KINDS = {"M": "measured by its authors", "P": "predicted"}
@@ -38,6 +39,7 @@ def environment(setting: Setting, models: str, command: str) -> dict[str, str]:
         ),
         "device": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, torch threads a model: "
         f"{torch.get_num_threads()}",
+        "intervals": FEW_DRIVES,
         "numbers": str(setting.pair.target.dtype).removeprefix("torch."),
         "models": models[:23],
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}, "
