@@ -156,6 +156,7 @@ def result(setting: Setting, log: Log) -> Result:
         "The prediction counts a caption for each frame, in 33 ms; here a caption is of a window of "
         f"{setting.pair.frames} frames, and what is sustained is frames that ended up in captions."
     )
+    found.notes.append(setting.trained.note)
     return found
 
 
