@@ -133,8 +133,9 @@ def result(setting: Setting, log: Log) -> Result:
     found.notes.append(
         "The tiny target learned with 8 frames: with other numbers its captions are poor, of another length, "
         "and cut at 64 tokens from 32 frames on; drafts that know its usual captions fit them less. Each "
-        "speed-up is over the same caption of the target alone. 'With the same captions', target and draft compute as usual, but say what they said "
-        "with 8 frames, so that the cost of frames is seen apart from that of captions."
+        "speed-up is over the same caption of the target alone. 'With the same captions', target and draft "
+        "compute as usual, but say what they said with 8 frames, so that the cost of frames is "
+        "seen apart from that of captions."
     )
     found.notes += [HEADS_NOTE, setting.trained.note]
     return found

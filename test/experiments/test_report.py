@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.experiments import ablations, alignment, device, frames, report, stages, streaming
+from crossspec_ros.experiments import ablations, alignment, device, frames, quality, report, stages, streaming
 from crossspec_ros.experiments.command import EXPERIMENTS, asked, check_same
 from crossspec_ros.experiments.predictions import PREDICTIONS
 from crossspec_ros.experiments.records import Log, Record
@@ -147,6 +148,18 @@ def test_every_prediction_has_a_figure_or_a_reason(number: int, setting: Setting
     assert len(rows) == len(PREDICTIONS[number]) > 0
     assert all(len(row) == len(table.columns) for table in found.tables for row in table.rows)
     assert not any("nan" in cell for table in found.tables for row in table.texts() for cell in row)
+
+
+def test_a_caption_that_is_not_the_targets_own_is_counted(setting: Setting) -> None:
+    log = synthetic(setting, 2)
+    for i, record in enumerate(log.records):
+        if record.way == OURS and record.window == 3:
+            log.records[i] = replace(record, tokens=(1, 2), text="Another.")
+    equal = {row[0]: row[5] for row in stages.result(setting, log).tables[0].rows}
+    assert (equal[OURS], equal[SPECVLM]) == ("4 of 5", "5 of 5")
+    found = quality.result(setting, log)
+    differ = {row[0]: row[-1] for row in found.tables[0].rows}
+    assert (differ[OURS], differ[SPECVLM], found.figures["lossless_differ"]) == (1, 0, 1)
 
 
 def test_experiments_are_those_of_the_predictions() -> None:

@@ -24,7 +24,7 @@ def test_intervals_hold_the_truth_as_often_as_the_report_says(drives: int, share
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     sample = list(np.random.default_rng(1).exponential(size=30))
-    assert statistics.median(sample, 5) == statistics.median(sample, 5)
+    assert statistics.mean(sample, 5) == statistics.mean(sample, 5) != statistics.mean(sample, 6)
 
 
 def test_a_few_drives_tell_too_little_of_others() -> None:
@@ -43,6 +43,10 @@ def test_a_paired_test_tells_a_shift_from_none() -> None:
     assert statistics.paired_p(base, base) == 1
     assert statistics.paired_p(base + 5 + rng.normal(0, 1, 50), base) < 0.001
     assert statistics.paired_p(base + rng.normal(0, 1, 50), base) > 0.01
+
+
+def test_a_paired_test_counts_drives_and_not_windows() -> None:
+    assert statistics.paired_p([5.0] * 8, [4.0] * 8) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
