@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
+from crossspec_ros.cli import make_parser
 from crossspec_ros.errors import InputError
 from crossspec_ros.experiments import ablations, alignment, device, frames, quality, report, stages, streaming
 from crossspec_ros.experiments.command import EXPERIMENTS, asked, check_same
@@ -139,6 +140,37 @@ def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tm
     check_same(tmp_path, {"seed": 0})
 
 
+def test_a_folder_that_cannot_be_written_and_models_that_lack_a_part_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "below", Path("/proc/nope")):
+        with pytest.raises(InputError, match=rf"'{out}' cannot be written \(.*--out"):
+            check_same(out, {"seed": 0})
+    (tmp_path / "target").mkdir()
+    for models, missing in (("/nonexist", "target"), (str(tmp_path), "draft")):
+        with pytest.raises(InputError, match=rf"no folder '{models}/{missing}'.*--models"):
+            run(models, tmp_path)
+
+
+def run(models: str, out: Path) -> None:
+    args = make_parser().parse_args(["experiments", "2", "--models", models, "--out", str(out)])
+    args.handler(args)
+
+
+def test_a_seed_that_is_none_is_refused_by_its_argument() -> None:
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["experiments", "--seed", "-1"])
+
+
+def test_the_report_names_the_machine_and_versions_of_the_run(setting: Setting) -> None:
+    here = report.machine()
+    assert (
+        "cores" in here["device"] and "torch " in here["versions"] and "crossspec_ros 0." in here["versions"]
+    )
+    there = {"models": "sha256 0", "device": "A processor", "versions": "torch 1"}
+    around = report.environment(setting, there, "command")
+    assert around["device"].startswith("A processor") and around["versions"] == "torch 1"
+
+
 @pytest.mark.parametrize("number", EXPERIMENTS)
 def test_every_prediction_has_a_figure_or_a_reason(number: int, setting: Setting) -> None:
     """Of logs as they may be: few windows, one pass or many, a way that tells no passes."""
@@ -165,5 +197,6 @@ def test_a_caption_that_is_not_the_targets_own_is_counted(setting: Setting) -> N
 def test_experiments_are_those_of_the_predictions() -> None:
     assert set(EXPERIMENTS) == set(PREDICTIONS) == set(asked([]))
     assert asked(["3", "1"]) == [1, 3] and asked(["all", "2"]) == list(EXPERIMENTS)
-    with pytest.raises(InputError, match="there is no experiment '8'"):
-        asked(["8"])
+    for which, unknown in ((["8"], "8"), (["2", "all", "9"], "9"), (["²"], "²")):
+        with pytest.raises(InputError, match=f"there is no experiment '{unknown}'"):
+            asked(which)
