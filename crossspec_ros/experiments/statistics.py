@@ -51,14 +51,17 @@ def number(value: float) -> str:
 def interval(
     of: Callable[..., float], *samples: Sequence[float], seed: int = 0, draws: int = _DRAWS
 ) -> Interval:
-    """`of` the samples, which are paired by window, with the interval of as many drives drawn again."""
-    arrays = [np.asarray(sample, float) for sample in samples]
-    drives, nan = _drives(len(arrays[0])), float("nan")
+    """`of` the samples, which are paired by window, with the interval of as many drives drawn again. A window
+    of which nothing is known is nan: left out of a sample, it would shift the drives of all that follow."""
+    arrays, nan = np.asarray(samples, float), float("nan")
+    known = ~np.isnan(arrays).any(0)
+    drives = [rows[known[rows]] for rows in _drives(len(known)) if known[rows].any()]
+    value = float(of(*arrays[:, known])) if drives else nan
     if len(drives) < LEAST_DRIVES:
-        return Interval(float(of(*arrays)) if len(arrays[0]) else nan, nan, nan)
-    drawn = [of(*(array[rows] for array in arrays)) for rows in _drawn(drives, seed, draws)]
+        return Interval(value, nan, nan)
+    drawn = [of(*arrays[:, rows]) for rows in _drawn(drives, seed, draws)]
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Interval(float(of(*arrays)), float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
 def _drawn(drives: Sequence[np.ndarray], seed: int, draws: int) -> list[np.ndarray]:

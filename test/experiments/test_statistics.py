@@ -32,6 +32,17 @@ def test_a_few_drives_tell_too_little_of_others() -> None:
     assert "to" in str(statistics.median(np.ones(17).tolist()))
 
 
+def test_windows_of_which_nothing_is_known_shift_no_drives() -> None:
+    # Shifted by two windows, all drives are half of one kind and half of the other, and so alike.
+    sample = np.tile([0.0, 10.0], 5).repeat(4)
+    sample[:2] = np.nan
+    found = statistics.mean(sample.tolist())
+    assert found.value == pytest.approx(np.nanmean(sample)) and found.high - found.low > 4
+    sample[16:] = np.nan
+    assert np.isnan(statistics.mean(sample.tolist()).low)
+    assert np.isnan(statistics.mean([np.nan] * 8).value)
+
+
 def test_a_ratio_is_of_sums_and_a_speed_of_pairs() -> None:
     assert statistics.ratio([10, 30], [1, 3]).value == 10
     assert statistics.speed([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]).value == 2
