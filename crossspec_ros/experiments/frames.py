@@ -36,6 +36,7 @@ TITLE = "Speed-up by the number of frames"
 NUMBER = 1
 FRAMES = (1, 4, 8, 16, 32, 64)
 _LEAST_S = 1e-3
+"""What grows from less than this has no growth worth a figure."""
 _WAYS = (OURS, ALONE, SPECVLM, PARALLEL)
 _GROWTH = (8, 64)
 _SAME_WAYS = (OURS, ALONE, PARALLEL)
@@ -152,8 +153,10 @@ def _growth(
     for way in ways:
         few, many = paired(*(log.rows(condition(count), way) for count in _GROWTH))
         # A caption that is there when its window closes grows from nothing; the last frame tells more then.
-        cells = [
+        cells: list[Cell] = [
             statistics.interval(_percent_more, [of(r) for r in few], [of(r) for r in many], seed=setting.seed)
+            if np.median([of(r) for r in few]) >= _LEAST_S
+            else None
             for of in (_first, _from_close, _from_last)
         ]
         first = [1e3 * float(np.median([r.first_token_s for r in of])) for of in (few, many)]

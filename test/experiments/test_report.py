@@ -194,6 +194,30 @@ def test_a_caption_that_is_not_the_targets_own_is_counted(setting: Setting) -> N
     assert (differ[OURS], differ[SPECVLM], found.figures["lossless_differ"]) == (1, 0, 1)
 
 
+def test_what_is_there_when_a_window_closes_has_no_growth(setting: Setting) -> None:
+    log = synthetic(setting, 1)
+    log.records = [replace(one, from_close_s=0.0) if one.way == OURS else one for one in log.records]
+    growth = {row[0]: row[6] for row in frames.result(setting, log).tables[-1].rows}
+    assert growth[OURS] is None and growth[SPECVLM] is not None
+
+
+def test_no_more_frames_are_sustained_than_come(setting: Setting) -> None:
+    log = synthetic(setting, 4)
+    log.records = [replace(one, more={"dropped": False, "ended_s": 0.01}) for one in log.records]
+    assert [row[1] for row in streaming.result(setting, log).tables[0].rows[::3]] == list(streaming.RATES)
+
+
+def test_a_mean_of_some_windows_says_of_how_many(setting: Setting) -> None:
+    log = synthetic(setting, 7)
+    log.records = [
+        replace(one, more={**one.more, "bandwidth": None if one.window else 0.1}) for one in log.records
+    ]
+    found = device.result(setting, log)
+    assert found.figures["ours_bandwidth"] == "10.0 %, of 1 of 5 windows"
+    assert found.figures["ours_busy"] == "50.0 %"
+    assert found.tables[0].rows[0][3] == "10.0, of 1 of 5 windows"
+
+
 def test_experiments_are_those_of_the_predictions() -> None:
     assert set(EXPERIMENTS) == set(PREDICTIONS) == set(asked([]))
     assert asked(["3", "1"]) == [1, 3] and asked(["all", "2"]) == list(EXPERIMENTS)
