@@ -377,7 +377,12 @@ def _experiments(subparsers: Subparsers) -> None:
         "4 streaming, 5 quality, 6 ablations, 7 use of the device. What was measured already in the folder "
         "is kept, so that an interrupted run goes on.",
     )
-    parser.add_argument("which", nargs="*", metavar="N", help="numbers of experiments, or all [all]")
+    parser.add_argument(
+        "which",
+        nargs="*",
+        metavar="N",
+        help="numbers of experiments, or all [all: half an hour on two cores]",
+    )
     parser.add_argument("--quick", action="store_true", help="few windows: under five minutes on two cores")
     parser.add_argument(
         "--out",
@@ -386,7 +391,7 @@ def _experiments(subparsers: Subparsers) -> None:
         metavar="FOLDER",
         help="for the report, raw results and what was trained on the way [build/experiments]",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of training and of intervals [0]")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="of training and of intervals [0]")
     parser.add_argument("--models", type=Path, help="folder of the models [that of the package]")
     parser.set_defaults(handler=lazily("crossspec_ros.experiments.command:run"))
 

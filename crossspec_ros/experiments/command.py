@@ -52,9 +52,11 @@ def run(args: argparse.Namespace) -> int:
     check_packages(numbers)
     logging.set_verbosity_error()
     models = args.models or share_dir() / "models" / "tiny"
+    check_models(models)
     size = QUICK if args.quick else FULL
     digest = models_digest([path for path in (target_path(models, ""), draft_path(models, "")) if path])
     identity = {"models": digest, "seed": args.seed, "size": asdict(size), "ways": list(WAYS)}
+    identity |= report.machine()
     check_same(args.out, identity)
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
@@ -65,9 +67,11 @@ def run(args: argparse.Namespace) -> int:
             log = module.measure(setting)
             results[number] = module.TITLE, module.result(setting, log)
     ways = setting.log(stages.NUMBER)
-    said = advice(ways) if ways.rows(stages.ALL, ALONE) else "Experiment 2 tells, which was not run."
+    said = (
+        advice(ways) if ways.rows(stages.ALL, ALONE) else "Not known: experiment 2, which tells, was not run."
+    )
     name = "report" if numbers == list(EXPERIMENTS) else "report_" + "_".join(map(str, numbers))
-    around = report.environment(setting, digest, shlex.join(["crossspec", *sys.argv[1:]]))
+    around = report.environment(setting, identity, shlex.join(["crossspec", *sys.argv[1:]]))
     markdown, page = report.write(args.out, name, results, around, said)
     print(f"{said}\nreport: {markdown} and {page}")
     return 0
@@ -75,14 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
 def asked(which: list[str]) -> list[int]:
     """The numbers of experiments; raises InputError for others."""
-    if not which or "all" in which:
-        return list(EXPERIMENTS)
-    for one in which:
-        if not one.isdigit() or int(one) not in EXPERIMENTS:
-            raise InputError(
-                f"there is no experiment '{one}': give numbers from 1 to {max(EXPERIMENTS)}, or all"
-            )
-    return sorted({int(one) for one in which})
+    known = {str(number): number for number in EXPERIMENTS}
+    if unknown := [one for one in which if one not in (*known, "all")]:
+        raise InputError(
+            f"there is no experiment '{unknown[0]}': give numbers from 1 to {max(EXPERIMENTS)}, or all"
+        )
+    return list(EXPERIMENTS) if not which or "all" in which else sorted({known[one] for one in which})
 
 
 def check_packages(numbers: Sequence[int]) -> None:
@@ -92,17 +94,33 @@ def check_packages(numbers: Sequence[int]) -> None:
         raise InputError(f"{missing[0]} is missing: pip install '.[experiments]'")
 
 
-def check_same(out: Path, identity: Mapping[str, Any]) -> None:
-    """Raise InputError where the folder has results of other models, sizes or seeds; else remember these."""
-    file = out / "raw" / "identity.json"
-    text = json.dumps(identity, indent=1) + "\n"
-    if file.exists() and file.read_text() != text:
+def check_models(models: Path) -> None:
+    """Raise InputError where the folder lacks a part that some ways need."""
+    if missing := [part for part in ("target", "draft", "heads") if not (models / part).is_dir()]:
         raise InputError(
-            f"'{out}' has results of other models, another seed, another version, or of --quick: name "
-            f"another folder with --out, or remove it"
+            f"there is no folder '{models / missing[0]}': name with --models one that has target, draft and "
+            f"heads, as models/tiny has"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(file, text.encode())
+
+
+def check_same(out: Path, identity: Mapping[str, Any]) -> None:
+    """Raise InputError where the folder has results of another identity, or cannot be written; else remember
+    this one."""
+    file = out / "raw" / "identity.json"
+    content = (json.dumps(identity, indent=1) + "\n").encode()
+    try:
+        if file.exists() and file.read_bytes() != content:
+            raise InputError(
+                f"'{out}' has results of other models, another seed, machine or version, or of --quick: name "
+                f"another folder with --out, or remove it"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, content)
+    except OSError as error:
+        raise InputError(
+            f"'{out}' cannot be written ({error.strerror}): name a folder with --out where there is room and "
+            f"the right to write"
+        ) from None
 
 
 def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -33,7 +34,7 @@ _COPIED = 64 << 20
 
 
 def measure(setting: Setting) -> Log:
-    """The same windows one way after the other, each under the profiler."""
+    """The same windows one way after the other; the profiler sees one more of each way, for it slows."""
     log, windows = setting.log(NUMBER), setting.some(setting.size.ablation_windows)
     if not log.begin(CONDITION, len(_WAYS), len(windows)):
         return log
@@ -97,18 +98,19 @@ def result(setting: Setting, log: Log) -> Result:
     found, rows = Result(), list[list[Cell]]()
     for way in _WAYS:
         records = log.rows(CONDITION, way)
-        cells = {name: _share(records, name, setting.seed) for name in ("busy", "hidden", "bandwidth")}
+        cells = [_share(records, name, setting.seed) for name in ("busy", "hidden", "bandwidth")]
         ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].more["ops"].items())
-        rows.append([way, *cells.values(), ops])
+        rows.append([way, *cells, ops])
         key = {OURS: "ours", SPECVLM: "specvlm"}.get(way)
         if key:
-            found.figures[f"{key}_busy"] = _percent(cells["busy"])
-            if cells["bandwidth"] is None:
+            found.figures[f"{key}_busy"] = _share(records, "busy", setting.seed, " %")
+            bandwidth = _share(records, "bandwidth", setting.seed, " %")
+            if bandwidth is None:
                 found.unmeasured[f"{key}_bandwidth"] = (
                     "captions took one pass, and no pass that reads few tokens"
                 )
             else:
-                found.figures[f"{key}_bandwidth"] = _percent(cells["bandwidth"])
+                found.figures[f"{key}_bandwidth"] = bandwidth
     found.tables.append(
         Table(
             f"on {setting.pair.target.device.type}, {len(log.rows(CONDITION, OURS))} windows, means",
@@ -130,10 +132,11 @@ def result(setting: Setting, log: Log) -> Result:
     return found
 
 
-def _share(records: Sequence[Record], name: str, seed: int) -> Cell:
-    values = [100 * record.more[name] for record in records if record.more[name] is not None]
-    return statistics.mean(values, seed) if values else None
-
-
-def _percent(cell: Cell) -> Cell:
-    return f"{cell} %"
+def _share(records: Sequence[Record], name: str, seed: int, unit: str = "") -> str | None:
+    """The mean, and of how many windows, where some have none."""
+    values = [np.nan if record.more[name] is None else 100 * record.more[name] for record in records]
+    known = np.count_nonzero(~np.isnan(values))
+    if not known:
+        return None
+    of = "" if known == len(values) else f", of {known} of {len(values)} windows"
+    return f"{statistics.mean(values, seed)}{unit}{of}"

@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import torch
 
 from crossspec_ros.experiments.predictions import PREDICTIONS
 from crossspec_ros.experiments.result import Result, Table, figures_as_json
 from crossspec_ros.experiments.setting import Setting
+from crossspec_ros.experiments.statistics import FEW_DRIVES
 from crossspec_ros.files import write_report
+from crossspec_ros.paths import PACKAGE, share_dir
 
 _KINDS = {"M": "measured by its authors", "P": "predicted"}
 _STYLE = (
@@ -28,20 +32,29 @@ _STYLE = (
 )
 
 
-def environment(setting: Setting, models: str, command: str) -> dict[str, str]:
-    """What another run must have alike to come to the same."""
+def machine() -> dict[str, str]:
+    """What times depend on, and may differ when a run goes on another day."""
+    own = ElementTree.parse(share_dir() / "package.xml").findtext("version")
+    return {
+        "device": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}, "
+        f"transformers {version('transformers')}, {PACKAGE} {own}",
+    }
+
+
+def environment(setting: Setting, identity: Mapping[str, Any], command: str) -> dict[str, str]:
+    """What another run must have alike to come to the same; `identity` is of all results."""
     return {
         "command": command,
         "seed": str(setting.seed),
         "windows": ", ".join(
             f"{key.replace('_', ' ')} {value}" for key, value in asdict(setting.size).items()
         ),
-        "device": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, torch threads a model: "
-        f"{torch.get_num_threads()}",
+        "device": f"{identity['device']}, torch threads a model: {torch.get_num_threads()}",
+        "intervals": FEW_DRIVES,
         "numbers": str(setting.pair.target.dtype).removeprefix("torch."),
-        "models": models[:23],
-        "versions": f"Python {platform.python_version()}, torch {torch.__version__}, "
-        f"transformers {version('transformers')}",
+        "models": identity["models"][:23],
+        "versions": identity["versions"],
     }
 
 

@@ -31,7 +31,7 @@ class Size:
 
 
 QUICK = Size(4, 1, 4, 2, 24, 25)
-FULL = Size(40, 8, 30, 24, 512, 400)
+FULL = Size(40, 24, 30, 24, 512, 400)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from crossspec_ros.experiments import formulae, statistics
 from crossspec_ros.experiments.compare import compare
-from crossspec_ros.experiments.frames import seen_with, with_frames
+from crossspec_ros.experiments.frames import HEADS_NOTE, seen_with, with_frames
 from crossspec_ros.experiments.records import Log, Record, paired
 from crossspec_ros.experiments.result import Cell, Result, Table
 from crossspec_ros.experiments.setting import Setting
@@ -65,6 +65,7 @@ def result(setting: Setting, log: Log) -> Result:
         "REST looks up captions of 2,000 training windows, which the same grammar wrote. No recording of a "
         "real drive has as near a text to look up; suffix decoding and our memory begin with nothing."
     )
+    found.notes += [setting.trained.note, f"At 16 frames: {HEADS_NOTE}"]
     return found
 
 

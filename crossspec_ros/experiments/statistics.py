@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from crossspec_ros.bench.windows import WINDOWS_PER_DRIVE
 
 _DRAWS, _LEAST = 1000, 0.0001
+LEAST_DRIVES = 5
+"""Of fewer, a bootstrap tells next to nothing: with two, half of the intervals hold the truth."""
+FEW_DRIVES = (
+    "An interval is of a bootstrap over drives, of which there are few: with 6 it holds the truth in 86 % of "
+    "simulations, with 10 in 88 %, with 25 in 93 %. So most are somewhat too narrow. Of fewer than "
+    f"{LEAST_DRIVES} drives none is given."
+)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the 95 % interval of a bootstrap over drives; of one drive there is none (nan)."""
+    """A figure and the 95 % interval of a bootstrap over drives; of fewer than `LEAST_DRIVES` there is
+    none (nan)."""
 
     value: float
     low: float
@@ -44,20 +51,21 @@ def number(value: float) -> str:
 def interval(
     of: Callable[..., float], *samples: Sequence[float], seed: int = 0, draws: int = _DRAWS
 ) -> Interval:
-    """`of` the samples, which are paired by window, with the interval of as many drives drawn again."""
-    arrays = [np.asarray(sample, float) for sample in samples]
-    windows = len(arrays[0])
-    if windows <= WINDOWS_PER_DRIVE:
-        return Interval(float(of(*arrays)) if windows else float("nan"), float("nan"), float("nan"))
-    drawn = [of(*(array[rows] for array in arrays)) for rows in _drawn(windows, seed, draws)]
+    """`of` the samples, which are paired by window, with the interval of as many drives drawn again. A window
+    of which nothing is known is nan: left out of a sample, it would shift the drives of all that follow."""
+    arrays, nan = np.asarray(samples, float), float("nan")
+    known = ~np.isnan(arrays).any(0)
+    drives = [rows[known[rows]] for rows in _drives(len(known)) if known[rows].any()]
+    value = float(of(*arrays[:, known])) if drives else nan
+    if len(drives) < LEAST_DRIVES:
+        return Interval(value, nan, nan)
+    drawn = [of(*arrays[:, rows]) for rows in _drawn(drives, seed, draws)]
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Interval(float(of(*arrays)), float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
-@cache
-def _drawn(windows: int, seed: int, draws: int) -> list[np.ndarray]:
+def _drawn(drives: Sequence[np.ndarray], seed: int, draws: int) -> list[np.ndarray]:
     """The rows of as many drives as there are, drawn again so many times."""
-    drives = _drives(windows)
     chosen = np.random.default_rng(seed).integers(0, len(drives), (draws, len(drives)))
     return [np.concatenate([drives[drive] for drive in row]) for row in chosen]
 

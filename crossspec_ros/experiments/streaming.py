@@ -114,9 +114,12 @@ def result(setting: Setting, log: Log) -> Result:
             records = log.rows(str(rate), way)
             done = [record for record in records if not record.more["dropped"]]
             dropped = statistics.mean([100.0 * record.more["dropped"] for record in records], setting.seed)
-            waits = [1e3 * record.wall_s for record in done]
-            sustained = len(done) * setting.pair.frames / max(record.more["ended_s"] for record in done)
-            low, middle, high = np.percentile(waits, (50, 90, 99))
+            waits = [np.nan if record.more["dropped"] else 1e3 * record.wall_s for record in records]
+            frames = setting.pair.frames
+            # Its last caption may be there before its last window has ended, but no more frames came.
+            ended_s = max(*(record.more["ended_s"] for record in done), len(records) * frames / rate)
+            sustained = len(done) * frames / ended_s
+            low, middle, high = np.nanpercentile(waits, (50, 90, 99))
             rows.append(
                 [
                     f"{rate}: {way}",
@@ -156,6 +159,7 @@ def result(setting: Setting, log: Log) -> Result:
         "The prediction counts a caption for each frame, in 33 ms; here a caption is of a window of "
         f"{setting.pair.frames} frames, and what is sustained is frames that ended up in captions."
     )
+    found.notes.append(setting.trained.note)
     return found
 
 

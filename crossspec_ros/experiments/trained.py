@@ -42,6 +42,14 @@ class Trained:
         """Of the models that the heads are for."""
         return Sizes.of(self.pair.target, self.pair.draft)
 
+    @property
+    def note(self) -> str:
+        """What is to be said beside every figure of SpecVLM."""
+        return (
+            f"SpecVLM's head learned on {self.windows} windows in {self.steps} steps, the tiny pair's own "
+            f"draft head on 4,096 windows. A part of what lies between them may be that."
+        )
+
     @cached_property
     def specvlm(self) -> SpecVLMHead:
         """SpecVLM's head."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import torch
+
 from crossspec_ros.baselines.cascade import Cascade
 from crossspec_ros.baselines.compression import CompressedTarget
 from crossspec_ros.baselines.generate import TransformersGenerate, text_generates
@@ -23,8 +25,10 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.registry import HEADS, make_proposers
 from crossspec_ros.experiments.setting import Setting
+from crossspec_ros.models.pair import ModelPair
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
+TWO_THREADS = "autoregressive, 2 threads"
 SUFFIX, STANDARD = "suffix decoding", "speculative, 4 tokens"
 GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
 PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
@@ -44,9 +48,21 @@ def _head_alone(setting: Setting) -> Whole:
     return Whole(speculative_decoder(setting.pair, proposers=proposers))
 
 
+class _TwoThreads(Alone):
+    """As ours may keep two cores busy, one by the target and one by the draft."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        super().__init__(pair)
+        threads = torch.get_num_threads()
+        self._engine.scheduler.submit(lambda: torch.set_num_threads(2)).result()
+        # Each thread keeps what it has set; one that begins later takes what was set last.
+        torch.set_num_threads(threads)
+
+
 WAYS: dict[str, Callable[[Setting], Any]] = {
     OURS: _ours,
     ALONE: lambda s: Alone(s.pair),
+    TWO_THREADS: lambda s: _TwoThreads(s.pair),
     GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
     "prompt lookup": lambda s: text_generates(s.pair)["prompt lookup"],
     "assisted generation": lambda s: text_generates(s.pair)["assisted"],

@@ -11,7 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.experiments import advise
 from crossspec_ros.experiments.records import Log, Record
 from crossspec_ros.experiments.stages import ALL
-from crossspec_ros.experiments.ways import ALONE, OURS, SEMANTIC, SUFFIX
+from crossspec_ros.experiments.ways import ALONE, OURS, SEMANTIC, SUFFIX, TWO_THREADS
 
 
 def measured(file: Path, seconds: dict[str, float], windows: int = 32) -> Log:
@@ -28,8 +28,14 @@ def test_the_quicker_mode_is_advised(tmp_path: Path) -> None:
     log = measured(tmp_path / "e.jsonl", {OURS: 0.05, ALONE: 0.4, SEMANTIC: 0.01})
     said = advise.advice(log)
     assert said.startswith("Run mode: prefill_hidden, the default.") and "chance" not in said
-    assert "Prefill share 60% of the target alone" in said and "Sooner still" not in said
+    assert "spends 60 % of its time before the first token" in said and "sees the events" in said
+    assert "Sooner still" not in said
     assert f"Sooner still was {SEMANTIC} (26 ms)" in advise.advice(log, lossy=True)
+
+
+def test_two_threads_are_no_other_way(tmp_path: Path) -> None:
+    log = measured(tmp_path / "e.jsonl", {OURS: 0.5, ALONE: 0.4, TWO_THREADS: 0.1})
+    assert "Sooner still" not in advise.advice(log)
 
 
 def test_where_nothing_beats_the_target_alone_it_is_advised(tmp_path: Path) -> None:

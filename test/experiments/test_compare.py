@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.progress import Progress
 
 from crossspec_ros.baselines.one_shot import Alone
@@ -24,6 +25,7 @@ from crossspec_ros.experiments.setting import QUICK, Setting
 from crossspec_ros.experiments.stages import stage_ms
 from crossspec_ros.experiments.told import Told, said
 from crossspec_ros.experiments.trained import Trained
+from crossspec_ros.experiments.ways import ALONE, OURS, TWO_THREADS, WAYS, made
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.training.world.grammar import QUESTION
@@ -60,6 +62,27 @@ def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, wi
     assert stage_ms(alone, "total")[0] >= stage_ms(alone, "prefill")[0] > 0
     again = compare(setting, 2, "c", ways, known, windows[3])
     assert again.records == log.records and made == ["alone", "suffix"]
+
+
+def test_ours_lives_through_the_window_and_says_what_the_target_says(
+    setting: Setting, windows: list[Window]
+) -> None:
+    ways = made(setting, [OURS, ALONE])
+    log = compare(setting, 2, "c", ways, [(windows[0], "a truth")], windows[3])
+    (ours,), (alone,) = log.rows("c", OURS), log.rows("c", ALONE)
+    assert ours.tokens == alone.tokens and ours.text == alone.text != ""
+    assert ours.accept_lengths and sum(ours.accept_lengths) == len(ours.tokens)
+    # Only who is given the events while the window is open can hide the drafting.
+    assert ours.stages_ms["hidden"] > 0 == alone.stages_ms["hidden"]
+
+
+def test_two_threads_are_of_their_own_way_alone(
+    pair: ModelPair, windows: list[Window], setting: Setting
+) -> None:
+    with closing(WAYS[TWO_THREADS](setting)) as two, closing(Alone(pair)) as alone:
+        said = [way._engine.scheduler.submit(torch.get_num_threads).result() for way in (two, alone)]
+        assert said == [2, torch.get_num_threads()] == [2, 1]
+        assert two(windows[0], QUESTION, Trace()).tokens == alone(windows[0], QUESTION, Trace()).tokens
 
 
 def test_a_target_for_more_frames_has_room_for_them(pair: ModelPair) -> None:
