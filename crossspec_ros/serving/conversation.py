@@ -56,6 +56,11 @@ class Rate:
             )
 
 
+def refusal(sentence: str) -> wire.Down:
+    """After which the stream ends."""
+    return wire.Down(refused=wire.Refused(sentence=sentence[:1000]))
+
+
 async def converse(
     fleet: Fleet, messages: AsyncIterator[bytes], admit: Callable[[wire.Hello], None] = lambda hello: None
 ) -> AsyncIterator[wire.Down]:
@@ -75,7 +80,7 @@ async def converse(
     lane: Lane | None = None
 
     def refuse(sentence: str) -> None:
-        send(wire.Down(refused=wire.Refused(sentence=sentence[:1000])))
+        send(refusal(sentence))
         send(None)
 
     def end(lane: Lane) -> None:
