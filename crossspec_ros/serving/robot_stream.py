@@ -258,10 +258,11 @@ class RobotStream:
         future = window.session.step(tree, _sampling(ask))
 
         def tell(done: Future[Step]) -> None:
+            # Frames of others must not wait for a tree that comes late, or never.
+            window.session.rest()
             error = CancelledError() if done.cancelled() else done.exception()
             if error is not None:
                 window.asked = None
-                window.session.rest()
                 self._refuse(index, ask.number, f"the target failed: {error!r}")
                 return
             step = done.result()
@@ -269,7 +270,6 @@ class RobotStream:
             ended = step.ended or window.left <= 0
             if ended:
                 window.asked = None
-                window.session.rest()
             piece = wire.Piece(
                 number=ask.number,
                 token_ids=step.tokens,
