@@ -41,8 +41,8 @@ COUNTS = {
     "answers": "answers that were told to their end",
     "failed_answers": "answers that failed",
 }
-_TURN_S = 30.0
-"""How long an answer may take to end once its robot has gone."""
+TURN_S = 30.0
+"""How long an answer may take to end once its robot has gone or it is cut short."""
 _PHASES = 64
 """Places in a period where windows may end."""
 
@@ -169,7 +169,7 @@ class Fleet:
     def leave(self, robot: Robot) -> None:
         """Its stream has ended; a second time does nothing."""
         # An answer that does not end must not keep the robot out.
-        is_mine = robot.turn.acquire(timeout=_TURN_S)
+        is_mine = robot.turn.acquire(timeout=TURN_S)
         robot.close()
         if is_mine:
             robot.turn.release()
