@@ -72,9 +72,12 @@ async def converse(
     answers: asyncio.Queue[wire.Down | None] = asyncio.Queue()
 
     def send(message: wire.Down | None) -> None:
-        # A robot that is cut off here begins anew.
-        late = answers.qsize() > MOST_UNREAD
-        loop.call_soon_threadsafe(answers.put_nowait, None if late else message)
+        if message is None or answers.qsize() <= MOST_UNREAD:
+            loop.call_soon_threadsafe(answers.put_nowait, message)
+        else:
+            # It would not read that either, and may begin anew.
+            stream.stop()
+            loop.call_soon_threadsafe(reader.cancel)
 
     stream, rate = RobotStream(fleet, send), Rate()
     lane: Lane | None = None
