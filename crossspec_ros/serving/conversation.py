@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -23,8 +22,6 @@ _LOG = logging.getLogger(__name__)
 
 _ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
-MOST_MESSAGES, MOST_BYTES = 400, 128 << 20
-"""Of a robot in a second: eight times what eight camera frames of 1440x1080 and their questions need."""
 MOST_HELLO = 4096
 """Bytes of a stream's first message."""
 MOST_LISTS = 1 << 16
@@ -34,26 +31,6 @@ HELLO_S = 10.0
 """Within which a stream must begin."""
 MOST_UNREAD = 4096
 """Messages that may wait for a robot that does not read them."""
-
-
-class Rate:
-    """What a robot has said in this second and the last."""
-
-    def __init__(self) -> None:
-        self._second, self._messages, self._bytes = 0, 0, 0
-
-    def check(self, size: int, now_s: float | None = None) -> None:
-        """Count a message of so many bytes; raises InputError where there are too many, or too large ones."""
-        second = int(time.monotonic() if now_s is None else now_s)
-        if second != self._second:
-            self._second, self._messages, self._bytes = second, 0, 0
-        self._messages += 1
-        self._bytes += size
-        if self._messages > MOST_MESSAGES or self._bytes > MOST_BYTES:
-            raise InputError(
-                f"more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MB came in a second: send frames "
-                f"at the camera's rate"
-            )
 
 
 def refusal(sentence: str) -> wire.Down:
@@ -79,7 +56,7 @@ async def converse(
             stream.stop()
             loop.call_soon_threadsafe(reader.cancel)
 
-    stream, rate = RobotStream(fleet, send), Rate()
+    stream = RobotStream(fleet, send)
     lane: Lane | None = None
 
     def refuse(sentence: str) -> None:
@@ -100,7 +77,6 @@ async def converse(
         nonlocal lane
         try:
             async for data in messages:
-                rate.check(len(data))
                 message = _message(data, lane is not None)
                 if message.WhichOneof("what") is None:
                     fleet.counts["refused_messages"] += 1
@@ -108,6 +84,7 @@ async def converse(
                 if message.WhichOneof("what") == "hello":
                     admit(message.hello)
                 lane = lane or fleet.lanes.enter(message.hello.robot)
+                fleet.rate.check(lane.robot, len(data))
                 # Frames are decompressed there, and an answer may have to be cut short first.
                 await asyncio.wrap_future(lane.do(stream.take, message))
         except InputError as error:

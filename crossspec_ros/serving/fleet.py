@@ -24,6 +24,7 @@ from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
 from crossspec_ros.serving.lanes import Lanes
+from crossspec_ros.serving.rate import Rate
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import PATIENCE_S, ThreadWatch
 
@@ -123,6 +124,7 @@ class Fleet:
         """To be looked at once a second; a dead or stuck thread is the end of the server."""
         self._elsewhere = encode_elsewhere
         self.lanes = Lanes()
+        self.rate = Rate()
 
     def warm_up(self) -> None:
         """Take all buffers and measure what passes cost, for one sequence and for many."""
