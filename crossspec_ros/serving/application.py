@@ -19,7 +19,7 @@ from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
 from ray.serve.handle import DeploymentHandle
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.serving.conversation import again_and_again, converse
+from crossspec_ros.serving.conversation import again_and_again, converse, refusal
 from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.fleet import COUNTS
 from crossspec_ros.serving.options import ServeOptions, read_tokens
@@ -38,6 +38,8 @@ GAUGES = {
 ANSWER_MS = "answer_ms"
 _BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
 _TICK_S = 5.0
+_STRANGERS = 64
+"""Streams beside those of all robots that a replica takes at a time: they say no hello, or are refused."""
 
 
 class CaptionServer:
@@ -62,12 +64,17 @@ class CaptionServer:
     ) -> AsyncIterator[wire.Down]:
         """One robot, see `captions.proto`."""
         token = dict(grpc_context.invocation_metadata()).get("authorization", "").removeprefix("Bearer ")
+        tokens = self._tokens
+        # Not only with a hello: strangers who never say one would hold the streams that robots need.
+        if tokens is not None and not sum(_is_same(token, known) for known in tokens.values()):
+            self._fleet.counts["refused"] += 1
+            yield refusal(
+                "the token is not that of any robot: set the one that the server's file of tokens has for it"
+            )
+            return
 
         def admit(hello: wire.Hello) -> None:
-            if self._tokens is None:
-                return
-            known = self._tokens.get(hello.robot, "")
-            if not known or not hmac.compare_digest(known.encode(), token.encode()):
+            if tokens is not None and not _is_same(token, tokens.get(hello.robot, "")):
                 self._fleet.counts["refused"] += 1
                 raise InputError(
                     f"the token is not that of the robot '{hello.robot[:64]}': set the one that the server's "
@@ -106,11 +113,15 @@ class CaptionServer:
             _LOG.error("%s: this replica ends, and another one takes its place", fault)
 
 
+def _is_same(token: str, known: str) -> bool:
+    """In a time that does not tell where they differ."""
+    return bool(known) and hmac.compare_digest(known.encode(), token.encode())
+
+
 def build(arguments: dict[str, Any]) -> serve.Application:
     """The application of these options, for `serve deploy`; raises InputError for options that are none."""
     options = ServeOptions.of(arguments)
-    # One more, so that a robot for which there is no room is told so by the replica.
-    limits = {"max_ongoing_requests": options.robots + 1, **options.deployment}
+    limits = {"max_ongoing_requests": options.robots + _STRANGERS, **options.deployment}
     deployment: serve.Deployment = serve.deployment(name="target", **limits)(CaptionServer)
     if not options.encoders:
         return deployment.bind(options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -23,8 +22,6 @@ _LOG = logging.getLogger(__name__)
 
 _ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
-MOST_MESSAGES, MOST_BYTES = 400, 128 << 20
-"""Of a robot in a second: eight times what eight camera frames of 1440x1080 and their questions need."""
 MOST_HELLO = 4096
 """Bytes of a stream's first message."""
 MOST_LISTS = 1 << 16
@@ -36,24 +33,9 @@ MOST_UNREAD = 4096
 """Messages that may wait for a robot that does not read them."""
 
 
-class Rate:
-    """What a robot has said in this second and the last."""
-
-    def __init__(self) -> None:
-        self._second, self._messages, self._bytes = 0, 0, 0
-
-    def check(self, size: int, now_s: float | None = None) -> None:
-        """Count a message of so many bytes; raises InputError where there are too many, or too large ones."""
-        second = int(time.monotonic() if now_s is None else now_s)
-        if second != self._second:
-            self._second, self._messages, self._bytes = second, 0, 0
-        self._messages += 1
-        self._bytes += size
-        if self._messages > MOST_MESSAGES or self._bytes > MOST_BYTES:
-            raise InputError(
-                f"more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MB came in a second: send frames "
-                f"at the camera's rate"
-            )
+def refusal(sentence: str) -> wire.Down:
+    """After which the stream ends."""
+    return wire.Down(refused=wire.Refused(sentence=sentence[:1000]))
 
 
 async def converse(
@@ -67,15 +49,18 @@ async def converse(
     answers: asyncio.Queue[wire.Down | None] = asyncio.Queue()
 
     def send(message: wire.Down | None) -> None:
-        # A robot that is cut off here begins anew.
-        late = answers.qsize() > MOST_UNREAD
-        loop.call_soon_threadsafe(answers.put_nowait, None if late else message)
+        if message is None or answers.qsize() <= MOST_UNREAD:
+            loop.call_soon_threadsafe(answers.put_nowait, message)
+        else:
+            # It would not read that either, and may begin anew.
+            stream.stop()
+            loop.call_soon_threadsafe(reader.cancel)
 
-    stream, rate = RobotStream(fleet, send), Rate()
+    stream = RobotStream(fleet, send)
     lane: Lane | None = None
 
     def refuse(sentence: str) -> None:
-        send(wire.Down(refused=wire.Refused(sentence=sentence[:1000])))
+        send(refusal(sentence))
         send(None)
 
     def end(lane: Lane) -> None:
@@ -92,7 +77,6 @@ async def converse(
         nonlocal lane
         try:
             async for data in messages:
-                rate.check(len(data))
                 message = _message(data, lane is not None)
                 if message.WhichOneof("what") is None:
                     fleet.counts["refused_messages"] += 1
@@ -100,6 +84,7 @@ async def converse(
                 if message.WhichOneof("what") == "hello":
                     admit(message.hello)
                 lane = lane or fleet.lanes.enter(message.hello.robot)
+                fleet.rate.check(lane.robot, len(data))
                 # Frames are decompressed there, and an answer may have to be cut short first.
                 await asyncio.wrap_future(lane.do(stream.take, message))
         except InputError as error:

@@ -24,6 +24,7 @@ from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
 from crossspec_ros.serving.lanes import Lanes
+from crossspec_ros.serving.rate import Rate
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import PATIENCE_S, ThreadWatch
 
@@ -41,8 +42,8 @@ COUNTS = {
     "answers": "answers that were told to their end",
     "failed_answers": "answers that failed",
 }
-_TURN_S = 30.0
-"""How long an answer may take to end once its robot has gone."""
+TURN_S = 30.0
+"""How long an answer may take to end once its robot has gone or it is cut short."""
 _PHASES = 64
 """Places in a period where windows may end."""
 
@@ -123,6 +124,7 @@ class Fleet:
         """To be looked at once a second; a dead or stuck thread is the end of the server."""
         self._elsewhere = encode_elsewhere
         self.lanes = Lanes()
+        self.rate = Rate()
 
     def warm_up(self) -> None:
         """Take all buffers and measure what passes cost, for one sequence and for many."""
@@ -169,7 +171,7 @@ class Fleet:
     def leave(self, robot: Robot) -> None:
         """Its stream has ended; a second time does nothing."""
         # An answer that does not end must not keep the robot out.
-        is_mine = robot.turn.acquire(timeout=_TURN_S)
+        is_mine = robot.turn.acquire(timeout=TURN_S)
         robot.close()
         if is_mine:
             robot.turn.release()

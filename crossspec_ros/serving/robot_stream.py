@@ -18,7 +18,7 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.serving.fleet import SESSIONS, Fleet, Robot
+from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -31,8 +31,6 @@ MOST_PIXELS_HELD = 60_000_000
 """Of a robot's frames: three windows of eight 1440x1080 frames have 37 million."""
 _PAUSE_S = 0.05
 """Between two pieces of an answer; the first and the last go at once."""
-_TURN_S = 30.0
-"""How long an answer may take to end once it is cut short."""
 
 
 class Hint:
@@ -258,10 +256,11 @@ class RobotStream:
         future = window.session.step(tree, _sampling(ask))
 
         def tell(done: Future[Step]) -> None:
+            # Frames of others must not wait for a tree that comes late, or never.
+            window.session.rest()
             error = CancelledError() if done.cancelled() else done.exception()
             if error is not None:
                 window.asked = None
-                window.session.rest()
                 self._refuse(index, ask.number, f"the target failed: {error!r}")
                 return
             step = done.result()
@@ -269,7 +268,6 @@ class RobotStream:
             ended = step.ended or window.left <= 0
             if ended:
                 window.asked = None
-                window.session.rest()
             piece = wire.Piece(
                 number=ask.number,
                 token_ids=step.tokens,
@@ -340,7 +338,7 @@ class RobotStream:
         """End the answer in work, if one is: another takes its place."""
         window.cut.set()
         if window.over is not None:
-            wait([window.over], _TURN_S)
+            wait([window.over], TURN_S)
 
     def _close(self, index: int) -> None:
         window = self._windows.pop(index, None)

@@ -34,16 +34,14 @@ from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.command import await_end
 from crossspec_ros.serving.conversation import (
-    MOST_BYTES,
     MOST_HELLO,
     MOST_LISTS,
-    MOST_MESSAGES,
-    Rate,
     add_servicer,
     again_and_again,
     converse,
 )
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.serving.rate import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -601,12 +599,24 @@ def test_what_is_done_again_and_again_is_done_again_after_a_failure(
 def test_a_robot_that_says_too_much_is_cut_off() -> None:
     rate = Rate()
     for _ in range(MOST_MESSAGES):
-        rate.check(4, 10.0)
+        rate.check("loud", 4, 10.0)
+    rate.check("quiet", 4, 10.0)
     with pytest.raises(InputError, match="more than"):
-        rate.check(4, 10.9)
-    rate.check(4, 11.0)
+        rate.check("loud", 4, 10.9)
+    rate.check("loud", 4, 11.0)
     with pytest.raises(InputError, match="128 MB"):
-        rate.check(MOST_BYTES, 11.9)
+        rate.check("loud", MOST_BYTES, 11.9)
+
+
+def test_a_robot_that_comes_again_has_said_what_it_said_before(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossspec_ros.serving.rate.time", SimpleNamespace(monotonic=lambda: 7.0))
+    monkeypatch.setattr("crossspec_ros.serving.rate.MOST_MESSAGES", 3)
+    said = [hello("again").SerializeToString(), wire.Up(session=1, close=wire.Close()).SerializeToString()]
+    told = [raw(server, said, 1.0) for _ in range(2)]
+    assert [one.WhichOneof("what") for one in told[0]] == ["welcome"]
+    assert "in a second" in told[1][-1].refused.sentence
 
 
 def test_windows_of_robots_end_as_far_apart_as_can_be(pair: ModelPair) -> None:

@@ -196,8 +196,8 @@ def said(pair: ModelPair, window: Window) -> str:
     [
         ({"link.robot": "van"}, "not that of the robot 'van'"),
         ({"link.robot": "stranger"}, "not that of the robot 'stranger'"),
-        ({"link.robot": "stranger", "link.token_file": ""}, "not that of the robot 'stranger'"),
-        ({"link.token_file": ""}, "not that of the robot 'car'"),
+        ({"link.robot": "stranger", "link.token_file": ""}, "not that of any robot"),
+        ({"link.token_file": ""}, "not that of any robot"),
         ({"link.ca_file": ""}, "certificate is not trusted"),
     ],
 )

@@ -1,0 +1,64 @@
+"""A robot that asks and then says nothing more costs the others nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import wait
+
+import pytest
+from plain_target import QUESTION
+
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.serving.robot_stream import RobotStream
+from crossspec_ros.windows.window import Window
+from crossspec_ros.wire import VERSION
+from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.frames import frame_message
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def fleet(pair: ModelPair) -> Iterator[Fleet]:
+    fleet = Fleet(pair.target, FleetSettings(robots=2, fleet_memory=False))
+    yield fleet
+    fleet.close()
+
+
+class Heard:
+    """A robot's stream whose pieces can be waited for."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.piece = threading.Event()
+        self.stream = RobotStream(fleet, self._hear)
+        self.stream.take(wire.Up(hello=wire.Hello(version=VERSION, robot=name, period_ns=1_000_000_000)))
+
+    def say(self, **what: object) -> None:
+        self.stream.take(wire.Up(session=1, **what))  # type: ignore[arg-type]
+
+    def _hear(self, message: wire.Down | None) -> None:
+        if message is not None and message.WhichOneof("what") == "piece":
+            self.piece.set()
+
+
+def test_frames_are_read_ahead_while_a_robot_owes_a_tree(fleet: Fleet, windows: list[Window]) -> None:
+    stalled, other = Heard(fleet, "stalled"), Heard(fleet, "other")
+    try:
+        frames = [frame_message(frame, stamp) for stamp, frame in enumerate(windows[0].frames[:3])]
+        stalled.say(frame=frames[0])
+        stalled.say(fit=wire.Fit(stamps_ns=[0]))
+        stalled.say(ask=wire.Ask(number=1, question=QUESTION, max_new_tokens=64, stepwise=True))
+        assert stalled.piece.wait(WAIT_S)
+        for frame in frames:
+            other.say(frame=frame)
+        appended = other.stream._windows[1].session._appended  # type: ignore[attr-defined]
+        assert not wait(appended, 2.0).not_done
+        # It may still go on.
+        stalled.piece.clear()
+        stalled.say(draft=wire.Draft(number=1))
+        assert stalled.piece.wait(WAIT_S)
+    finally:
+        stalled.stream.end()
+        other.stream.end()
