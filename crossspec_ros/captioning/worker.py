@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -204,12 +205,8 @@ class CaptionWorker:
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
-        try:
+        with _failures_logged(logging.WARNING, "an event image could not be drafted from"):
             self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.warning("an event image could not be drafted from: %r", error)
 
     def submit(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; `closed_ns` (perf_counter) is when it was announced as closed."""
@@ -320,15 +317,11 @@ class CaptionWorker:
             index, self._read = self._read, None
         if index is None:
             return
-        try:
+        with _failures_logged(logging.WARNING, "the proposers could not prepare"):
             if self._decoder.prepare(index, self.question):
                 with self._changed:
                     # Other work comes first.
                     self._read = index if self._read is None else self._read
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.warning("the proposers could not prepare: %r", error)
 
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
@@ -349,12 +342,8 @@ class CaptionWorker:
             if self._stopping.is_set():
                 return True
             self._questions.popleft()
-        try:
+        with _failures_logged(logging.ERROR, "an answer could not be told"):
             on_answer(answer, about)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.error("an answer could not be told: %s", described(error))
         return True
 
     def _caption(self, item: _Waiting) -> Outcome:
@@ -401,14 +390,20 @@ class CaptionWorker:
         if self._stopping.is_set():
             return
         self._unfinished.pop(outcome.window.index, None)
-        try:
+        with _failures_logged(
+            logging.ERROR, f"the outcome of window {outcome.window.index} could not be told"
+        ):
             self._on_outcome(outcome)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.error(
-                "the outcome of window %d could not be told: %s", outcome.window.index, described(error)
-            )
+
+
+@contextmanager
+def _failures_logged(level: int, complaint: str) -> Iterator[None]:
+    try:
+        yield
+    except _ENDS:
+        raise
+    except BaseException as error:
+        _LOG.log(level, "%s: %s", complaint, described(error))
 
 
 def _deactivated() -> InputError:
