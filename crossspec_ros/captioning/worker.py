@@ -389,11 +389,12 @@ class CaptionWorker:
     def _finish(self, outcome: Outcome) -> None:
         if self._stopping.is_set():
             return
-        self._unfinished.pop(outcome.window.index, None)
         with _failures_logged(
             logging.ERROR, f"the outcome of window {outcome.window.index} could not be told"
         ):
             self._on_outcome(outcome)
+        # Not before: where `stop` does not wait for it, it may fail, and be in nobody's report.
+        self._unfinished.pop(outcome.window.index, None)
 
 
 @contextmanager
