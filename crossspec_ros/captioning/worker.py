@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -93,7 +93,8 @@ class Decoder(Protocol):
 class Outcome:
     """What became of one window: a caption, or the reason why there is none.
 
-    `flags` say what was wrong with its inputs (windows/quality.py).
+    `flags` say what was wrong with its inputs (windows/quality.py). Whoever takes long over it asks `cancel`
+    after each step whether to go on: that shows that the worker's thread gets on, too.
     """
 
     window: Window
@@ -102,6 +103,7 @@ class Outcome:
     flags: tuple[str, ...] = ()
     skipped: bool = False
     error: Exception | None = None
+    cancel: threading.Event = field(default_factory=threading.Event)
 
 
 class _Cancel(threading.Event):
@@ -381,7 +383,7 @@ class CaptionWorker:
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
-        return Outcome(item.window, trace, caption, faults)
+        return Outcome(item.window, trace, caption, faults, cancel=self._cancel)
 
     def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
         return lambda text: None if self._stopping.is_set() else listener(text)
