@@ -101,6 +101,8 @@ class FuzzPublisher(GuardedNode):
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
         self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
+        if not all(ping.wait_for_service(_PATIENCE_S) for ping in self._pings):
+            raise NodeError("synchronizer and captioner offer no parameters")
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
 
     def warm_up(self) -> None:
