@@ -58,6 +58,7 @@ _TEXTS = (
     "jpeg; png",
     "evt3",
 )
+_ENCODINGS = ("mono", "evt3", "libcaer", "libcaer_cmp")
 _MOST = 2_000_000
 """Elements of a sequence."""
 _FAILED = "failed_callbacks"
@@ -112,6 +113,15 @@ class FuzzPublisher(GuardedNode):
         for outlet in self._outlets * _AT_ONCE:
             self._publish(outlet)
         for _ in range(_WARM_ROUNDS):
+            # Few of the largest packets can be decoded by chance, and that takes more memory than they do.
+            for encoding in _ENCODINGS:
+                now_ns, data = (
+                    self.get_clock().now().nanoseconds,
+                    array.array("B", self._rng.randbytes(_MOST)),
+                )
+                packet = EventPacket(height=480, width=640, encoding=encoding, time_base=now_ns, events=data)
+                packet.header.stamp = to_time(now_ns)
+                self._events.publish(packet)
             self._say_round(len(self._outlets) + 1)
         self._is_warm = True
 
