@@ -18,6 +18,7 @@ import psutil
 
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.memory_watch import MOST_MB_PER_MIN, MemoryWatch
+from crossspec_ros.bench.soak_bars import missed_bars
 from crossspec_ros.bench.soak_faults import soak_faults
 from crossspec_ros.bench.soak_setup import soak_setup
 
@@ -95,7 +96,7 @@ def soak(
         "beside models": slow or beside is None or beside["median"] < MOST_BESIDE_MODELS_MS,
         "memory": not is_long or max(row["mb_per_min"] for row in rss.values()) < MOST_MB_PER_MIN,
     }
-    figures["missed_bars"] = [name for name, is_met in bars.items() if not is_met]
+    figures["missed_bars"] = missed_bars(bars)
     figures["holds"] = not figures["missed_bars"]
     return figures
 

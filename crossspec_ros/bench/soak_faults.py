@@ -18,6 +18,7 @@ from rich.progress import track
 
 from crossspec_ros.bench.memory_watch import MemoryWatch, missed
 from crossspec_ros.bench.processes import wait_for
+from crossspec_ros.bench.soak_bars import is_whole, missed_bars
 from crossspec_ros.bench.soak_setup import LOG, Soak, soak_setup
 
 EVERY_S = 30.0
@@ -34,9 +35,9 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
     """Figures of `seconds` at `rate` million events a second and 25 frames, with faults; on Linux.
 
     Of each fault: how often, the windows that closed from its begin to the next fault's, how many of them
-    were captioned, reported as something else, or not reported, the seconds that had no window, and the
-    longest time from its end to the caption of a window that began after it. Raises RuntimeError when nothing
-    starts.
+    were captioned from frames and events, reported as something else, or not reported, the seconds that had
+    no window, and the longest time from its end to such a caption of a window that began after it. Raises
+    RuntimeError when nothing starts.
     """
     with tempfile.TemporaryDirectory() as folder:
         memory_file = Path(folder) / "memory.json"
@@ -62,7 +63,7 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
         "captions again": all(s is not None and s < MOST_AGAIN_S for s in again_s),
         "the memory is saved": is_saved,
     }
-    missed_bars = [name for name, is_met in bars.items() if not is_met] + missed(rss)
+    misses = missed_bars(bars) + missed(rss)
     return {
         "seconds": seconds,
         "rate_mev_s": rate,
@@ -70,8 +71,8 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
         "faults": rows,
         "ended": ended,
         "rss": rss,
-        "missed_bars": missed_bars,
-        "holds": not missed_bars,
+        "missed_bars": misses,
+        "holds": not misses,
     }
 
 
@@ -93,14 +94,11 @@ def _meet(soak: Soak, name: str, fault: Callable[[], None]) -> Turn:
     while (now_s := time.time()) < max(began_s, ended_s - EVERY_S + _CALM_S) + EVERY_S:
         lines = soak.collector.lines[looked:]
         looked += len(lines)
-        if again_s is None and any(_is_captioned(line) and line["report_s"] - 1 >= ended_s for line in lines):
+        reports = (line for line in lines if "report_s" in line)
+        if again_s is None and any(is_whole(r["values"]) and r["report_s"] - 1 >= ended_s for r in reports):
             again_s = now_s - ended_s
         time.sleep(0.05)
     return Turn(name, began_s, again_s)
-
-
-def _is_captioned(line: Mapping[str, Any]) -> bool:
-    return "report_s" in line and line["values"]["outcome"] == "captioned"
 
 
 def told(
@@ -114,7 +112,7 @@ def told(
     for turn, until_s in zip(turns, ends_s, strict=True):
         seconds = range(math.ceil(turn.began_s), math.ceil(until_s))
         windows = [second for second in seconds if second in closed]
-        captioned = sum(_is_captioned(reports[second]) for second in windows if second in reports)
+        captioned = sum(is_whole(reports[second]["values"]) for second in windows if second in reports)
         unreported = sum(second not in reports for second in windows)
         row = rows.setdefault(turn.name, {"times": 0, **dict.fromkeys(_COUNTS, 0), "again_s": 0.0})
         row["times"] += 1

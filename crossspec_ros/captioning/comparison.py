@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,15 +52,28 @@ class Comparison:
         self._alone = alone
         self._compared: list[Compared] = []
 
-    def add(self, window: Window, question: str, caption: Caption, ours_ms: float, line: str) -> None:
-        """Compare with a caption that was ready `ours_ms` after the last frame; `line` shows it to people."""
+    def add(
+        self,
+        window: Window,
+        question: str,
+        caption: Caption,
+        ours_ms: float,
+        line: str,
+        cancel: threading.Event,
+    ) -> None:
+        """Compare with a caption that was ready `ours_ms` after the last frame; `line` shows it to people.
+
+        Once `cancel` is set, the target's own is cut short, and nothing is compared.
+        """
         if caption.source != "target":
             return
         started = time.perf_counter()
-        alone = self._alone.caption(window, question, Trace())
+        alone = self._alone.caption(window, question, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3
         # The engine has buffers for the windows of a decoder, not of two.
         self._alone.forget()
+        if cancel.is_set():
+            return
         is_same = alone.token_ids == caption.token_ids
         self._compared.append(Compared(line, ours_ms, alone_ms, is_same))
 

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -92,7 +93,8 @@ class Decoder(Protocol):
 class Outcome:
     """What became of one window: a caption, or the reason why there is none.
 
-    `flags` say what was wrong with its inputs (windows/quality.py).
+    `flags` say what was wrong with its inputs (windows/quality.py). Whoever takes long over it asks `cancel`
+    after each step whether to go on: that shows that the worker's thread gets on, too.
     """
 
     window: Window
@@ -101,6 +103,7 @@ class Outcome:
     flags: tuple[str, ...] = ()
     skipped: bool = False
     error: Exception | None = None
+    cancel: threading.Event = field(default_factory=threading.Event)
 
 
 class _Cancel(threading.Event):
@@ -204,12 +207,8 @@ class CaptionWorker:
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
-        try:
+        with _failures_logged(logging.WARNING, "an event image could not be drafted from"):
             self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.warning("an event image could not be drafted from: %r", error)
 
     def submit(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; `closed_ns` (perf_counter) is when it was announced as closed."""
@@ -320,15 +319,11 @@ class CaptionWorker:
             index, self._read = self._read, None
         if index is None:
             return
-        try:
+        with _failures_logged(logging.WARNING, "the proposers could not prepare"):
             if self._decoder.prepare(index, self.question):
                 with self._changed:
                     # Other work comes first.
                     self._read = index if self._read is None else self._read
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.warning("the proposers could not prepare: %r", error)
 
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
@@ -349,12 +344,8 @@ class CaptionWorker:
             if self._stopping.is_set():
                 return True
             self._questions.popleft()
-        try:
+        with _failures_logged(logging.ERROR, "an answer could not be told"):
             on_answer(answer, about)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.error("an answer could not be told: %s", described(error))
         return True
 
     def _caption(self, item: _Waiting) -> Outcome:
@@ -392,7 +383,7 @@ class CaptionWorker:
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
-        return Outcome(item.window, trace, caption, faults)
+        return Outcome(item.window, trace, caption, faults, cancel=self._cancel)
 
     def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
         return lambda text: None if self._stopping.is_set() else listener(text)
@@ -400,15 +391,22 @@ class CaptionWorker:
     def _finish(self, outcome: Outcome) -> None:
         if self._stopping.is_set():
             return
-        self._unfinished.pop(outcome.window.index, None)
-        try:
+        with _failures_logged(
+            logging.ERROR, f"the outcome of window {outcome.window.index} could not be told"
+        ):
             self._on_outcome(outcome)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.error(
-                "the outcome of window %d could not be told: %s", outcome.window.index, described(error)
-            )
+        # Not before: where `stop` does not wait for it, it may fail, and be in nobody's report.
+        self._unfinished.pop(outcome.window.index, None)
+
+
+@contextmanager
+def _failures_logged(level: int, complaint: str) -> Iterator[None]:
+    try:
+        yield
+    except _ENDS:
+        raise
+    except BaseException as error:
+        _LOG.log(level, "%s: %s", complaint, described(error))
 
 
 def _deactivated() -> InputError:

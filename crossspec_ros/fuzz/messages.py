@@ -19,11 +19,10 @@ from rich.progress import Progress
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.memory_watch import MemoryWatch, missed
 from crossspec_ros.bench.processes import Child, end
+from crossspec_ros.bench.soak_bars import missed_bars
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.live_graph import live_graph
 
-_WARM_SHARE = 0.3
-"""Of the time, before growth counts: queues fill until then."""
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """What the nodes said."""
 
@@ -56,15 +55,16 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         command = [sys.executable, "-m", "crossspec_ros.ros.fuzz_publisher", str(count), str(seed)]
         publisher = child(command)
         memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
-        began_s = time.monotonic()
+        began_s, warm_s = time.monotonic(), 0.0
         progress = stack.enter_context(Progress(transient=True))
         task = progress.add_task("publishing", total=count)
         while publisher.process.poll() is None and not ended:
             time.sleep(1.0)
+            if not any("warm" in line for line in publisher.lines):
+                warm_s = time.monotonic() - began_s
             progress.update(task, completed=max((line.get("sent", 0) for line in publisher.lines), default=0))
             codes = {name: node.process.poll() for name, node in nodes.items()}
             ended = {name: code for name, code in codes.items() if code is not None}
-        took_s = time.monotonic() - began_s
         memory.stop()
         said = publisher.heard()
     if not said:
@@ -79,13 +79,11 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         "diagnosed": sum(line["diagnosed"] for line in stretches),
         "failed_callbacks": said[-1].get("failed_callbacks"),
         "ended": ended,
-        "rss": memory.figures(_WARM_SHARE * took_s),
+        "rss": memory.figures(warm_s),
     }
     bars = {
         "nodes live": not ended and figures["messages"] == count,
         "captions": figures["captioned"] == figures["sound_windows"] > 0,
         "diagnostics": figures["diagnosed"] == figures["sound_windows"],
     }
-    return figures | {
-        "missed_bars": [name for name, is_met in bars.items() if not is_met] + missed(figures["rss"])
-    }
+    return figures | {"missed_bars": missed_bars(bars) + missed(figures["rss"])}

@@ -1,7 +1,8 @@
 """Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
 whether a sound window still gets its caption.
 
-Its output is lines of JSON: `{"sent": N, "captioned": true, "diagnosed": true}` after each stretch.
+Its output is lines of JSON: `{"targets": [...]}`, `{"warm": true}` once the largest messages have been
+sent, and `{"sent": N, "captioned": true, "diagnosed": true}` after each stretch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -24,17 +24,19 @@ from crossspec_msgs.msg import WindowReport
 from diagnostic_msgs.msg import DiagnosticArray
 from event_camera_msgs.msg import EventPacket
 from rcl_interfaces.msg import Parameter, ParameterValue
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.client import Client
 from rclpy.publisher import Publisher
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 
 from crossspec_ros.bench.mutations import mutated
+from crossspec_ros.bench.soak_bars import is_whole
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
+from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import NodeError, run
 
 NODES = ("synchronizer", "captioner")
@@ -42,7 +44,8 @@ STRETCH = 2_000
 """Unsound messages between two sound windows."""
 _STARTUP_S, _PATIENCE_S = 120.0, 30.0
 _FRAME_S = 0.04
-_MOST_WAITING = 20
+_AT_ONCE, _WARM_ROUNDS = 3, 20
+"""How often the largest messages are sent, so that later ones find memory that has grown as far."""
 _TEXTS = (
     "",
     "\x00",
@@ -55,6 +58,9 @@ _TEXTS = (
     "jpeg; png",
     "evt3",
 )
+_ENCODINGS = ("mono", "evt3", "libcaer", "libcaer_cmp")
+_MOST = 2_000_000
+"""Elements of a sequence."""
 _FAILED = "failed_callbacks"
 _STARTED = ("change_state",)
 """Services whose every call is somebody's wish: a deactivated captioner captions nothing."""
@@ -75,7 +81,9 @@ class FuzzPublisher(GuardedNode):
         self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
         self._outlets: list[Publisher] = []
         self._requests: list[Client] = []
-        self._waiting = 0
+        self._pings: list[Client] = []
+        self._unanswered: set[Client] = set()
+        self._is_warm = False
 
     def stop(self) -> None:
         """Nothing runs on."""
@@ -93,15 +101,59 @@ class FuzzPublisher(GuardedNode):
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
+        self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
+        if not all(ping.wait_for_service(_PATIENCE_S) for ping in self._pings):
+            raise NodeError("synchronizer and captioner offer no parameters")
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
+
+    def warm_up(self) -> None:
+        """The largest messages there are, several times to each topic."""
+        # First at once: what DDS shares with a node counts as the node's memory from its first use on. More
+        # than that would leave room in its heap, and growth into that room is not seen.
+        for outlet in self._outlets * _AT_ONCE:
+            self._publish(outlet)
+        for _ in range(_WARM_ROUNDS):
+            # Few of the largest packets can be decoded by chance, and that takes more memory than they do.
+            for encoding in _ENCODINGS:
+                now_ns, data = (
+                    self.get_clock().now().nanoseconds,
+                    array.array("B", self._rng.randbytes(_MOST)),
+                )
+                packet = EventPacket(height=480, width=640, encoding=encoding, time_base=now_ns, events=data)
+                packet.header.stamp = to_time(now_ns)
+                self._events.publish(packet)
+            self._say_round(len(self._outlets) + 1)
+        self._is_warm = True
 
     def say(self, count: int) -> None:
         """So many unsound messages and requests."""
-        for _ in range(count):
-            if self._requests and self._rng.random() < 0.1:
-                self._request(self._rng.choice(self._requests))
-            else:
-                self._publish(self._rng.choice(self._outlets))
+        while count > 0:
+            count -= self._say_round(count)
+
+    def _say_round(self, most: int) -> int:
+        """One message to each topic and one request, until the nodes have read them; how many there were.
+
+        More at once would push each other out of the queues unread.
+        """
+        outlets = self._rng.sample(self._outlets, min(most, len(self._outlets)))
+        said = sum(map(self._publish, outlets))
+        ready = [one for one in self._requests if one not in self._unanswered and one.service_is_ready()]
+        if ready and said < most:
+            self._request(self._rng.choice(ready))
+            said += 1
+        # Between two requests a node reads one message of each topic; it may have had the first one already.
+        for _ in range(2):
+            self._ping()
+        return said
+
+    def _ping(self) -> None:
+        """Raises NodeError where a node does not answer."""
+        answered = threading.Semaphore(0)
+        for ping in self._pings:
+            ping.call_async(GetParameters.Request()).add_done_callback(lambda _: answered.release())
+        for _ in self._pings:
+            if not answered.acquire(timeout=_PATIENCE_S):
+                raise NodeError("synchronizer or captioner does not answer requests any more")
 
     def are_well(self) -> dict[str, bool]:
         """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
@@ -127,7 +179,7 @@ class FuzzPublisher(GuardedNode):
 
     def _take(self, message: WindowReport) -> None:
         # A whole window after the last unsound message.
-        if to_ns(message.window_start) > self._after_ns and message.outcome == "captioned":
+        if to_ns(message.window_start) > self._after_ns and is_whole(report_values(message)):
             self._reported.set()
 
     def _take_health(self, message: DiagnosticArray) -> None:
@@ -139,17 +191,18 @@ class FuzzPublisher(GuardedNode):
     def _heard_by(self, topic: str) -> bool:
         return any(one.node_name in NODES for one in self.get_subscriptions_info_by_topic(topic))
 
-    def _publish(self, outlet: Publisher) -> None:
+    def _publish(self, outlet: Publisher) -> bool:
+        """Whether it went out: DDS itself refuses some, such as those that are too short to be any."""
         message = outlet.msg_type()
         self._fill(message)
         data = serialize_message(message)
-        # DDS itself refuses some, such as those that are too short to be any.
-        with suppress(RuntimeError):
+        try:
             outlet.publish(mutated(self._rng, data) if self._rng.random() < 0.3 else data)
+        except RuntimeError:
+            return False
+        return True
 
     def _request(self, service: Client) -> None:
-        if self._waiting >= _MOST_WAITING or not service.service_is_ready():
-            return
         request = service.srv_type.Request()
         if service.srv_type is SetParameters:
             value = ParameterValue()
@@ -158,11 +211,8 @@ class FuzzPublisher(GuardedNode):
             request.parameters = [Parameter(name=self._text(), value=value)]
         else:
             self._fill(request)
-        self._waiting += 1
-        service.call_async(request).add_done_callback(self._answered)
-
-    def _answered(self, _: object) -> None:
-        self._waiting -= 1
+        self._unanswered.add(service)
+        service.call_async(request).add_done_callback(lambda _: self._unanswered.discard(service))
 
     def _fill(self, message: Any, depth: int = 0) -> None:
         """Fields as they may be, most of them sound, some not."""
@@ -172,7 +222,7 @@ class FuzzPublisher(GuardedNode):
             message.stamp = to_time(max(0, min(now_ns, 2**31 * 10**9 - 1)))
             return
         for name, kind in message.get_fields_and_field_types().items():
-            if self._rng.random() < 0.8:
+            if not self._is_warm or self._rng.random() < 0.8:
                 setattr(message, name, self._value(getattr(message, name), kind, depth))
 
     def _value(self, value: Any, kind: str, depth: int) -> Any:
@@ -202,9 +252,8 @@ class FuzzPublisher(GuardedNode):
         return self._rng.choice((*_TEXTS, "mono8", "bgr8", "mono", "libcaer", "libcaer_cmp", "captioner"))
 
     def _sequence(self, kind: str) -> Any:
-        size = self._rng.choice(
-            (0, 1, 7, 64 * 85 * 3, 100_000, 2_000_000 if self._rng.random() < 0.02 else 9)
-        )
+        sizes = (0, 1, 7, 64 * 85 * 3, 100_000, _MOST if self._rng.random() < 0.02 else 9)
+        size = self._rng.choice(sizes) if self._is_warm else _MOST
         if "uint8" in kind or "octet" in kind or "byte" in kind:
             return array.array("B", self._rng.randbytes(size))
         element = kind.removeprefix("sequence<").partition(">")[0].partition(",")[0]
@@ -246,7 +295,10 @@ def main(args: Sequence[str] | None = None) -> None:
     count, seed = int(given[0]), int(given[1])
 
     def work(node: FuzzPublisher) -> None:
-        _tell(targets=node.find(), **node.are_well())
+        _tell(targets=node.find())
+        node.warm_up()
+        node.are_well()
+        _tell(warm=True)
         for sent in range(0, count, STRETCH):
             node.say(min(STRETCH, count - sent))
             _tell(sent=min(count, sent + STRETCH), **node.are_well())

@@ -161,7 +161,8 @@ class Outcomes:
         # Before the report, for which a replay waits.
         if self.comparison is not None:
             try:
-                self.comparison.add(window, settings.question, caption, stages["answer"], line)
+                answer_ms, cancel = stages["answer"], outcome.cancel
+                self.comparison.add(window, settings.question, caption, answer_ms, line, cancel)
             except Exception as error:  # it must not cost the window its report
                 self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
         outputs.report(message)

@@ -9,8 +9,9 @@ def closed(second: int) -> dict[str, object]:
     return {"closed_s": float(second)}
 
 
-def report(second: int, outcome: str = "captioned") -> dict[str, object]:
-    return {"report_s": float(second), "values": {"outcome": outcome}}
+def report(second: int, source: str = "target", events: int = 9, missing: int = 0) -> dict[str, object]:
+    values = {"source": source, "events": events, "missing_images": missing}
+    return {"report_s": float(second), "values": values}
 
 
 def test_every_window_is_captioned_told_otherwise_or_missed() -> None:
@@ -22,7 +23,7 @@ def test_every_window_is_captioned_told_otherwise_or_missed() -> None:
             continue
         lines.append(closed(second))
         if second != 117:
-            lines.append(report(second, "skipped" if second == 115 else "captioned"))
+            lines.append(report(second, "" if second == 115 else "target"))
     rows = told(turns, lines, end_s=135)
     assert rows["none"] == {
         "times": 2,
@@ -47,3 +48,10 @@ def test_every_window_is_captioned_told_otherwise_or_missed() -> None:
 def test_a_fault_after_which_no_caption_came_stays_so() -> None:
     turns = [Turn("a", 100.2, None), Turn("a", 110.2, 1.0)]
     assert told(turns, [], end_s=125)["a"]["again_s"] is None
+
+
+def test_a_caption_behind_a_mute_synchronizer_is_none() -> None:
+    mute = [report(101, "none", events=0), report(102, "event_draft"), report(103, events=0)]
+    lines = [*map(closed, range(101, 106)), *mute, report(104, missing=5), report(105)]
+    row = told([Turn("none", 100.2, 0.5)], lines, end_s=111)["none"]
+    assert (row["captioned"], row["told_otherwise"]) == (1, 4)

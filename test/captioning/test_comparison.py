@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 
 from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison
 
+GO_ON = threading.Event()
+
 
 class Alone:
-    """Takes 20 ms for a caption of three tokens."""
+    """Takes 20 ms for a caption of three tokens, or fewer once it is cancelled."""
 
-    def caption(self, window, question, trace):
+    def caption(self, window, question, trace, cancel):
         time.sleep(0.02)
-        return SimpleNamespace(token_ids=(1, 2, 3))
+        return SimpleNamespace(token_ids=() if cancel.is_set() else (1, 2, 3))
 
     def forget(self):
         pass
@@ -25,8 +28,8 @@ def caption(*tokens, source="target"):
 
 def test_windows_are_compared_one_by_one():
     comparison = Comparison(Alone())
-    comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van")
-    comparison.add(None, "?", caption(1, 2, 4), 4.0, "1-2 s: a car")
+    comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van", GO_ON)
+    comparison.add(None, "?", caption(1, 2, 4), 4.0, "1-2 s: a car", GO_ON)
     lines = comparison.text("9 of 9 seconds captioned").splitlines()
     assert "0-1 s: a van" in lines and "1-2 s: a car" in lines
     sentence, following = lines[-2:]
@@ -41,6 +44,13 @@ def test_windows_are_compared_one_by_one():
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():
     comparison = Comparison(Alone())
-    comparison.add(None, "?", caption(1, source="event_draft"), 2.0, "0-1 s: a van")
+    comparison.add(None, "?", caption(1, source="event_draft"), 2.0, "0-1 s: a van", GO_ON)
     assert comparison.text("") == ""
     assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"
+
+
+def test_a_comparison_that_is_cut_short_counts_for_nothing():
+    comparison, over = Comparison(Alone()), threading.Event()
+    over.set()
+    comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van", over)
+    assert NOTHING in comparison.text("0 of 1 seconds captioned")

@@ -241,6 +241,23 @@ def test_an_outcome_that_cannot_be_told_does_not_end_the_captions(caplog):
     assert "outcome of window 0 could not be told" in caplog.text
 
 
+def test_a_window_whose_telling_outlasts_the_end_is_left_to_be_told_otherwise():
+    begun, released = threading.Event(), threading.Event()
+
+    def tell(outcome):
+        begun.set()
+        assert released.wait(WAIT_S)
+        raise KeyError("report")
+
+    worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, tell)
+    worker.submit(window(0), 0)
+    assert begun.wait(WAIT_S)
+    left = worker.stop(0.05)
+    released.set()
+    assert worker.is_over(WAIT_S)
+    assert [one.index for one in left] == [0]
+
+
 def test_a_caption_is_late_by_the_time_since_its_window_closed():
     outcomes = Outcomes()
     worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, outcomes, deadline_s=0.5)
@@ -372,7 +389,10 @@ def test_what_is_long_in_work_but_gets_on_is_not_stuck(what):
 
     worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
     worker.submit(window(0), 0)
-    outcomes.wait(1)
+    told = outcomes.wait(1)[0]
+    # Telling it may take as long.
+    before = worker.pulse.beats
+    assert not told.cancel.is_set() and worker.pulse.beats > before
     worker.ask("why?", answers)
     answers.wait(1)
     # What the event draft says in its own thread is no step of this one.

@@ -2,13 +2,75 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
+import rclpy
+from crossspec_msgs.msg import WindowReport
+from outsider import spinning
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
 
 from crossspec_ros.fuzz.messages import fuzz
+from crossspec_ros.ros import fuzz_publisher
+from crossspec_ros.ros.fuzz_publisher import FuzzPublisher
+from crossspec_ros.ros.messages import RELIABLE, best_effort
 
-pytestmark = pytest.mark.realtime
+
+class Slow:
+    """Two nodes named as ours, which take their time over each message and have short queues."""
+
+    def __init__(self, synchronizer: Node, captioner: Node) -> None:
+        self.read = 0
+        synchronizer.create_subscription(Image, "camera/image_raw", self._take, best_effort(5), raw=True)
+        captioner.create_subscription(String, "captioner/question", self._take, 5, raw=True)
+        self.reports: Publisher = captioner.create_publisher(WindowReport, "captioner/report", RELIABLE)
+
+    def _take(self, data: bytes) -> None:
+        time.sleep(0.01)
+        self.read += 1
 
 
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    names = fuzz_publisher.NODES
+    with (
+        spinning(lambda: rclpy.create_node(names[0])) as synchronizer,
+        spinning(lambda: rclpy.create_node(names[1])) as captioner,
+    ):
+        yield Slow(synchronizer, captioner)
+
+
+def test_what_counts_as_sent_was_read(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[object] = []
+    monkeypatch.setattr(FuzzPublisher, "_request", lambda self, service: requests.append(service))
+    with spinning(lambda: FuzzPublisher(1)) as publisher:
+        publisher.find()
+        publisher.warm_up()
+        slow.read = 0
+        requests.clear()
+        publisher.say(100)
+        assert slow.read + len(requests) == 100
+
+
+def test_a_report_of_nothing_seen_is_no_caption(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_publisher, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(fuzz_publisher, "_FRAME_S", 0.1)
+    with spinning(lambda: FuzzPublisher(1)) as publisher:
+        publisher.find()
+        report = WindowReport(outcome="captioned", events=9)
+        report.window_start.sec = 2**31 - 1
+        for source, is_whole in (("none", False), ("target", True)):
+            report.caption.source = source
+            timer = publisher.create_timer(0.1, lambda: slow.reports.publish(report))
+            assert publisher.are_well()["captioned"] == is_whole
+            publisher.destroy_timer(timer)
+
+
+@pytest.mark.realtime
 def test_the_nodes_go_on() -> None:
     figures = fuzz(count=300, seed=1)
     assert figures["messages"] == 300 and figures["ended"] == {}
