@@ -113,6 +113,7 @@ TOLD = {
     "no bool": "is not YAML that is read: KeyError",
     "no time": "is not YAML that is read: AttributeError",
     "no int": "is not YAML that is read: IndexError",
+    "colliding keys": "is not YAML that is read: it has more than 1000 integers of more than 18 characters",
     "large int": "parameter threads is 9+, but it must be from 1 to",
 }
 
@@ -156,6 +157,7 @@ def outcomes(tmp_path_factory):
         "no time": "!!timestamp x",
         "no int": "!!int ''",
         "large int": 400 * "9",
+        "colliding keys": "{" + "".join(f"{k * ((1 << 61) - 1)}: 0, " for k in range(1, 40_000)) + "}",
     }
     for name, number in threads.items():
         parameters[name] = f"captioner: {{ros__parameters: {{threads: {number}}}}}"
