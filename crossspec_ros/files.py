@@ -15,20 +15,24 @@ _LEFT_S = 3600.0
 """A scratch file that is older was left by a process that was killed: no write takes as long."""
 
 
+class NoSmallFileError(OSError):
+    """It is too large, or no regular file."""
+
+
 def read_small(path: Path, most: int, follow: bool = True) -> bytes:
     """The bytes of a regular file of up to `most`; a link is followed only where asked for.
 
-    Raises OSError for what is larger, has no end, as devices have, or may never come, as from pipes.
+    Raises NoSmallFileError for what is larger, has no end, as devices have, or may never come, as from pipes.
     """
     flags = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     if not follow and path.is_symlink():
-        raise OSError("it is a link")
+        raise NoSmallFileError("it is a link")
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("it is no regular file")
+            raise NoSmallFileError("it is no regular file")
         data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(f"it has more than {most} bytes")
+        raise NoSmallFileError(f"it has more than {most} bytes")
     return data
 
 

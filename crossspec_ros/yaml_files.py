@@ -8,11 +8,13 @@ from typing import Any
 
 import yaml
 
-from crossspec_ros.files import read_small
+from crossspec_ros.files import NoSmallFileError, read_small
 
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 20, 50, 100_000
 _MOST_DIGITS = 1000
 """Numbers to the base 60, such as 1:30:00, take time as the square of their length."""
+_MOST_LONG, _LONG = 1000, 18
+"""So many integers of more digits; of longer ones, any number may have the same hash in Python."""
 _NUMBER = re.compile(r"[-+]?(0[bx][\da-fA-F_]+|[\W\d_]+)")
 """No letter is in them, or it is a digit."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -43,9 +45,7 @@ def read_yaml_events(path: Path) -> str:
     """The text of a YAML file that can be built without harm; raises as `read_yaml` does."""
     try:
         text = read_small(path, _MOST_BYTES).decode()
-    except (FileNotFoundError, PermissionError):
-        raise
-    except OSError as error:
+    except NoSmallFileError as error:
         raise TooMuchYaml(str(error)) from None
     try:
         _check(text)
@@ -56,15 +56,21 @@ def read_yaml_events(path: Path) -> str:
 
 def _check(text: str) -> None:
     """Count values as if each alias were written out."""
-    counts = [0]
+    counts, long = [0], 0
     anchors: list[str | None] = [None]
     sizes: dict[str, int] = {}
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             counts[-1] += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
-            if len(event.value) > _MOST_DIGITS and _NUMBER.fullmatch(event.value):
-                raise TooMuchYaml(f"it has a number of more than {_MOST_DIGITS} characters")
+            if len(event.value) > _LONG and _NUMBER.fullmatch(event.value):
+                if len(event.value) > _MOST_DIGITS:
+                    raise TooMuchYaml(f"it has a number of more than {_MOST_DIGITS} characters")
+                long += "." not in event.value
+                if long > _MOST_LONG:
+                    raise TooMuchYaml(
+                        f"it has more than {_MOST_LONG} integers of more than {_LONG} characters"
+                    )
             counts[-1] += 1
             if event.anchor:
                 sizes[event.anchor] = 1

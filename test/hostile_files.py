@@ -298,6 +298,20 @@ def many_images_h5(folder):
     return folder / "bomb.h5"
 
 
+def linked_images_h5(folder):
+    """A thousand names of one picture."""
+    with h5(folder) as file:
+        columns(file, ("events/ts", "events/x", "events/y", "events/p"))
+        one = file.create_dataset(
+            "images/image0", (8000, 8000), "u1", chunks=(8000, 8000), compression="gzip"
+        )
+        one.id.write_direct_chunk((0, 0), deflated(62))
+        one.attrs["timestamp"] = 0.5
+        for i in range(1, 1000):
+            file[f"images/image{i}"] = one
+    return folder / "bomb.h5"
+
+
 def many_texts_h5(folder):
     """Its width is 4000 times the same text of a megabyte."""
     with h5(folder) as file:
@@ -468,6 +482,7 @@ FILES = {
     "h5 many events": many_events_h5,
     "h5 one chunk": one_chunk_h5,
     "h5 many images": many_images_h5,
+    "h5 linked images": linked_images_h5,
     "h5 many texts": many_texts_h5,
     "h5 size": size_h5,
     "h5 link": linked_h5,

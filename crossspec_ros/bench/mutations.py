@@ -39,7 +39,9 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
     for _ in range(rng.randrange(1, 6)):
         at = rng.randrange(len(changed) + 1)
         kind = rng.randrange(6)
-        if kind == 0 and changed:
+        if rng.random() < 0.01:
+            changed[at:at] = changed[at : at + rng.randrange(512)] * 1000
+        elif kind == 0 and changed:
             changed[at % len(changed)] = rng.randrange(256)
         elif kind == 1 and rng.random() < 0.3:
             del changed[at:]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from crossspec_ros.files import replace_file
+from crossspec_ros.files import read_small, replace_file
 from crossspec_ros.paths import state_dir
 
 
@@ -22,11 +22,11 @@ def models_digest(folders: Iterable[Path]) -> str:
         (path, path.relative_to(folder).as_posix())
         for folder in folders
         for path in sorted(folder.rglob("*"))
-        if path.suffix in (".json", ".safetensors", ".bin", ".model")
+        if path.suffix in (".json", ".safetensors", ".bin", ".model") and path.is_file()
     ]
     remembered = _place([path for path, _ in found])
     try:
-        if remembered and re.fullmatch(r"sha256 [0-9a-f]{64}", text := remembered.read_text()):
+        if remembered and re.fullmatch(r"sha256 [0-9a-f]{64}", text := read_small(remembered, 100).decode()):
             return text
     except (OSError, ValueError):
         pass

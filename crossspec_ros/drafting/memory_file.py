@@ -20,6 +20,10 @@ SAVE_S = 60.0
 """What a power cut costs at most, in seconds of captions."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Of a disk."""
+
+
 class MemoryFile:
     """Keeps `memory` in the file `path` from session to session, until `close`.
 
@@ -40,7 +44,14 @@ class MemoryFile:
         try:
             # Never through a link, for its name is known to everybody.
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            self._lock = open(os.open(path.with_name(path.name + ".lock"), flags, 0o666), "r+")  # noqa: SIM115
+            lock = path.with_name(path.name + ".lock")
+            try:
+                self._lock = open(os.open(lock, flags, 0o666), "r+")  # noqa: SIM115
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                _LOG.warning("the caption memory is not kept: %s; free some space and start again", error)
+                return
             is_ours = _locked(self._lock)
             if path.exists():
                 if not path.is_file():
@@ -57,7 +68,7 @@ class MemoryFile:
             try:
                 memory.save(path, vocabulary)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in _FULL:
                     raise
                 _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
         except OSError as error:
@@ -89,7 +100,8 @@ class MemoryFile:
             aside = self._path.with_name(self._path.name + ".damaged")
             if is_ours:
                 os.replace(self._path, aside)
-            _LOG.warning("%s; it is set aside as '%s', and the memory starts empty", error, aside)
+            place = f"is set aside as '{aside}'" if is_ours else "stays where it is"
+            _LOG.warning("%s; it %s, and the memory starts empty", error, place)
 
     def _keep(self) -> None:
         while not self._closing.wait(SAVE_S):

@@ -49,7 +49,7 @@ def target_key(folder: Path, vocabulary: str) -> str:
     """
     digest = hashlib.blake2b(vocabulary.encode(), digest_size=12)
     for path in sorted(folder.rglob("*")):
-        if path.suffix not in (".json", ".safetensors", ".bin"):
+        if path.suffix not in (".json", ".safetensors", ".bin") or not path.is_file():
             continue
         size = path.stat().st_size
         digest.update(f"{path.relative_to(folder).as_posix()} {size}\0".encode())

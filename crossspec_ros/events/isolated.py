@@ -54,9 +54,9 @@ def isolated(
 ) -> Generator[Any]:
     """What `generator(*arguments)` yields, all of which can be pickled, and what it raises.
 
-    Raises IsolationError when the process dies, yields nothing for `timeout_s`, or computes for three seconds
-    without reading or yielding anything. Closing this iterator ends the process, and so does the end of the
-    thread that began it; once `stop` is set it ends by itself.
+    Raises IsolationError when the process dies, yields nothing for `timeout_s`, or, once its modules are
+    imported, computes for three seconds without reading or yielding anything. Closing this iterator ends the
+    process, and so does the end of the thread that began it; once `stop` is set it ends by itself.
     """
     # Forked, it would inherit locks of this process's threads that nobody ever frees.
     context = get_context("spawn")
@@ -70,7 +70,7 @@ def isolated(
     process = context.Process(target=_run, args=(sender, generator, arguments), daemon=True)
     process.start()
     sender.close()
-    work = _Work(process.pid)
+    work, is_ready = _Work(process.pid), False
     try:
         while True:
             began_s = time.monotonic()
@@ -80,7 +80,8 @@ def isolated(
                     return
                 if time.monotonic() - began_s >= timeout_s:
                     raise IsolationError(f"no answer for {timeout_s:g} s")
-                if work.busy_s() > _MOST_BUSY_S:
+                # Where numba keeps no cache, imports compile for seconds.
+                if is_ready and work.busy_s() > _MOST_BUSY_S:
                     raise IsolationError(f"no answer after {_MOST_BUSY_S:g} s of computing")
             if stop and stop.is_set():
                 return
@@ -91,6 +92,9 @@ def isolated(
                 raise IsolationError(f"its reader crashed, exit code {process.exitcode}") from None
             if kind == "end":
                 return
+            if kind == "ready":
+                is_ready = True
+                continue
             if kind == "error":
                 raise value
             yield value
@@ -135,6 +139,7 @@ def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
+        sender.send(("ready", None))
         for value in generator(*arguments):
             sender.send(("value", value))
         sender.send(("end", None))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +18,7 @@ import tempfile
 import threading
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -27,7 +28,7 @@ from rich.progress import Progress
 
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.mutations import mutated, mutated_text, mutated_value
-from crossspec_ros.fuzz.samples import IS_JSON, IS_YAML, SAMPLES, tree_of
+from crossspec_ros.fuzz.samples import IS_JSON, IS_YAML, NEEDS_TORCH, SAMPLES, tree_of
 from crossspec_ros.plain_text import plain_text
 
 MOST_S = 10.0
@@ -69,13 +70,15 @@ def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
             (name,) = rng.choices(list(SAMPLES), [_WEIGHTS.get(name, 1.0) for name in SAMPLES])
             path = _copy(sound[name], folder / "read")
             _spoil(rng, name, path)
-            with _kept(path, folder / "kept"):
-                result = readers.read(name, path)
-                slowest, largest = max(slowest, result["seconds"]), max(largest, result["above_idle_mb"])
-                outcomes[name][result["outcome"]] += 1
-                if why := wrong(result):
-                    found.append({"number": number, "format": name, "why": why, "said": result["said"]})
-                    _keep(folder / "kept" / path.name, findings / f"{number}")
+            # A reader may set aside or write what it reads.
+            kept = _copy(path, folder / "kept")
+            result = readers.read(name, path)
+            slowest, largest = max(slowest, result["seconds"]), max(largest, result["above_idle_mb"])
+            outcomes[name][result["outcome"]] += 1
+            if why := wrong(result):
+                found.append({"number": number, "format": name, "why": why, "said": result["said"]})
+                findings.mkdir(parents=True, exist_ok=True)
+                _copy(kept, findings / f"{number}")
             progress.advance(task)
     return {
         "files": count,
@@ -97,21 +100,9 @@ def _made(folder: Path, name: str) -> Path:
 def _copy(path: Path, folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    copy = folder / path.name
-    shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
-    return copy
-
-
-@contextmanager
-def _kept(path: Path, folder: Path) -> Iterator[None]:
-    """A copy, for a reader may set aside or write what it reads."""
-    _copy(path, folder)
-    yield
-
-
-def _keep(path: Path, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _copy(path, folder)
+    # Of what is no file, or has holes, none but this makes the same.
+    subprocess.run(["cp", "--archive", "--sparse=always", path, folder], check=True)
+    return folder / path.name
 
 
 def _spoil(rng: random.Random, name: str, path: Path) -> None:
@@ -123,6 +114,9 @@ def _spoil(rng: random.Random, name: str, path: Path) -> None:
             file.unlink()
             return
     data = file.read_bytes()
+    if rng.random() < 0.03:
+        _replace(rng, file, data)
+        return
     if name in (*IS_JSON, *IS_YAML) and rng.random() < 0.7:
         tree = mutated_value(rng, tree_of(data.decode(), name in IS_YAML))
         try:
@@ -145,6 +139,20 @@ def _spoil(rng: random.Random, name: str, path: Path) -> None:
         file.write_bytes(mutated(rng, data))
 
 
+def _replace(rng: random.Random, file: Path, data: bytes) -> None:
+    """Put a link, a pipe or a file that is nearly all a hole in the place of a file."""
+    kind = rng.randrange(4)
+    if kind == 0:
+        with file.open("r+b") as hollow:
+            hollow.truncate(len(data) + (1 << 40))
+        return
+    file.unlink()
+    if kind == 1:
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero" if kind == 2 else file)
+
+
 def wrong(result: dict[str, Any]) -> str:
     """Why this is no good way to take a file; empty where it is."""
     if result["outcome"] not in ("read", "refused"):
@@ -159,22 +167,23 @@ def wrong(result: dict[str, Any]) -> str:
 
 
 def _is_sentence(said: str) -> bool:
-    return 0 < len(said) < MOST_SENTENCE and plain_text(said) == said
+    """Of one line, and with a remedy behind a colon."""
+    return len(said) < MOST_SENTENCE and plain_text(said) == said and bool(re.fullmatch(r".+: \S.*", said))
 
 
 class _Readers:
-    """One process that reads recordings, one that has the tiny pair for its heads."""
+    """One process that reads recordings, one that has torch, and the tiny pair for its heads."""
 
     def __init__(self) -> None:
         self._running: dict[bool, _Reader] = {}
 
     def read(self, name: str, path: Path) -> dict[str, Any]:
-        with_models = name == "draft head"
-        if with_models not in self._running:
-            self._running[with_models] = _Reader(["draft head"] if with_models else [])
-        result = self._running[with_models].read(name, path)
+        with_torch = name in NEEDS_TORCH
+        if with_torch not in self._running:
+            self._running[with_torch] = _Reader(["torch"] if with_torch else [])
+        result = self._running[with_torch].read(name, path)
         if result["outcome"] in ("ended", "hung"):
-            self._running.pop(with_models).close()
+            self._running.pop(with_torch).close()
         return result
 
     def close(self) -> None:

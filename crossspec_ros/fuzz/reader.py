@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import sys
 import time
 import traceback
@@ -63,6 +64,18 @@ def _parameters(path: Path) -> None:
     read_config(path)
 
 
+def _config(path: Path) -> None:
+    from crossspec_ros.models.config_files import read_config
+
+    read_config(path, ["model_type"])
+
+
+def _weights(path: Path) -> None:
+    from crossspec_ros.models.checkpoint import stored_tensors
+
+    stored_tensors(path.parent)
+
+
 class _Heads:
     """Reads heads for the tiny pair, which it loads once."""
 
@@ -83,6 +96,7 @@ _RECORDING: _Uses = [survey, _play]
 _OWN: dict[str, _Uses] = {
     "caption memory": [_memory],
     "golden": [_golden],
+    "config": [_config],
     "parameters": [_parameters],
 }
 
@@ -90,8 +104,8 @@ _OWN: dict[str, _Uses] = {
 def main() -> None:
     """Read what the input names, until it ends."""
     logging.disable()
-    if "draft head" in sys.argv[1:]:
-        _OWN["draft head"] = [_Heads()]
+    if "torch" in sys.argv[1:]:
+        _OWN.update({"draft head": [_Heads()], "weights": [_weights]})
     print(json.dumps({"idle_mb": resident_mb()}), flush=True)
     for line in sys.stdin:
         name, path = json.loads(line)
@@ -101,19 +115,28 @@ def main() -> None:
 def result(uses: _Uses, path: Path) -> dict[str, object]:
     """What became of the worst of all uses of a file, and the longest of their times."""
     _CLEAR.write_text("5")  # the peak begins anew
-    results, longest_s = [("read", "")], 0.0
+    results, longest_s, children_kb = [("read", "")], 0.0, _children_kb()
     for use in uses:
         began_s = time.monotonic()
         results.append(_outcome(use, path))
         longest_s = max(longest_s, time.monotonic() - began_s)
     outcome, said = max(results, key=lambda result: ("read", "refused", "raised").index(result[0]))
     peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    peak_kb = int(peak.split()[1])
+    # That of children never falls.
+    if _children_kb() > children_kb:
+        peak_kb = max(peak_kb, _children_kb())
     return {
         "outcome": outcome,
         "said": said[:_MOST_TOLD],
         "seconds": longest_s,
-        "peak_mb": int(peak.split()[1]) / 1024,
+        "peak_mb": peak_kb / 1024,
     }
+
+
+def _children_kb() -> int:
+    """The most that any ended child has taken."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 def _outcome(use: Callable[[Path], object], path: Path) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import hdf5plugin
 import numpy as np
 import yaml
 from rosbags.rosbag1 import Writer as Writer1
-from rosbags.rosbag2 import StoragePlugin
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin
 from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_typestore
 
@@ -82,7 +82,17 @@ def _mcap(path: Path) -> None:
 
 
 def _sqlite(path: Path) -> None:
-    with Writer2(path, version=8, storage_plugin=StoragePlugin.SQLITE3) as writer:
+    _write2(Writer2(path, version=8, storage_plugin=StoragePlugin.SQLITE3))
+
+
+def _packed(path: Path) -> None:
+    writer = Writer2(path, version=8, storage_plugin=StoragePlugin.MCAP)
+    writer.set_compression(CompressionMode.FILE, CompressionFormat.ZSTD)
+    _write2(writer)
+
+
+def _write2(closed: Writer2) -> None:
+    with closed as writer:
         connections: dict[str, Any] = {}
         for topic, message in _messages():
             if topic not in connections:
@@ -251,9 +261,20 @@ def _head(path: Path) -> None:
     shutil.copytree(source, path)
 
 
+def _config(path: Path) -> None:
+    shutil.copy(share_dir() / "models" / "tiny" / "target" / "config.json", path)
+
+
+def _weights(path: Path) -> None:
+    import torch
+
+    torch.save({"a": torch.arange(9.0), "b": torch.ones(2, 3, dtype=torch.bfloat16)}, path)
+
+
 SAMPLES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rosbag2, mcap": ("bag", _mcap),
     "rosbag2, sqlite": ("bag", _sqlite),
+    "rosbag2, packed as files": ("bag", _packed),
     "ROS 1 bag": ("a.bag", _ros1),
     "DSEC sequence": ("dsec", _dsec),
     "Event Camera Dataset": ("sequence", _folder),
@@ -271,12 +292,15 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "caption memory": ("memory.json", _memory),
     "golden": ("windows.json", _golden),
     "parameters": ("a.yaml", _parameters),
+    "config": ("config.json", _config),
     "draft head": ("head", _head),
+    "weights": ("pytorch_model.bin", _weights),
 }
 """By format: a name, and what writes a file or folder of that name."""
 
 IS_YAML = ("parameters",)
-IS_JSON = ("caption memory", "golden")
+IS_JSON = ("caption memory", "golden", "config")
+NEEDS_TORCH = ("draft head", "weights")
 
 
 def tree_of(text: str, is_yaml: bool) -> Any:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 
 _REMEMBERED = 32
+_MOST_BYTES = 16 << 20
+"""The indices of the largest checkpoints have a few MB; tokenizers are not read here."""
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def first_line(error: Exception) -> str:
 
 @lru_cache(_REMEMBERED)
 def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
-    values = json.loads(file.read_text(encoding="utf-8"))
+    values = json.loads(read_small(file, _MOST_BYTES).decode())
     if not isinstance(values, dict):
         raise ValueError("no object")
     return values

@@ -24,6 +24,7 @@ from rosbags.rosbag2 import storage_mcap, storage_sqlite3
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.unpacking import (
+    MOST_PICTURES,
     MOST_UNPACKED,
     TooLarge,
     most_of,
@@ -47,10 +48,10 @@ unbz2 = partial(unpack, decompressor=BZ2Decompressor)
 
 
 class Spent:
-    """What has come out of one pass through a bag of so many bytes on disk."""
+    """What has come out of one pass through a bag of so many bytes on disk; `always` so much may."""
 
-    def __init__(self, stored: int) -> None:
-        self._most_bytes, self._most_messages = most_of(stored, MOST_UNPACKED), most_of(stored) // _MESSAGE
+    def __init__(self, stored: int, always: int = MOST_PICTURES) -> None:
+        self._most_bytes, self._most_messages = most_of(stored, always), most_of(stored) // _MESSAGE
         self._messages = self._bytes = 0
 
     def add(self, size: int) -> None:
@@ -118,7 +119,11 @@ class Ros1Reader(ros1.Reader):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._stored, self._index_bytes = path.stat().st_size, 0
-        self._spent = Spent(self._stored)
+        self._begin()
+
+    def _begin(self) -> None:
+        # A chunk is unpacked anew for each message that comes after one of another chunk.
+        self._spent = Spent(self._stored, MOST_UNPACKED)
 
     def read_index_data(self, pos: int, indexes: dict[int, list[Any]]) -> None:
         assert self.bio
@@ -143,7 +148,7 @@ class Ros1Reader(ros1.Reader):
     def messages(
         self, connections: Collection[Connection] = (), start: int | None = None, stop: int | None = None
     ) -> Generator[tuple[Connection, int, bytes], None, None]:
-        self._spent = Spent(self._stored)
+        self._begin()
         yield from super().messages(connections, start, stop)
 
 

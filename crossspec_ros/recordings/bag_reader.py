@@ -80,8 +80,11 @@ class BagReader:
             raise
 
     def _open(self, path: Path) -> Sequence[rosbag1.Reader | rosbag2.Reader]:
+        # metadata.yaml may name any of them.
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.exists() and not file.is_dir():
+                check_solid(file)
         for file in storage_files(path):
-            check_solid(file)
             self.losses += _unread(file)
         if path.suffix in ROS1_SUFFIXES:
             return [self._stack.enter_context(Ros1Reader(path))]

@@ -1,13 +1,12 @@
-"""Packed chunks of HDF5 files that unpack to another size than a chunk has.
+"""Chunks of HDF5 files that unpack to another size than a chunk has.
 
 HDF5's filters make room for whatever comes out, so a chunk of some bytes could take gigabytes; of one that
-unpacks to less than a chunk HDF5 2.0 reads beyond the end. Most filters write how much comes out before it;
-with gzip, lzf and bzip2 only unpacking tells.
+unpacks to less than a chunk HDF5 2.0 reads beyond the end. Blosc writes how much comes out before it; with
+gzip and lzf only unpacking tells.
 """
 
 from __future__ import annotations
 
-import bz2
 import math
 import os
 import struct
@@ -20,51 +19,26 @@ import h5py
 import numpy as np
 
 from crossspec_ros.compiled import compiled
-from crossspec_ros.recordings.ecf import FILTER as ECF
-from crossspec_ros.recordings.unpacking import zstd
+from crossspec_ros.recordings.ecf import filters_of, is_ecf
 
-_GZIP, _SHUFFLE, _FLETCHER32, _BZIP2, _LZF = 1, 2, 3, 307, 32000
-_HEAD = 40
+_GZIP, _SHUFFLE, _FLETCHER32, _LZF, _BLOSC = 1, 2, 3, 32000, 32001
+BOUNDED = frozenset((_GZIP, _SHUFFLE, _FLETCHER32, _LZF, _BLOSC))
+"""Filters that stay in bounds where sizes are right. Others read beyond a chunk, or tell nobody of damage."""
+_CHECKSUM_BYTES = 4
 _STEP = 1 << 20
-
-
-def _zstd_size(head: bytes) -> int | None:
-    try:
-        return zstd.get_frame_info(head).decompressed_size or 0
-    except zstd.ZstdError:
-        return None
-
-
-_STATED: dict[int, Callable[[bytes], int | None]] = {
-    32001: lambda head: struct.unpack_from("<I", head, 4)[0],  # blosc
-    32004: lambda head: struct.unpack_from(">Q", head)[0],  # lz4
-    32008: lambda head: struct.unpack_from(">Q", head)[0],  # bitshuffle
-    32015: _zstd_size,
-    32026: lambda head: struct.unpack_from(">q", head, 30)[0] if head[2:9] == b"b2frame" else None,  # blosc2
-    ECF: lambda head: 16 * (struct.unpack_from("<I", head)[0] >> 2),
-}
-"""How much a packed chunk says that it unpacks to, by filter."""
-BOUNDED = frozenset((_GZIP, _SHUFFLE, _FLETCHER32, _BZIP2, _LZF, *_STATED))
-"""Filters that are known to stay in bounds. The others take their word for it from anybody's file."""
 
 
 def missized_chunk(path: Path, data: h5py.Dataset) -> str:
     """Why the chunks of a data set must not be unpacked, as what it has; empty where they may be."""
-    packing = data.id.get_create_plist()
-    filters = [packing.get_filter(i) for i in range(packing.get_nfilters())]
-    packers = [(place, each) for place, each in enumerate(filters) if each[0] not in (_SHUFFLE, _FLETCHER32)]
+    filters = filters_of(data)
+    packers = [place for place, number in enumerate(filters) if number not in (_SHUFFLE, _FLETCHER32)]
     if len(packers) > 1:
         return "chunks that are packed twice"
-    if not packers:
-        return ""
-    if any(number == _SHUFFLE for number, *_ in filters[packers[0][0] :]):
+    place = packers[0] if packers else len(filters)
+    if _SHUFFLE in filters[place:]:
         return "chunks that are shuffled once they are packed"
-    place, (number, _, options, *_) = packers[0]
-    # Without compression, bitshuffle only moves bits.
-    if number == 32008 and (len(options) < 5 or options[4] not in (2, 3)):
-        return ""
-    least = math.prod(data.chunks) * data.dtype.itemsize
-    most = 2 * least + _STEP
+    size = math.prod(data.chunks) * data.dtype.itemsize
+    most = 2 * size + _STEP
     found: list[str] = []
     with path.open("rb") as file:
 
@@ -72,15 +46,21 @@ def missized_chunk(path: Path, data: h5py.Dataset) -> str:
             def read(size: int) -> bytes:
                 # Where something stands before the file, versions of HDF5 differ in where they count from.
                 if data.file.userblock_size:
-                    return data.id.read_direct_chunk(chunk.chunk_offset)[1]
-                return os.pread(file.fileno(), min(size, chunk.size), chunk.byte_offset)
+                    return data.id.read_direct_chunk(chunk.chunk_offset)[1][:size]
+                return os.pread(file.fileno(), size, chunk.byte_offset)
 
-            is_packed = not chunk.filter_mask >> place & 1
-            size = _unpacked_size(number, read, chunk.size, most) if is_packed else chunk.size
-            # Chunks of events that fill them in part are read by ourselves.
-            if size and (size > most or (size < least and number != ECF)):
-                than = "more" if size > most else "less"
-                found.append(f"a chunk of {chunk.size} bytes that unpacks to {than} than a chunk has")
+            active = [0 if chunk.filter_mask >> i & 1 else number for i, number in enumerate(filters)]
+            before, behind = (
+                _CHECKSUM_BYTES * part.count(_FLETCHER32) for part in (active[:place], active[place:])
+            )
+            packed: int = chunk.size - behind
+            fits = 0 <= packed <= most
+            # Events in ECF are unpacked by ourselves.
+            if fits and not is_ecf(data):
+                unpacked = _unpacked_size(sum(active[place : place + 1]), read, packed, most)
+                fits = unpacked is None or size + before <= unpacked <= most
+            if not fits:
+                found.append(f"a chunk of {chunk.size} bytes that does not unpack to the {size} of a chunk")
             return True if found else None
 
         data.id.chunk_iter(look)
@@ -88,18 +68,17 @@ def missized_chunk(path: Path, data: h5py.Dataset) -> str:
 
 
 def _unpacked_size(number: int, read: Callable[[int], bytes], size: int, most: int) -> int | None:
-    """How much a chunk of `size` bytes unpacks to, or something above `most`.
+    """How much a chunk of `size` bytes unpacks to, or something above `most`; 0 where it leads beyond itself.
 
-    None or 0 where it is damaged, which HDF5 finds by itself, and what is beside it can be read.
+    None where it is damaged, which HDF5 finds by itself, and what is beside it can be read.
     """
-    if number in _STATED:
-        return _STATED[number](read(_HEAD).ljust(_HEAD, b"\0"))
+    if number == _BLOSC:
+        head = read(min(size, 16))
+        unpacked, end = struct.unpack_from("<I4xI", head.ljust(16, b"\0"), 4)
+        return 0 if len(head) < 16 or end > size else unpacked or None
     if number == _LZF:
         return _lzf_size(np.frombuffer(read(size), np.uint8), most)
-    if number == _GZIP:
-        inflate = zlib.decompressobj()
-        return _counted(inflate, lambda: inflate.unconsumed_tail, read(size), most)
-    return _counted(bz2.BZ2Decompressor(), lambda: b"", read(size), most)
+    return _gzip_size(read(size), most) if number == _GZIP else size
 
 
 @compiled("int64(Array(uint8, 1, 'C', readonly=True), int64)")
@@ -121,12 +100,12 @@ def _lzf_size(data: np.ndarray, most: int) -> int:
     return size
 
 
-def _counted(stream: Any, rest: Callable[[], bytes], packed: bytes, most: int) -> int | None:
-    count = 0
+def _gzip_size(packed: bytes, most: int) -> int | None:
+    stream, count = zlib.decompressobj(), 0
     try:
         while count <= most and (part := stream.decompress(packed, _STEP)):
             count += len(part)
-            packed = rest()
-    except (OSError, EOFError, zlib.error):
+            packed = stream.unconsumed_tail
+    except zlib.error:
         return None
     return count if stream.eof or count > most else None

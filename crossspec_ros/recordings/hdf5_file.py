@@ -12,7 +12,7 @@ import hdf5plugin  # noqa: F401, whose import makes its filters known to HDF5
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.ecf import FILTER, EcfDataset, filters_of, is_ecf
+from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
 from crossspec_ros.recordings.unpacking import check_solid
@@ -87,9 +87,9 @@ class Hdf5File:
             return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
-        """As `dataset`, unpacked where it is packed with ECF, which HDF5 does not know of itself."""
+        """As `dataset`, unpacked by ourselves where it is packed with ECF."""
         data = self.dataset(name)
-        return EcfDataset(data) if is_ecf(data) and not h5py.h5z.filter_avail(FILTER) else data
+        return EcfDataset(data) if is_ecf(data) else data
 
     def _check_place(self, name: str, data: h5py.Dataset) -> None:
         """Raise InputError for what would be read from elsewhere, cannot be unpacked, or is not there."""
@@ -109,8 +109,8 @@ class Hdf5File:
         ]
         if unknown and not is_ecf(data):
             raise InputError(
-                f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: unpack "
-                f"it with `h5repack -f NONE` where the filter is known and the file is trusted"
+                f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: pack it "
+                f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
@@ -160,6 +160,11 @@ class Hdf5File:
         # RuntimeError: how h5py reports some damage, beside OSError; KeyError: an object cannot be opened.
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError, OverflowError) as error:
             detail = " ".join(str(error).split()) or type(error).__name__
+            if "h5clear" in detail:
+                raise InputError(
+                    f"'{self.path}' is still being written, or its writer was killed: close it there, or run "
+                    f"`h5clear -s '{self.path}'`"
+                ) from error
             raise InputError(f"'{self.path}' is truncated or damaged ({detail}): copy it again") from error
 
 

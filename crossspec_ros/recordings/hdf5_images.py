@@ -13,6 +13,7 @@ from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Layout
+from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
 _MOST_PICTURES = 1_000_000
@@ -86,6 +87,7 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
     if not len(data):
         return None
     _check_picture(file.path, name, data.shape[1:], data.dtype)
+    check_ratio(file.path, file.size, data.nbytes, MOST_PICTURES)
     if len(data) > _MOST_PICTURES:
         raise InputError(
             f"'{file.path}' has {len(data)} images {name}, and up to {_MOST_PICTURES} are read: split it"
@@ -96,10 +98,14 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
 
 def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     names = [f"{group}/{name}" for name in file.names(group)]
-    stamps = []
+    stamps, size = [], 0
     for name in names:
         with file.naming_damage():
-            attributes = file.dataset(name).attrs
+            data = file.dataset(name)
+            # Many may be one and the same.
+            size += data.nbytes
+            check_ratio(file.path, file.size, size, MOST_PICTURES)
+            attributes = data.attrs
             stamp = attributes.get_id("timestamp") if "timestamp" in attributes else None
             if stamp is None or stamp.dtype.kind not in "iuf" or stamp.shape not in ((), (1,)):
                 raise ValueError(f"the image {name} has no time in an attribute timestamp")

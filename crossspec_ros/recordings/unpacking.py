@@ -18,6 +18,8 @@ else:
 
 MOST_UNPACKED = 128 << 20
 """Bytes of one chunk or message of a bag; recorders make chunks of some MB."""
+MOST_PICTURES = 2 << 30
+"""Bytes of pictures that may come out of any file: black ones, as behind a lens cap, pack to a thousandth."""
 _ALWAYS, _MOST_TIMES = 32 << 20, 100
 """So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
 
@@ -39,13 +41,13 @@ class _Decompressor(Protocol):
 
 
 def most_of(packed: int, always: int = _ALWAYS) -> int:
-    """Bytes that may come out of so many."""
+    """Bytes that may come out of so many: `always` so many, or more."""
     return max(always, _MOST_TIMES * packed)
 
 
-def check_ratio(path: Path, packed: int, unpacked: int) -> None:
-    """Raise InputError where `packed` bytes of a file stand for absurdly many."""
-    if unpacked > most_of(packed):
+def check_ratio(path: Path, packed: int, unpacked: int, always: int = _ALWAYS) -> None:
+    """Raise InputError where `packed` bytes of a file stand for absurdly many, and for more than `always`."""
+    if unpacked > most_of(packed, always):
         raise InputError(
             f"'{path}' unpacks to {unpacked >> 20} MB, more than {_MOST_TIMES} times its size, as no "
             f"recording does: check where it comes from, and record it again"

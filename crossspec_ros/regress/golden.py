@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file
+from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 from crossspec_ros.regress.difference import Check, Difference
 from crossspec_ros.regress.record import Record, levels_apart, whole
 from crossspec_ros.regress.setup import Setup
 from crossspec_ros.windows.grid import SECOND
 
-_MOST_BYTES = 64 << 20
-"""Of a file: an hour of windows has 6 MB."""
+_MOST_BYTES = 16 << 20
+"""Of a file: an hour of windows has 6 MB. Python may take thirty times as much."""
 _MOST_LEVELS = 4.0
 """JPEG decoders differ by two; another resampling, another order of channels or another frame by far more."""
 
@@ -50,12 +50,12 @@ def read_stored(path: Path, setup: Setup, options: str) -> dict[str, Any]:
     Raises InputError when it is missing, damaged, or belongs to another replay.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError("it is too large")
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(read_small(path, _MOST_BYTES))
         identity = dict(content["identity"])
         if not isinstance(identity.get("settings", {}), dict):
             raise TypeError("its settings are none")
+    except NoSmallFileError as error:
+        raise InputError(f"'{path}' cannot be read ({error}): write it anew with {options}") from None
     except OSError:
         raise InputError(f"there is no golden file '{path}': write it with {options}") from None
     # RecursionError: it is nested without end.
@@ -67,10 +67,14 @@ def read_stored(path: Path, setup: Setup, options: str) -> dict[str, Any]:
 
 def write_stored(path: Path, setup: Setup, content: Mapping[str, Any]) -> None:
     """Write a golden file or a baseline and its folder; raises InputError where that cannot be."""
+    document = (json.dumps({"identity": setup.identity, **content}, indent=1) + "\n").encode()
+    if len(document) > _MOST_BYTES:
+        raise InputError(
+            f"'{path}' would have more than {_MOST_BYTES >> 20} MB: make goldens of a shorter recording"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"identity": setup.identity, **content}
-        replace_file(path, (json.dumps(document, indent=1) + "\n").encode())
+        replace_file(path, document)
     except OSError as error:
         raise InputError(
             f"'{path}' cannot be written ({error.strerror}): name a folder that can with --golden"

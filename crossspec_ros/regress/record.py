@@ -13,6 +13,8 @@ from PIL import Image
 if TYPE_CHECKING:
     from crossspec_ros.captioning.code_replay import Captioned
 
+_MOST_CAPTION = 20_000
+"""Characters; telling two captions apart takes time as their product."""
 THUMBNAIL = 4
 """A frame is remembered by the mean colours of so many times so many tiles."""
 
@@ -49,6 +51,8 @@ class Record:
         for text in (record.source, record.caption, *record.event_images, *record.degraded, *record.frames):
             if not isinstance(text, str):
                 raise TypeError(f"a text is {text!r}")
+        if len(record.caption) > _MOST_CAPTION:
+            raise ValueError("a caption is too long")
         for thumbnail in record.frames:
             bytes.fromhex(thumbnail)
         return record

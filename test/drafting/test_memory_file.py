@@ -12,7 +12,7 @@ import pytest
 
 from crossspec_ros.drafting import memory_file
 from crossspec_ros.drafting.memory_file import MemoryFile
-from crossspec_ros.drafting.memory_place import memory_path
+from crossspec_ros.drafting.memory_place import memory_path, target_key
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import MOST_BYTES, QUESTIONS, CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
@@ -71,7 +71,7 @@ def test_the_largest_memory_comes_back_and_a_larger_one_is_set_aside(
     path.write_text(path.read_text() + MOST_BYTES * " ")
     memory, file = kept(path)
     file.close()
-    assert "and no memory has as many" in caplog.text and path.with_name("memory.json.damaged").is_file()
+    assert "it has more than" in caplog.text and path.with_name("memory.json.damaged").is_file()
 
 
 def test_it_is_saved_in_between_so_that_a_killed_captioner_keeps_it(
@@ -163,6 +163,36 @@ def test_a_full_disk_at_the_start_keeps_no_robot_from_captioning(
     again, file = kept(path)
     file.close()
     assert known(again) == CAPTION
+
+
+def test_a_disk_too_full_for_a_lock_keeps_no_robot_from_captioning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "open", full)
+    memory, file = kept(tmp_path / "memory.json")
+    learn(memory)
+    file.close()
+    assert "is not kept" in caplog.text and list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_of_another_captioner_stays_and_nobody_says_otherwise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.json"
+    _, first = kept(path)
+    path.write_text("{")
+    _, second = kept(path)
+    second.close()
+    first.close()
+    assert "stays where it is" in caplog.text and "set aside" not in caplog.text
+
+
+def test_no_pipe_in_a_checkpoint_is_read_for_the_name_of_its_memory(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "more.json")
+    assert len(target_key(tmp_path, "words")) == 24
 
 
 def test_by_itself_it_lies_in_the_state_folder_by_target(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,9 @@ def test_a_few_files_of_all_formats(tmp_path: Path) -> None:
         ({"outcome": "hung"}, "the reader hung"),
         ({"said": ""}, "no sentence"),
         ({"said": "it has \x1b[2J"}, "no sentence"),
-        ({"said": "x" * 10_000}, "no sentence"),
+        ({"said": "x: " + "x" * 10_000}, "no sentence"),
+        ({"said": "it is bad"}, "no sentence"),
+        ({"said": "it is\nbad: mend it"}, "no sentence"),
         ({"seconds": MOST_S + 1}, "it took 11 s"),
         ({"above_idle_mb": MOST_MB + 1}, "it took 501 MB"),
     ],
@@ -61,6 +65,15 @@ def test_what_a_reader_raises_and_takes_is_told(tmp_path: Path, monkeypatch: pyt
     raised = reader.result([lambda path: None, greedy], tmp_path / "a.txt")
     assert raised["outcome"] == "raised" and "IndexError: of a.txt" in str(raised["said"])
     assert float(str(raised["peak_mb"])) > float(str(before["peak_mb"])) + 150
+
+
+def test_what_a_process_of_a_reader_takes_is_told(tmp_path: Path) -> None:
+    code = "kept = bytearray(600 << 20); kept[::4096] = bytes(len(kept[::4096]))"
+
+    def delegate(path: Path) -> None:
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    assert float(str(reader.result([delegate], tmp_path)["peak_mb"])) > 600
 
 
 def test_the_same_seed_spoils_in_the_same_way() -> None:

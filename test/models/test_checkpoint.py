@@ -108,7 +108,8 @@ def test_a_bin_of_something_else(tmp_path: Path) -> None:
     ("index", "sentence"),
     [("{", "is no readable JSON"), ("[]", "is no readable JSON"), ("{}", "lacks the value 'weight_map'"),
      ('{"weight_map": {"a": "../a.safetensors"}}', "is no index"), ('{"weight_map": [1]}', "is no index"),
-     ('{"weight_map": {"a": 1}}', "is no index"), ("[" * 100_000, "is no readable JSON")],
+     ('{"weight_map": {"a": 1}}', "is no index"), ("[" * 100_000, "is no readable JSON"),
+     (" " * ((16 << 20) + 1), r"is no readable JSON \(it has more than")],
 )  # fmt: skip
 def test_an_index_that_is_none(tmp_path: Path, index: str, sentence: str) -> None:
     file = tmp_path / "model.safetensors.index.json"

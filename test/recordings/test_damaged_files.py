@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from event_files import HEADERS, clustered, encode_dat, encode_raw
 from event_samples import batch_of
+from hostile_bags import METADATA
 from test_aedat3 import HEADER as AEDAT_HEADER
 from test_aedat3 import polarity
 
@@ -102,3 +103,13 @@ def test_damage_is_told(tmp_path, name):
         path.write_bytes(data[:at])
         found = findings_of(path)
         assert found is None or found or is_sound(name, data, at), f"cut at {at}"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_pipe_that_only_the_metadata_of_a_bag_names_is_refused(tmp_path, make):
+    text = METADATA.format(file="events", mode="FILE", qos="''")
+    (tmp_path / "metadata.yaml").write_text(text)
+    make(tmp_path / "events")
+    with pytest.raises(InputError, match="/events' is a pipe, a device or a folder in place of a file: copy"):
+        survey(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import threading
@@ -295,3 +296,13 @@ def test_a_server_that_says_nothing_is_named(monkeypatch):
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(InputError, match=rf"no dv stream comes from {address} \(no answer for 1 s\)"):
             next(DvStream(address).messages())
+
+
+def test_what_its_modules_compute_while_they_are_imported_does_not_count(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text(
+        "import time\nwhile time.process_time() < 1.5:\n    pass\n\ndef count():\n    yield 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("crossspec_ros.events.isolated._MOST_BUSY_S", 0.3)
+    count = importlib.import_module("slow_module").count
+    assert list(isolated(count, timeout_s=60)) == [1]

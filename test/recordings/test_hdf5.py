@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
+import zlib
 from contextlib import closing
 
 import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
@@ -119,6 +123,11 @@ def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest
     assert (heard.width, heard.height) == size
 
 
+SHORT_LZF = b"\0\0" + 151 * b"\xe0\xff\0" + b"\xe0\x79\0"
+"""It lacks five bytes, as many as a checksum behind it could be taken for."""
+MISSIZED = r"in 't' a chunk of \d+ bytes that does not unpack to the 40000 of a chunk: "
+
+
 def replaced(path, name, values, **options):
     with h5py.File(path, "a") as file:
         del file[name]
@@ -179,6 +188,23 @@ def unknown_filter(path):
         h5py.h5d.create(file.id, b"t", h5py.h5t.NATIVE_INT64, space, plan)
 
 
+def chunk_of(packed, mask=0, **options):
+    """Bends a file so that its times are this chunk, whatever comes out."""
+
+    def bend(path):
+        with h5py.File(path, "a") as file:
+            del file["t"]
+            times = file.create_dataset("t", (5000,), np.int64, chunks=(5000,), **options)
+            times.id.write_direct_chunk((0,), packed, mask)
+
+    return bend
+
+
+def blosc(end, flags=2):
+    """A chunk that says that it has all times and ends there."""
+    return chunk_of(struct.pack("<4B3I", 2, 1, flags, 8, 40_000, 40_000, end).ljust(32), **hdf5plugin.Blosc())
+
+
 def nested(path):
     with h5py.File(path, "a") as file:
         del file["t"]
@@ -198,7 +224,21 @@ def nested(path):
         (virtual, "keeps 't' in other files"),
         (raw_outside, "keeps 't' in other files"),
         (objects, "has 't' of type object: store numbers"),
-        (unknown_filter, "not read here, number 30583.*`h5repack -f NONE"),
+        (unknown_filter, "not read here, number 30583.*`h5repack -f GZIP=4"),
+        (chunk_of(bytes(16), shuffle=True), MISSIZED),
+        (chunk_of(bytes(16), 1, shuffle=True), MISSIZED),
+        (chunk_of(bytes(16), 1, fletcher32=True), MISSIZED),
+        (chunk_of(bytes(40_000), fletcher32=True), MISSIZED),
+        (chunk_of(b"x", fletcher32=True, compression="gzip"), MISSIZED),
+        (chunk_of(zlib.compress(bytes(40_000)).ljust(3 << 20), compression="gzip"), MISSIZED),
+        (chunk_of(SHORT_LZF + b"\4\0\0\0", fletcher32=True, compression="lzf"), MISSIZED),
+        (blosc(40_016), MISSIZED),
+        (chunk_of(bytes(9), **hdf5plugin.Blosc()), MISSIZED),
+        (blosc(32), "damaged"),
+        (chunk_of(bytes(64), **hdf5plugin.LZ4()), "not read here, number 32004.*GZIP=4"),
+        (chunk_of(bytes(64), **hdf5plugin.Bitshuffle(cname="none")), "not read here, number 32008"),
+        (chunk_of(bytes(64), **hdf5plugin.Zstd()), "not read here, number 32015"),
+        (chunk_of(bytes(64), **hdf5plugin.Blosc2()), "not read here, number 32026"),
         (nested, "a group where the data set 't' should be"),
     ],
 )
@@ -221,6 +261,17 @@ def test_a_text_that_hdf5_reads_for_ever_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("crossspec_ros.recordings.hdf5_text.TIMEOUT_S", 1.0)
     with pytest.raises(InputError, match="is truncated or damaged"):
         open_recording(path)
+
+
+def test_a_file_that_was_not_closed_is_told_apart_from_a_damaged_one(tmp_path):
+    with h5py.File(tmp_path / "writing.h5", "w", libver="latest") as file:
+        file["t"] = np.arange(10)
+        file.swmr_mode = True
+        shutil.copy(tmp_path / "writing.h5", tmp_path / "left.h5")
+    with pytest.raises(
+        InputError, match=r"left\.h5' is still being written, .*: .*`h5clear -s '.*left\.h5'`"
+    ):
+        open_recording(tmp_path / "left.h5")
 
 
 def test_a_file_of_something_else_is_told_apart(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from crossspec_ros.events.messages import (
     RecordedMessage,
     compressed_image,
     event_packet,
+    image,
     stamp_ns,
     typestore,
 )
@@ -227,6 +229,15 @@ def test_the_largest_topics_are_chosen_but_never_rendered_events(tmp_path):
     assert (recording.event_topic, recording.image_topic) == ("/many", "/camera/left/compressed")
     only_rendered = bag_of(tmp_path / "rendered", ("/events", packet(0)), (rendered, picture(1)))
     assert open_recording(only_rendered).image_topic is None
+
+
+def test_a_bag_of_black_images_plays(tmp_path):
+    black = np.zeros((480, 640, 3), np.uint8)
+    with write_bag(tmp_path / "bag") as write:
+        for stamp_ns in range(0, 150 * 10**7, 10**7):
+            write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, black, "rgb8")))
+    with closing(open_recording(tmp_path / "bag")) as recording:
+        assert sum(1 for _ in recording.messages()) == 150 and recording.losses == []
 
 
 def test_dvs_messages_and_raw_images_are_played(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -183,6 +184,7 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
     window = content["windows"][0]
     mistyped = [
         {"caption": 5},
+        {"caption": 10_001 * "a "},
         {"caption": None},
         {"end_ns": "1"},
         {"end_ns": 1 << 70},
@@ -212,6 +214,26 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
         path.write_text(damaged)
         with pytest.raises(InputError, match=r"damaged\.json' is damaged: write it anew with --update"):
             read_golden(path, setup)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_goldens_without_end_are_refused(tmp_path, setup, make):
+    make(tmp_path / "windows.json")
+    with pytest.raises(InputError, match=r"cannot be read \(it is no regular file\): write it anew with"):
+        read_golden(tmp_path / "windows.json", setup)
+
+
+def test_goldens_that_would_be_refused_when_they_are_read_are_not_written(
+    tmp_path, setup, golden, monkeypatch
+):
+    monkeypatch.setattr("crossspec_ros.regress.golden._MOST_BYTES", 100)
+    with pytest.raises(InputError, match="more than 0 MB: make goldens of a shorter recording"):
+        write_golden(tmp_path / "windows.json", setup, golden)
+    write = json.dumps({"identity": {}, "more": 100 * " "})
+    (tmp_path / "windows.json").write_text(write)
+    with pytest.raises(InputError, match=r"cannot be read \(it has more than 100 bytes\): write it anew"):
+        read_golden(tmp_path / "windows.json", setup)
 
 
 def test_goldens_that_cannot_be_written_are_refused(tmp_path, setup, golden):

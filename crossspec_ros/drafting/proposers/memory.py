@@ -24,7 +24,7 @@ from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.drafting.similar_windows import SimilarWindows
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file
+from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 
 LEARNING_RATE = 0.01
 BIAS_RATE = 0.1
@@ -132,9 +132,7 @@ class CaptionMemory(Proposer):
             OSError: it cannot be read at all.
         """
         try:
-            if path.stat().st_size > MOST_BYTES:
-                raise ValueError(f"it has more than {MOST_BYTES} bytes, and no memory has as many")
-            document = json.loads(path.read_text())
+            document = json.loads(read_small(path, MOST_BYTES))
             version = document["caption_memory"]
             if version not in _VERSIONS:
                 raise ValueError("its version is unknown")
@@ -158,6 +156,7 @@ class CaptionMemory(Proposer):
             AttributeError,
             ArithmeticError,
             RecursionError,
+            NoSmallFileError,
         ) as error:
             raise DamagedMemoryError(
                 f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error})"
