@@ -9,6 +9,8 @@ from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.errors import InputError
 from crossspec_ros.yaml_files import read_yaml
 
+_FORM = "write `NODE: {ros__parameters: {NAME: VALUE}}`"
+
 
 def read_config(path: Path) -> dict[str, dict[str, Value]]:
     """The parameters that the file sets, by node; raises InputError with the file and the remedy."""
@@ -24,7 +26,7 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
     if content is None:
         return {node: {} for node in NODES}
     if not isinstance(content, dict):
-        raise InputError(f"the configuration {path} must map node names to their parameters")
+        raise InputError(f"the configuration {path} names no nodes: {_FORM}")
     values = {}
     for node in NODES:
         section = content.pop(node, None)
@@ -32,7 +34,9 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
             section = {"ros__parameters": {}}
         given = section.get("ros__parameters") if isinstance(section, dict) else None
         if not isinstance(given, dict) or len(section) > 1:
-            raise InputError(f"the configuration {path} must hold {node}'s parameters under ros__parameters")
+            raise InputError(
+                f"the configuration {path} has no parameters for {node} as ROS reads them: {_FORM}"
+            )
         try:
             checked = NODES[node].check(given)
         except InputError as error:

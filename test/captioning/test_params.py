@@ -91,12 +91,12 @@ def test_a_bad_value_gets_a_sentence(node, values, sentence):
     [
         ("captioner: {ros__parameters: {thread: 1}}", "did you mean threads?"),
         ("captoiner: {ros__parameters: {threads: 1}}", "did you mean captioner?"),
-        ("captioner: {threads: 1}", "under ros__parameters"),
+        ("captioner: {threads: 1}", "has no parameters for captioner as ROS reads them: write"),
         ("captioner: [", "is not YAML"),
-        ("- 1", "must map node names"),
-        ("0", "must map node names"),
-        ("captioner: 0", "under ros__parameters"),
-        ("captioner: {ros__parameters: []}", "under ros__parameters"),
+        ("- 1", "names no nodes: write `NODE"),
+        ("0", "names no nodes: write `NODE"),
+        ("captioner: 0", "has no parameters for captioner as ROS reads them: write"),
+        ("captioner: {ros__parameters: []}", "has no parameters for captioner as ROS reads them: write"),
         (
             "captioner: {ros__parameters: {on: 1}}",
             "captioner has no parameter True: it must be one of models",
