@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -18,8 +19,8 @@ _LOG = logging.getLogger(__name__)
 
 SAVE_S = 60.0
 """What a power cut costs at most, in seconds of captions."""
-
-
+_MOST_SAVE_S = 10.0
+"""After which a disk is not waited for at the end."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 """Of a disk."""
 
@@ -88,7 +89,9 @@ class MemoryFile:
         self._closing.set()
         try:
             if self._thread is not None:
-                self._thread.join()
+                self._thread.join(_MOST_SAVE_S)
+                if self._thread.is_alive():
+                    raise OSError(f"its disk has not answered for {_MOST_SAVE_S:g} s")
                 self._memory.save(self._path, self._vocabulary)
         finally:
             self._release()
@@ -98,9 +101,13 @@ class MemoryFile:
             self._memory.restore(self._path, self._vocabulary, ids)
         except DamagedMemoryError as error:
             aside = self._path.with_name(self._path.name + ".damaged")
-            if is_ours:
-                os.replace(self._path, aside)
-            place = f"is set aside as '{aside}'" if is_ours else "stays where it is"
+            is_aside = False
+            # What cannot be set aside is replaced by the next save.
+            with suppress(OSError):
+                if is_ours:
+                    os.replace(self._path, aside)
+                    is_aside = True
+            place = f"is set aside as '{aside}'" if is_aside else "stays where it is"
             _LOG.warning("%s; it %s, and the memory starts empty", error, place)
 
     def _keep(self) -> None:

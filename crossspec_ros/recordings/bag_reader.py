@@ -13,9 +13,10 @@ from typing import NamedTuple
 from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.messages import EVENT_TYPES
 from crossspec_ros.recordings.bag_bounds import Ros1Reader, Spent, bound_rosbags, check_metadata
 from crossspec_ros.recordings.ros1 import to_cdr
-from crossspec_ros.recordings.unpacking import TooLarge, check_solid
+from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
 from crossspec_ros.yaml_files import TooMuchYaml
 from rosbags import rosbag1, rosbag2
 
@@ -128,7 +129,8 @@ class BagReader:
 
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
-        spent = Spent(sum(file.stat().st_size for file in storage_files(self._path)))
+        stored = sum(file.stat().st_size for file in storage_files(self._path))
+        spent, of_events = Spent(stored), Spent(stored, MOST_EVENTS)
         for index, reader in enumerate(self._readers):
             wanted = [each for each in reader.connections if key in (None, _key(each))]
             # To the reader, none means all.
@@ -137,7 +139,10 @@ class BagReader:
             with self._refusing():
                 for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
                     # Of a number, bytes() would make as many zeros.
-                    spent.add(memoryview(data).nbytes)
+                    size = memoryview(data).nbytes
+                    spent.add(size)
+                    if connection.msgtype in EVENT_TYPES:
+                        of_events.add(size)
                     convert = self._to_cdr.get((index, connection.id), bytes)
                     yield StoredMessage(*_key(connection), recorded_ns, convert(data))
 

@@ -38,6 +38,8 @@ def missized_chunk(path: Path, data: h5py.Dataset) -> str:
     if _SHUFFLE in filters[place:]:
         return "chunks that are shuffled once they are packed"
     size = math.prod(data.chunks) * data.dtype.itemsize
+    if _LZF in filters and _lzf_buffer(data, filters.index(_LZF)) not in (0, size):
+        return "chunks that lzf unpacks again and again, for want of room"
     most = 2 * size + _STEP
     found: list[str] = []
     with path.open("rb") as file:
@@ -65,6 +67,12 @@ def missized_chunk(path: Path, data: h5py.Dataset) -> str:
 
         data.id.chunk_iter(look)
     return found[0] if found else ""
+
+
+def _lzf_buffer(data: h5py.Dataset, place: int) -> int:
+    """Bytes that its filter begins with; too small a buffer grows step by step."""
+    options: tuple[int, ...] = data.id.get_create_plist().get_filter(place)[2]
+    return options[2] if len(options) > 2 else 0
 
 
 def _unpacked_size(number: int, read: Callable[[int], bytes], size: int, most: int) -> int | None:

@@ -20,6 +20,8 @@ from crossspec_ros.recordings.unpacking import check_solid
 # Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
 # sets are below 20 MB.
 _MOST_CHUNK_BYTES = 64 << 20
+_MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
+"""HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
 _LISTED = 12
 
 
@@ -94,7 +96,9 @@ class Hdf5File:
     def _check_place(self, name: str, data: h5py.Dataset) -> None:
         """Raise InputError for what would be read from elsewhere, cannot be unpacked, or is not there."""
         kinds = [data.dtype[field] for field in data.dtype.names or ()] or [data.dtype]
-        if any(kind.kind not in "iufb" for kind in kinds) or data.dtype.itemsize > 256:
+        # h5py takes any enumeration of FALSE and TRUE for one of single bytes.
+        is_true = data.id.get_type().get_size() == data.dtype.itemsize
+        if any(kind.kind not in "iufb" for kind in kinds) or data.dtype.itemsize > 256 or not is_true:
             raise InputError(
                 f"'{self.path}' has '{name}' of type {data.dtype}: store numbers, one of them for each event"
             )
@@ -124,6 +128,11 @@ class Hdf5File:
             wanted = math.prod(
                 -(-length // chunk) for length, chunk in zip(data.shape, data.chunks, strict=True)
             )
+            if wanted > _MOST_TINY_CHUNKS and _chunk_bytes(data) < _TINY_BYTES:
+                raise InputError(
+                    f"'{self.path}' stores '{name}' in {wanted} chunks of {_chunk_bytes(data)} bytes: store "
+                    f"it in larger ones, as `h5repack -l {name}:CHUNK=100000` does"
+                )
             written = data.id.get_num_chunks() >= wanted
         if not written:
             raise InputError(

@@ -102,7 +102,10 @@ def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     for name in names:
         with file.naming_damage():
             data = file.dataset(name)
-            # Many may be one and the same.
+            if h5py.h5o.get_info(data.id).rc > 1:
+                raise InputError(
+                    f"'{file.path}' has the image {name} under several names: store each image once"
+                )
             size += data.nbytes
             check_ratio(file.path, file.size, size, MOST_PICTURES)
             attributes = data.attrs

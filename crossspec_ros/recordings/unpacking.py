@@ -20,6 +20,8 @@ MOST_UNPACKED = 128 << 20
 """Bytes of one chunk or message of a bag; recorders make chunks of some MB."""
 MOST_PICTURES = 2 << 30
 """Bytes of pictures that may come out of any file: black ones, as behind a lens cap, pack to a thousandth."""
+MOST_EVENTS = 32 << 20
+"""Bytes of event messages that may, of which two can be twelve events."""
 _ALWAYS, _MOST_TIMES = 32 << 20, 100
 """So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
 

@@ -143,4 +143,4 @@ def _size(item: tuple[str, Any] | None) -> int:
     # An event packet has `events`, an image has `data`.
     payload = message.events if hasattr(message, "events") else message.data
     texts = (getattr(message, "encoding", ""), getattr(message, "format", ""), message.header.frame_id)
-    return len(payload) + sum(map(len, texts))
+    return len(payload) + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)

@@ -147,7 +147,6 @@ class Outcomes:
         self.summary.add(stages)
         self._health.add(caption, stages, outcome.flags)
         self.summary.count(
-            windows=1,
             tokens=len(caption.token_ids),
             target_passes=caption.target_passes,
             late=int(caption.late),
@@ -166,4 +165,5 @@ class Outcomes:
             except Exception as error:  # it must not cost the window its report
                 self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
         outputs.report(message)
+        self.summary.count(windows=1)
         outputs.picture(window, message.message, stages["total"])

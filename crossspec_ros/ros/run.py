@@ -92,7 +92,7 @@ def run(
     except (NodeError, TimeoutError) as error:
         if goes_on():
             if isinstance(error, ThreadError):
-                ending = _end_within(ENDING_S)
+                ending = end_within(ENDING_S)
             _fail(error, 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
@@ -153,7 +153,7 @@ def _spin(executor: SingleThreadedExecutor, failed: list[BaseException]) -> None
             rclpy.try_shutdown()
 
 
-def _end_within(seconds: float) -> threading.Timer:
+def end_within(seconds: float) -> threading.Timer:
     """End the process then, if it has not ended by itself."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.run import ENDING_S, ThreadError
+from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import ThreadWatch
 
@@ -59,10 +59,12 @@ class NodeWatch:
                 continue
             left -= 1
             if left < 0:
-                if not self._is_raised:
-                    print(
-                        f"crossspec: error: {plain_text(_sentence(self.fault))}", file=sys.stderr, flush=True
-                    )
+                # Whoever reads what is said may be gone, or may never read it.
+                end_within(LOOK_S)
+                with suppress(Exception):
+                    if not self._is_raised:
+                        sentence = plain_text(_sentence(self.fault))
+                        print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
                 os._exit(1)
 
 

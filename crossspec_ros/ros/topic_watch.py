@@ -14,8 +14,9 @@ from rclpy.topic_endpoint_info import TopicEndpointInfo
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.peers import publishers_of
 
-MOST_TOLD, MOST_NAME = 4, 256
-"""Publishers of a topic that are named, and characters of what a stranger calls itself."""
+MOST_TOLD, MOST_NAME = 4, 128
+"""Publishers of a topic that are named, and characters of what a stranger calls itself. All of them must fit
+into a status of the aggregate."""
 
 
 class TopicWatch:
@@ -81,4 +82,4 @@ def _node_of(publisher: TopicEndpointInfo) -> str:
 
 
 def _plain(name: str) -> str:
-    return plain_text(name[:MOST_NAME])
+    return plain_text(name[:MOST_NAME])[:MOST_NAME]

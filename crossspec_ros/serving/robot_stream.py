@@ -247,12 +247,16 @@ class RobotStream:
         window = self._window(index)
         if window.asked is None:
             raise InputError("a tree came without an answer that it is for: ask stepwise before")
+        if window.over is not None and not window.over.done():
+            raise InputError("a tree came before the piece that its last one led to: send one at a time")
         if draft.number == window.asked.number:
             self._step(index, window, window.asked, _tree(draft, self._ids).cut(window.left - 1))
 
     def _step(self, index: int, window: _Window, ask: wire.Ask, tree: DraftTree) -> None:
         """One pass over a tree of the robot's own."""
         begun_ns = time.perf_counter_ns()
+        over: Future[None] = Future()
+        window.over = over
         future = window.session.step(tree, _sampling(ask))
 
         def tell(done: Future[Step]) -> None:
@@ -261,6 +265,7 @@ class RobotStream:
             error = CancelledError() if done.cancelled() else done.exception()
             if error is not None:
                 window.asked = None
+                over.set_result(None)
                 self._refuse(index, ask.number, f"the target failed: {error!r}")
                 return
             step = done.result()
@@ -268,6 +273,7 @@ class RobotStream:
             ended = step.ended or window.left <= 0
             if ended:
                 window.asked = None
+            over.set_result(None)
             piece = wire.Piece(
                 number=ask.number,
                 token_ids=step.tokens,

@@ -205,6 +205,33 @@ def blosc(end, flags=2):
     return chunk_of(struct.pack("<4B3I", 2, 1, flags, 8, 40_000, 40_000, end).ljust(32), **hdf5plugin.Blosc())
 
 
+def enumerated(path):
+    """Of eight bytes, which h5py takes for one: HDF5 then reads beyond its chunk."""
+    truth = h5py.h5t.enum_create(h5py.h5t.STD_I64LE)
+    truth.enum_insert(b"FALSE", 0)
+    truth.enum_insert(b"TRUE", 1)
+    with h5py.File(path, "a") as file:
+        del file["p"]
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk((5000,))
+        plan.set_deflate(4)
+        space = h5py.h5s.create_simple((5000,))
+        signs = h5py.h5d.create(file.id, b"p", truth, space, plan)
+        signs.write_direct_chunk((0,), zlib.compress(bytes(5000)))
+
+
+def single_chunks(path):
+    replaced(path, "p", np.zeros(20_001, np.uint8), chunks=(1,))
+
+
+def without_room(path):
+    """As nobody writes it: lzf is told to begin with one byte."""
+    replaced(path, "t", np.arange(5000), chunks=(5000,), compression="lzf")
+    data = path.read_bytes()
+    place = data.index(struct.pack("<I", 40_000), data.index(b"lzf\0"))
+    path.write_bytes(data[:place] + struct.pack("<I", 1) + data[place + 4 :])
+
+
 def nested(path):
     with h5py.File(path, "a") as file:
         del file["t"]
@@ -239,6 +266,9 @@ def nested(path):
         (chunk_of(bytes(64), **hdf5plugin.Bitshuffle(cname="none")), "not read here, number 32008"),
         (chunk_of(bytes(64), **hdf5plugin.Zstd()), "not read here, number 32015"),
         (chunk_of(bytes(64), **hdf5plugin.Blosc2()), "not read here, number 32026"),
+        (enumerated, "has 'p' of type bool: store numbers"),
+        (single_chunks, "stores 'p' in 20001 chunks of 1 bytes: .*`h5repack -l p:CHUNK"),
+        (without_room, "in 't' chunks that lzf unpacks again and again"),
         (nested, "a group where the data set 't' should be"),
     ],
 )
@@ -299,6 +329,15 @@ def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, mon
     assert topic["events"] == 63_000
     told = "1000 of its 64000 events in damaged parts, the first of them at event 20000"
     assert any(told in finding for finding in report["findings"])
+
+
+def test_an_image_under_several_names_is_refused(tmp_path):
+    path = write(tmp_path / "recording.h5", "e2vid")
+    with h5py.File(path, "a") as file:
+        images = file["images"]
+        images["image999999999"] = images[next(iter(images))]
+    with pytest.raises(InputError, match="under several names: store each image once"):
+        open_recording(path)
 
 
 def test_damaged_images_do_not_cost_the_events(tmp_path):

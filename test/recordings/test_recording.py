@@ -240,6 +240,17 @@ def test_a_bag_of_black_images_plays(tmp_path):
         assert sum(1 for _ in recording.messages()) == 150 and recording.losses == []
 
 
+def test_event_messages_that_unpack_to_absurdly_much_are_refused(tmp_path):
+    """Two bytes of one stand for twelve events."""
+    with write_bag(tmp_path / "bag") as write:
+        for i in range(34):
+            stamp_ns = i * 10**6
+            data = event_packet(stamp_ns, bytes(1 << 20), "evt3", (640, 480), i)
+            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, data))
+    with pytest.raises(InputError, match="unpacks to more than 32 MB, as no recording"):
+        survey(tmp_path / "bag")
+
+
 def test_dvs_messages_and_raw_images_are_played(tmp_path):
     events = random_batch(50, t_start=5_000_000)
     dvs = RecordedMessage(5_000_000_000, "events", DVS_EVENTS, encode_dvs(events, 5_000_000_000))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,33 @@ def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, to
     assert node.returncode == 1
     (sentence,) = [line for line in printed.splitlines() if line.startswith("crossspec: error: ")]
     assert told in sentence and sentence.endswith("report it if it comes back")
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_stuck_node_ends_also_where_nobody_reads_what_it_says(is_full):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while is_full:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    if not is_full:
+        os.close(reader)
+    message = image_message(np.zeros((4, 4, 3), np.uint8), 0, "")
+    script = NODE.format(here=str(Path(__file__).parents[1]), gate=STUCK)
+    with outsider() as observer:
+        # Nothing of its start may be logged there.
+        command = [sys.executable, "-c", script, "--ros-args", "--log-level", "fatal"]
+        node = subprocess.Popen(command, stderr=writer)
+        try:
+            observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
+            publisher = observer.node.create_publisher(Image, "frame", RELIABLE)
+            observer.wait(publisher.get_subscription_count)
+            observer.wait(lambda: publisher.publish(message) or node.poll() is not None)
+        finally:
+            node.kill()
+            node.wait()
+    assert node.returncode == 1
 
 
 def captioner():

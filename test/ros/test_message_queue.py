@@ -10,6 +10,13 @@ import pytest
 from crossspec_ros.ros.messages import MessageQueue
 
 
+def test_texts_count_with_the_bytes_that_their_characters_take():
+    waiting = MessageQueue(3, 100)
+    image = SimpleNamespace(header=SimpleNamespace(frame_id="x" * 20), encoding="\U0001f600" * 20, data=b"")
+    waiting.put_nowait(("frames", image))
+    assert waiting.bytes == 100
+
+
 def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():
     waiting = MessageQueue(3, 100)
     header = SimpleNamespace(frame_id="camera")

@@ -1,10 +1,10 @@
-"""A robot that asks and then says nothing more costs the others nothing."""
+"""A robot that asks and then says nothing more, or says it too soon, costs the others nothing."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 
 import pytest
 from plain_target import QUESTION
@@ -32,6 +32,7 @@ class Heard:
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.piece = threading.Event()
+        self.refusals: list[str] = []
         self.stream = RobotStream(fleet, self._hear)
         self.stream.take(wire.Up(hello=wire.Hello(version=VERSION, robot=name, period_ns=1_000_000_000)))
 
@@ -41,6 +42,8 @@ class Heard:
     def _hear(self, message: wire.Down | None) -> None:
         if message is not None and message.WhichOneof("what") == "piece":
             self.piece.set()
+        if message is not None and message.WhichOneof("what") == "refused":
+            self.refusals.append(message.refused.sentence)
 
 
 def test_frames_are_read_ahead_while_a_robot_owes_a_tree(fleet: Fleet, windows: list[Window]) -> None:
@@ -62,3 +65,27 @@ def test_frames_are_read_ahead_while_a_robot_owes_a_tree(fleet: Fleet, windows: 
     finally:
         stalled.stream.end()
         other.stream.end()
+
+
+def test_a_tree_must_wait_for_the_piece_before_it(
+    fleet: Fleet, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes that queue take memory and time of others, and go on beyond the end of an answer."""
+    hasty = Heard(fleet, "hasty")
+    try:
+        hasty.say(frame=frame_message(windows[0].frames[0], 0))
+        hasty.say(fit=wire.Fit(stamps_ns=[0]))
+        # Each ask waits for the pass of the one before.
+        for number in range(1, 4):
+            hasty.say(ask=wire.Ask(number=number, question=QUESTION, max_new_tokens=64, stepwise=True))
+        window = hasty.stream._windows[1]
+        assert window.over is not None and not wait([window.over], WAIT_S).not_done
+        monkeypatch.setattr(window.session, "step", lambda tree, sampling: Future())
+        hasty.say(draft=wire.Draft(number=3))
+        assert hasty.refusals == []
+        hasty.say(draft=wire.Draft(number=3))
+        (sentence,) = hasty.refusals
+        assert "send one at a time" in sentence
+        window.over.set_result(None)
+    finally:
+        hasty.stream.end()
