@@ -21,6 +21,8 @@ MAX_SIZE = 1 << 11
 MAX_US = (1 << 31) * 1_000_000
 # A sensor that was still for longer than this had been stopped, or its clock was set.
 _LONGEST_STILL = 60_000_000 // PACKET_US
+STILL_PACKETS = 10_000
+"""After each so many, those that carry the time on come half as often: a small file may stand for years."""
 
 
 class PacketCutter:
@@ -35,7 +37,7 @@ class PacketCutter:
         self._source = source
         self._seq = 0
         self._origin_us: int | None = None
-        self._reached = 0
+        self._reached = self._still = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
         """Raises InputError for events outside the sensor or ROS time and for a sensor too large for evt3."""
@@ -49,7 +51,9 @@ class PacketCutter:
         for low, high in pairwise(cuts):
             cell = int(cells[low])
             if cell - self._reached <= _LONGEST_STILL:
-                for still in range(self._reached + 1, cell):
+                stride = 1 << self._still // STILL_PACKETS
+                for still in range(self._reached + 1, cell, stride):
+                    self._still += 1
                     t_us = self._origin_us + still * PACKET_US
                     yield self._packet(t_us, encode_time(t_us), batch)
             for first in range(low, high, MAX_EVENTS):

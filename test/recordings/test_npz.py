@@ -196,6 +196,13 @@ def test_stillness_is_filled_but_not_a_jump(events):
     assert [message.stamp_ns for message in cutter.cut(batch[:1])] == [START_US * 1000]
 
 
+def test_few_events_of_months_are_no_flood_of_packets(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.events.packets.STILL_PACKETS", 100)
+    t = np.arange(100_000) * 59_000_000
+    batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
+    assert len(list(PacketCutter("clock").cut(batch[:1000]))) < 2 * 5900 + 1000 + 14 * 100
+
+
 def test_events_outside_their_sensor_are_refused():
     batch = random_batch(10, width=640, height=480)
     small = EventBatch(batch.t, batch.x, batch.y, batch.p, 100, 100)
