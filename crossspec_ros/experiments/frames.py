@@ -199,7 +199,8 @@ def _draw(setting: Setting, log: Log) -> Figure:
     speeds, waits = figure.subplots(1, 2)
     for way in _WAYS:
         of = {count: log.rows(str(count), way) for count in FRAMES}
-        waits.plot(FRAMES, [1e3 * np.median(_walls(rows)) for rows in of.values()], marker="o", label=way)
+        medians = [1e3 * np.median(_walls(rows)) for rows in of.values()]
+        (line,) = waits.plot(FRAMES, medians, marker="o", label=way)
         if way != ALONE:
             pairs = [paired(of[count], log.rows(str(count), ALONE)) for count in FRAMES]
             found: list[Interval] = [
@@ -214,6 +215,7 @@ def _draw(setting: Setting, log: Log) -> Figure:
                 ],
                 marker="o",
                 capsize=2,
+                color=line.get_color(),
                 label=way,
             )
     predicted = {1: 0.9, 8: 3.0, 16: 3.5, 32: 4.0, 64: 4.5}
