@@ -36,6 +36,9 @@ def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
     Raises InputError for a database that computes its messages, and nothing else.
     """
     for file in storage_files(path):
+        if not file.exists():
+            losses.append(f"{file.name} is a link to nothing")
+            continue
         with TemporaryDirectory() as folder:
             storage = file
             if file.suffix == ".zstd":

@@ -54,7 +54,8 @@ class Record:
         if len(record.caption) > _MOST_CAPTION:
             raise ValueError("a caption is too long")
         for thumbnail in record.frames:
-            bytes.fromhex(thumbnail)
+            if len(bytes.fromhex(thumbnail)) != 3 * THUMBNAIL**2:
+                raise ValueError("a thumbnail has another size")
         return record
 
 
@@ -87,7 +88,7 @@ def record(captioned: Captioned) -> Record:
 def levels_apart(thumbnail: str, other: str) -> float:
     """The largest difference between two thumbnails, in levels of 256."""
     a, b = (np.frombuffer(bytes.fromhex(text), np.uint8).astype(int) for text in (thumbnail, other))
-    return float(np.abs(a - b).max()) if len(a) == len(b) else 255.0
+    return float(np.abs(a - b).max())
 
 
 def _thumbnail(frame: np.ndarray) -> str:

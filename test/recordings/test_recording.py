@@ -231,6 +231,15 @@ def test_the_largest_topics_are_chosen_but_never_rendered_events(tmp_path):
     assert open_recording(only_rendered).image_topic is None
 
 
+def test_a_bag_whose_file_is_a_link_to_nothing_is_told(tmp_path):
+    bag = bag_of(tmp_path / "bag", ("/events", packet(0)))
+    (file,) = (file for file in bag.iterdir() if file.name != "metadata.yaml")
+    file.unlink()
+    file.symlink_to("/nowhere")
+    with pytest.raises(InputError, match=r"is damaged .* and no message of it can be read: copy it again"):
+        survey(bag)
+
+
 def test_a_bag_of_black_images_plays(tmp_path):
     black = np.zeros((480, 640, 3), np.uint8)
     with write_bag(tmp_path / "bag") as write:

@@ -191,6 +191,7 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
         {"frame_stamps_ns": 7},
         {"frame_stamps_ns": ["x"]},
         {"frames": ["zz"]},
+        {"frames": [""]},
         {"event_images": [[]]},
         {"degraded": {"a": 1}, "source": []},
         {"events": float("nan")},
