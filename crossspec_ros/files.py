@@ -19,6 +19,13 @@ class NoSmallFileError(OSError):
     """It is too large, or no regular file."""
 
 
+def regular(path: Path) -> Path:
+    """The path, for libraries that would wait for ever for what comes from a pipe; raises OSError for one."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is no regular file")
+    return path
+
+
 def read_small(path: Path, most: int, follow: bool = True) -> bytes:
     """The bytes of a regular file of up to `most`; a link is followed only where asked for.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -187,12 +188,19 @@ def test_a_trained_head_drafts_what_it_was_taught(
     assert caption.target_passes < len(caption.token_ids) / 3
 
 
+def piped(folder: Path) -> None:
+    """In place of weights, for which a reader would wait for ever."""
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
         (lambda folder: (folder / "config.json").unlink(), "no config.json: name one's folder"),
         (lambda folder: (folder / "model.safetensors").unlink(), "missing or damaged"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x80\x04N."), "missing or damaged"),
+        (piped, "missing or damaged .it is no regular file"),
         (lambda folder: replaced(folder, '"event_head"', '"hedgehog"'), "no head of the kind 'hedgehog'"),
         (lambda folder: replaced(folder, '"crossspec_head": 1', '"crossspec_head": 7'), "has version 7"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the draft head"),
