@@ -9,7 +9,6 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from crossspec_ros.bench.harness import table, tell
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
+from crossspec_ros.telemetry.memory import begin_peak, status_mb
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer
@@ -119,19 +119,14 @@ def peak_of_window(rate: float, slicing: type[Slices]) -> float:
 
 
 def _peak_mb(work: Callable[[], object]) -> float:
-    """By how much the process grows meanwhile, in MB; Linux counts it anew after a 5 in clear_refs."""
+    """By how much the process grows meanwhile, in MB."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # another libc keeps what it has
         ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status_mb("VmRSS")
+    begin_peak()
+    before = status_mb("VmRSS")
     work()
-    return _status_mb("VmHWM") - before
-
-
-def _status_mb(key: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
+    return status_mb("VmHWM") - before
 
 
 def print_figures(figures: dict[str, Any]) -> None:

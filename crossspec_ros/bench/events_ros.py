@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from crossspec_ros.bench.processes import cpu_seconds, end
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.supervisor import start
+from crossspec_ros.telemetry.memory import status_mb
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
 """Million events per second; DSEC's cameras give 10.6 on average."""
@@ -54,7 +54,7 @@ def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dic
             raise RuntimeError(f"{rate:g} Mev/s could not be measured: see what the nodes said above")
         row: dict[str, Any] = json.loads(output)
         row["cpu_share"] = (cpu_seconds(synchronizer.pid) - before_s) / seconds
-        row["peak_mb"] = _peak_mb(synchronizer.pid)
+        row["peak_mb"] = status_mb("VmHWM", synchronizer.pid)
     finally:
         for process in (load, synchronizer):
             end(process)
@@ -71,8 +71,3 @@ def _start(command: Sequence[str], environment: Mapping[str, str], **options: An
     return start(
         [sys.executable, "-m", f"crossspec_ros.ros.{node}", *arguments], environment, text=True, **options
     )
-
-
-def _peak_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

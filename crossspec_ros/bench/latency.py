@@ -140,6 +140,10 @@ def _draw(figures: dict[str, Any], typical: Trace) -> Figure:
     return figure
 
 
+CROSS_MODAL_SHARE, SAME_MODAL_SHARE = 0.4, 0.2
+"""Of prefill in the target's time, above and below which the published rule of thumb decides."""
+
+
 def prefill_share_rule(prefill: float, decode: float) -> str:
     """What the published rule of thumb would say to a share of prefill in the target's time, as a sentence.
 
@@ -148,8 +152,8 @@ def prefill_share_rule(prefill: float, decode: float) -> str:
     """
     share = prefill / (prefill + decode)
     advice = "acceptance decides"
-    if share > 0.4:
+    if share > CROSS_MODAL_SHARE:
         advice = "a cross-modal draft"
-    elif share < 0.2:
+    elif share < SAME_MODAL_SHARE:
         advice = "a same-modality draft"
     return f"prefill share {share:.0%} of the target alone: by the published rule, {advice}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from crossspec_ros.bench.latency import CROSS_MODAL_SHARE, SAME_MODAL_SHARE
 from crossspec_ros.errors import InputError
 from crossspec_ros.experiments import formulae, statistics
 from crossspec_ros.experiments.records import Log, Record, paired
@@ -72,9 +73,9 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
 def _by_rule(share: float) -> str:
     """What `bench.latency.prefill_share_rule` says, for whoever knows no modalities."""
     advice = "makes the choice of a draft depend on acceptance"
-    if share > 0.4:
+    if share > CROSS_MODAL_SHARE:
         advice = "recommends a draft that sees the events"
-    elif share < 0.2:
+    elif share < SAME_MODAL_SHARE:
         advice = "recommends a draft that sees the RGB frames"
     return (
         f"The target alone spends {100 * share:.0f} % of its time before the first token; the published rule "

@@ -18,11 +18,10 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.telemetry.memory import resident_mb
+from crossspec_ros.telemetry.memory import begin_peak, resident_mb, status_mb
 
 _MOST_TOLD = 20_000
 _VOCABULARY, _IDS = "a vocabulary", 600
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def _play(path: Path) -> None:
@@ -114,29 +113,28 @@ def main() -> None:
 
 def result(uses: _Uses, path: Path) -> dict[str, object]:
     """What became of the worst of all uses of a file, and the longest of their times."""
-    _CLEAR.write_text("5")  # the peak begins anew
-    results, longest_s, children_kb = [("read", "")], 0.0, _children_kb()
+    begin_peak()
+    results, longest_s, children_mb = [("read", "")], 0.0, _children_mb()
     for use in uses:
         began_s = time.monotonic()
         results.append(_outcome(use, path))
         longest_s = max(longest_s, time.monotonic() - began_s)
     outcome, said = max(results, key=lambda result: ("read", "refused", "raised").index(result[0]))
-    peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
-    peak_kb = int(peak.split()[1])
+    peak_mb = status_mb("VmHWM")
     # That of children never falls.
-    if _children_kb() > children_kb:
-        peak_kb = max(peak_kb, _children_kb())
+    if _children_mb() > children_mb:
+        peak_mb = max(peak_mb, _children_mb())
     return {
         "outcome": outcome,
         "said": said[:_MOST_TOLD],
         "seconds": longest_s,
-        "peak_mb": peak_kb / 1024,
+        "peak_mb": peak_mb,
     }
 
 
-def _children_kb() -> int:
+def _children_mb() -> float:
     """The most that any ended child has taken."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def _outcome(use: Callable[[Path], object], path: Path) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from crossspec_ros.bench.faults import noise, told
 from crossspec_ros.bench.faults_fleet import FAILED, RIGHT, WRONG, Life, Server, cases_of
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.memory_watch import MemoryWatch, missed
+from crossspec_ros.bench.soak_bars import missed_bars
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 
@@ -48,8 +49,8 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         took_s = time.monotonic() - began_s
         memory.stop()
         # Ray Serve starts another within half a minute, and robots find it.
-        died = [] if server.replica() == replica else ["replica"]
+        is_same = server.replica() == replica
     rss = memory.figures(_WARM_SHARE * took_s)
-    captions = [] if row[RIGHT] and not row[WRONG] + row[FAILED] else ["captions"]
+    bars = {"captions": row[RIGHT] > 0 == row[WRONG] + row[FAILED], "replica": is_same}
     figures = {"messages": count, "seed": seed, "robots": row, "rss": rss}
-    return {**figures, "missed_bars": captions + died + missed(rss)}
+    return {**figures, "missed_bars": missed_bars(bars) + missed(rss)}

@@ -41,6 +41,7 @@ def missized_chunk(path: Path, data: h5py.Dataset) -> str:
     if _LZF in filters and _lzf_buffer(data, filters.index(_LZF)) not in (0, size):
         return "chunks that lzf unpacks again and again, for want of room"
     most = 2 * size + _STEP
+    is_events = is_ecf(data)
     found: list[str] = []
     with path.open("rb") as file:
 
@@ -58,7 +59,7 @@ def missized_chunk(path: Path, data: h5py.Dataset) -> str:
             packed: int = chunk.size - behind
             fits = 0 <= packed <= most
             # Events in ECF are unpacked by ourselves.
-            if fits and not is_ecf(data):
+            if fits and not is_events:
                 unpacked = _unpacked_size(sum(active[place : place + 1]), read, packed, most)
                 fits = unpacked is None or size + before <= unpacked <= most
             if not fits:

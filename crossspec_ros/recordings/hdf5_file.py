@@ -38,6 +38,8 @@ class Hdf5File:
             self._file = h5py.File(path, "r")
             # What its chunks add up to says less, because many may lie in one place.
             self.size = path.stat().st_size
+            # To look at chunks is to unpack some of them.
+            self._checked: set[str] = set()
 
     def attribute(self, name: str) -> object:
         """An attribute of the file as a whole, None where there is none."""
@@ -80,7 +82,9 @@ class Hdf5File:
                 raise InputError(
                     f"'{self.path}' has a group where the data set '{name}' should be: copy it again"
                 )
-            self._check_place(name, data)
+            if name not in self._checked:
+                self._check_place(name, data)
+                self._checked.add(name)
             if data.chunks is None:
                 return data
             # A chunk that does not fit into the cache would be unpacked again for every block of rows.
