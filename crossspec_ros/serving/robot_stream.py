@@ -6,19 +6,18 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 
 import numpy as np
-import torch
 
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
+from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -26,38 +25,10 @@ from crossspec_ros.wire.frames import read_frame
 
 _LOG = logging.getLogger(__name__)
 
-MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
 MOST_PIXELS_HELD = 60_000_000
 """Of a robot's frames: three windows of eight 1440x1080 frames have 37 million."""
 _PAUSE_S = 0.05
 """Between two pieces of an answer; the first and the last go at once."""
-
-
-class Hint:
-    """What a robot's event draft has said, in the target's tokens."""
-
-    feature: np.ndarray | None = None
-    states: tuple[torch.Tensor, ...] = ()
-
-    def __init__(self) -> None:
-        self._said: tuple[tuple[int, ...], tuple[float, ...]] = (), ()
-
-    def take(self, draft: wire.Draft, ids: int) -> None:
-        """Take what was said so far in place of what was known; raises InputError for what is no draft in a
-        vocabulary of `ids`."""
-        if len(draft.token_ids) != len(draft.probs) or len(draft.token_ids) > MOST_DRAFT:
-            raise InputError(
-                f"a draft has {len(draft.token_ids)} tokens and {len(draft.probs)} probabilities: send as "
-                f"many of both, at most {MOST_DRAFT}"
-            )
-        tokens, probs = tuple(draft.token_ids), tuple(draft.probs)
-        if not all(0.0 <= prob <= 1.0 for prob in probs):
-            raise InputError("a draft's probabilities are not all between 0 and 1: send the draft's own")
-        _check_ids(tokens, ids)
-        self._said = tokens, probs
-
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        return self._said
 
 
 class _Window:
@@ -210,11 +181,11 @@ class RobotStream:
         window = self._window(index)
         if not window.frames:
             raise InputError(f"window {index} has no frames: send them before a question")
-        self._check(ask)
+        check_question(ask, self._fleet.target)
         self._cut(window)
         window.asked = ask if ask.stepwise else None
         if ask.stepwise:
-            tree = _tree(ask.draft, self._ids)
+            tree = tree_of(ask.draft, self._ids)
             window.left = ask.max_new_tokens
             window.session.ask(ask.question, Trace(), ask.max_new_tokens)
             self._step(index, window, ask, tree)
@@ -223,7 +194,7 @@ class RobotStream:
         window.hint.take(ask.draft, self._ids)
         robot = self._robot
         assert robot is not None
-        sampling = _sampling(ask)
+        sampling = sampling_of(ask)
         context = Context(ask.question, prompt_ids=self._fleet.target.prompt_ids(ask.question)[1])
         begun_ns = time.perf_counter_ns()
         while not robot.turn.acquire(timeout=1.0):
@@ -250,14 +221,14 @@ class RobotStream:
         if window.over is not None and not window.over.done():
             raise InputError("a tree came before the piece that its last one led to: send one at a time")
         if draft.number == window.asked.number:
-            self._step(index, window, window.asked, _tree(draft, self._ids).cut(window.left - 1))
+            self._step(index, window, window.asked, tree_of(draft, self._ids).cut(window.left - 1))
 
     def _step(self, index: int, window: _Window, ask: wire.Ask, tree: DraftTree) -> None:
         """One pass over a tree of the robot's own."""
         begun_ns = time.perf_counter_ns()
         over: Future[None] = Future()
         window.over = over
-        future = window.session.step(tree, _sampling(ask))
+        future = window.session.step(tree, sampling_of(ask))
 
         def tell(done: Future[Step]) -> None:
             # Frames of others must not wait for a tree that comes late, or never.
@@ -315,22 +286,6 @@ class RobotStream:
             window.session.rest()
             robot.turn.release()
 
-    def _check(self, ask: wire.Ask) -> None:
-        target, question = self._fleet.target, ask.question
-        if not question.strip() or len(question) > MOST_QUESTION:
-            raise InputError(
-                f"the question has {len(question)} characters: ask in words, with at most {MOST_QUESTION}"
-            )
-        room = target.spec.most_tokens - target.spec.frame_tokens
-        used = sum(map(len, target.prompt_ids(question)))
-        if not 1 <= ask.max_new_tokens <= min(MOST_NEW_TOKENS, room - used):
-            raise InputError(
-                f"a question of {used} tokens and an answer of {ask.max_new_tokens} are asked for, but the "
-                f"target takes {room} beside the frames: shorten them"
-            )
-        if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
-            raise InputError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
-
     def _window(self, index: int) -> _Window:
         """The window of this index, or a new one; the oldest gives way where there are too many."""
         assert self._robot is not None
@@ -358,32 +313,6 @@ class RobotStream:
     def _tell(self, message: wire.Down) -> None:
         if not self._is_over:
             self._send(message)
-
-
-def _sampling(ask: wire.Ask) -> Sampling | None:
-    return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
-
-
-def _check_ids(tokens: Sequence[int], ids: int) -> None:
-    # An embedding that there is not would end all work on a GPU.
-    if wrong := [token for token in tokens if token >= ids]:
-        raise InputError(f"a draft has the token id {wrong[0]}, but the target has {ids}: send the target's")
-
-
-def _tree(draft: wire.Draft, ids: int) -> DraftTree:
-    """Raises InputError for what is no tree in a vocabulary of `ids`."""
-    counts = len(draft.token_ids), len(draft.parents), len(draft.probs)
-    if len(set(counts)) > 1 or counts[0] > MOST_NODES:
-        raise InputError(
-            "a tree has {} tokens, {} parents and {} probabilities: send as many of each, at most {}".format(
-                *counts, MOST_NODES
-            )
-        )
-    tokens, parents, probs = tuple(draft.token_ids), tuple(draft.parents), tuple(draft.probs)
-    if not all(ROOT <= parent < i for i, parent in enumerate(parents)):
-        raise InputError("a tree's parents do not come before their children: send them in their order")
-    _check_ids(tokens, ids)
-    return DraftTree(tokens, parents, probs, (("robot",),) * len(tokens))
 
 
 class _Pieces:
