@@ -118,10 +118,14 @@ class Answer:
                     self._take(context, tree, step.result())
                     if more() and not self.ended:
                         self._begin_pass(over, more)
-                    else:
-                        over.set_result(None)
+                        return
                 except BaseException as error:  # for who waits
+                    self._over = None
                     over.set_exception(error)
+                else:
+                    # What is told of the end often holds this answer.
+                    self._over = None
+                    over.set_result(None)
 
         self._session.step(tree, self.sampling).add_done_callback(go_on)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -89,6 +90,8 @@ async def converse(
                 await asyncio.wrap_future(lane.do(stream.take, message))
         except InputError as error:
             refuse(str(error))
+        except asyncio.CancelledError:
+            pass  # nobody awaits this, and its traceback would keep the last message
         except _ENDS:
             raise
         except BaseException as error:  # also a panic in a library: the robot is to know
@@ -98,7 +101,8 @@ async def converse(
             stream.stop()
             if lane is not None:
                 # Or a second cancellation takes it from the thread's queue, and the robot stays for ever.
-                await asyncio.shield(asyncio.wrap_future(lane.do(end, lane)))
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(asyncio.wrap_future(lane.do(end, lane)))
             send(None)
 
     reader = asyncio.create_task(read())

@@ -306,6 +306,8 @@ class RobotStream:
         if window is not None:
             window.cut.set()
             window.session.close()
+            # Its callback holds the window, and all would wait for the garbage collector.
+            window.over = None
 
     def _refuse(self, index: int, number: int, sentence: str) -> None:
         self._tell(wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000])))

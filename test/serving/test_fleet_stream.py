@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -160,6 +162,20 @@ def _settles(is_so: object, within_s: float = WAIT_S) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def test_what_a_robot_had_goes_with_it_and_waits_for_no_garbage_collector(
+    server: Server, windows: list[Window]
+) -> None:
+    gc.disable()
+    try:
+        decoder = robot(server, "gone")
+        caption(decoder, windows[0])
+        memory = weakref.ref(server.fleet._robots["gone"].policy)
+        decoder.close()
+        assert _settles(lambda: memory() is None)
+    finally:
+        gc.enable()
 
 
 def test_a_report_can_tell_the_link_from_the_target(server: Server, windows: list[Window]) -> None:
