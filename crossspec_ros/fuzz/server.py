@@ -6,6 +6,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from crossspec_ros.paths import share_dir
 _ROBOTS = 2
 _WARM_SHARE = 0.3
 """Of the time, before growth counts: buffers fill until then."""
+_CAPTIONS_FIRST = 0.15
+"""For each unsound message, before the first: 3,000 of 20,000, which fill the memory of all robots."""
+_NO_CAPTION_S = 60.0
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,6 +46,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         lives = [Life(i, server.port, cases) for i in range(_ROBOTS)]
         for life in lives:
             stack.callback(life.end)
+        _caption(lives, int(_CAPTIONS_FIRST * count))
         replica = server.replica()
         memory = MemoryWatch({"replica": replica.pid})
         began_s = time.monotonic()
@@ -54,3 +59,12 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     bars = {"captions": row[RIGHT] > 0 == row[WRONG] + row[FAILED], "replica": is_same}
     figures = {"messages": count, "seed": seed, "robots": row, "rss": rss}
     return {**figures, "missed_bars": missed_bars(bars) + missed(rss)}
+
+
+def _caption(lives: Sequence[Life], count: int) -> None:
+    """Wait until the robots have so many captions."""
+    began_s = time.monotonic()
+    while sum(life.counts[RIGHT] for life in lives) < count:
+        if time.monotonic() - max(began_s, *(life.right_s for life in lives)) > _NO_CAPTION_S:
+            raise RuntimeError(f"robots have had no caption for {_NO_CAPTION_S:g} s")
+        time.sleep(1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,7 @@ def test_a_replica_that_died_and_a_caption_that_failed_miss_a_bar(
         "load_pair": lambda folder: None,
         "cases_of": lambda pair: [],
         "Server": lambda *arguments: served,
-        "Life": lambda *arguments: SimpleNamespace(end=lambda: None),
+        "Life": lambda *arguments: SimpleNamespace(end=lambda: None, counts=Counter()),
         "MemoryWatch": lambda pids: watch,
         "told": lambda lives, do: row,
     }.items():
