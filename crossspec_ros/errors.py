@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 
 from crossspec_ros.plain_text import plain_text
 
@@ -36,6 +37,23 @@ def described(error: BaseException) -> str:
         return str(error)
     lines = plain_text("".join(traceback.format_exception(error)).rstrip("\n"), keep="\n")
     return lines.replace("\n", "\n  ")
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error that was told.
+
+    Their frames hold all that it came through, pixels and caches, and that often holds the error: the memory
+    would wait for Python to look for cycles.
+    """
+    for link in chain(error):
+        link.__traceback__ = None
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """This, what it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def as_exception(error: BaseException) -> Exception:

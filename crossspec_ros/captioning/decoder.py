@@ -20,7 +20,7 @@ from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, Open
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Engine
-from crossspec_ros.errors import InputError, LinkError
+from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -237,6 +237,7 @@ class PrefillHiddenDecoder:
             except LinkError as error:
                 if self._drafts is None or not len(window.event_images):
                     raise
+                forget_frames(error)
                 alone = self._draft_alone(opened, window, question, cancel, deadline_ns)
                 return replace(alone, unreached=str(error))
             finally:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, chain
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.paths import share_dir
 
@@ -196,13 +196,13 @@ def is_out_of_memory(error: BaseException) -> bool:
         # By name, because a captioner without models need not wait for torch.
         {"OutOfMemoryError", "MemoryError"} & {kind.__name__ for kind in type(link).__mro__}
         or _COMPLAINTS.search(str(link))
-        for link in _chain(error)
+        for link in chain(error)
     )
 
 
 def release(error: BaseException) -> None:
     """Give back the memory that the frames hold which an error came through."""
-    for link in _chain(error):
+    for link in chain(error):
         traceback.clear_frames(link.__traceback__)
     free_memory()
 
@@ -218,9 +218,3 @@ def free_memory() -> None:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0]
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -16,7 +16,7 @@ import numpy as np
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError, LinkError, as_exception, described
+from crossspec_ros.errors import InputError, LinkError, as_exception, described, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
@@ -204,6 +204,7 @@ class CaptionWorker:
 
     def _tell_unread(self, error: BaseException) -> None:
         _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
+        forget_frames(error)
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
@@ -303,11 +304,14 @@ class CaptionWorker:
                 self._early = None
         except _ENDS:
             raise
-        except LinkError:
-            self._early = None  # the caption and the diagnostics tell it
         except BaseException as error:
             self._early = None
-            _LOG.warning("an answer could not be begun early, it is made when its window closes: %r", error)
+            # Of a link, the caption and the diagnostics tell it.
+            if not isinstance(error, LinkError):
+                _LOG.warning(
+                    "an answer could not be begun early, it is made when its window closes: %r", error
+                )
+            forget_frames(error)
         return True
 
     def _has_time(self) -> bool:
@@ -407,6 +411,7 @@ def _failures_logged(level: int, complaint: str) -> Iterator[None]:
         raise
     except BaseException as error:
         _LOG.log(level, "%s: %s", complaint, described(error))
+        forget_frames(error)
 
 
 def _deactivated() -> InputError:

@@ -16,7 +16,7 @@ from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, 
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import Outcome
-from crossspec_ros.errors import LinkError, described
+from crossspec_ros.errors import LinkError, described, forget_frames
 from crossspec_ros.ros.boundary import LOG_S
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY
@@ -84,13 +84,13 @@ class Outcomes:
 
     def reason(self, error: Exception) -> str:
         """Why there is no caption; where memory ran out, the next window is to find it freed."""
-        if isinstance(error, LinkError):
-            return str(error)
-        self._node.get_logger().error(described(error))
-        if not is_out_of_memory(error):
-            return str(error)
-        release(error)
-        return NO_MEMORY
+        if not isinstance(error, LinkError):
+            self._node.get_logger().error(described(error))
+            if is_out_of_memory(error):
+                release(error)
+                return NO_MEMORY
+        forget_frames(error)
+        return str(error)
 
     def print_figures(self, stages: bool) -> None:
         """Print the figures of the run, with `stages` where the time went as well."""

@@ -7,6 +7,7 @@ health, rolling updates and autoscaling are Ray Serve's.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hmac
 import logging
 from collections.abc import AsyncIterator
@@ -53,6 +54,10 @@ class CaptionServer:
         self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
         times = metrics.Histogram(f"crossspec_{ANSWER_MS}", "from a question to its last word", _BOUNDS_MS)
         self._fleet.on_answer = lambda seconds: times.observe(1e3 * seconds)
+        # Python looks for cycles in what came later alone: the target and all libraries take it 0.3 s, and so
+        # seldom that what streams leave behind would pile up.
+        gc.collect()
+        gc.freeze()
         loop = asyncio.get_event_loop()
         self._tasks = [
             loop.create_task(again_and_again(_TICK_S, self._tick)),
@@ -98,6 +103,7 @@ class CaptionServer:
     async def _tick(self) -> None:
         # It saves memories, for which no stream must wait.
         await asyncio.to_thread(self._fleet.let_idle_go)
+        gc.collect()
         values = self._fleet.counts | {
             "robots": self._fleet.robots,
             "answering": self._fleet.engine.scheduler.answering,

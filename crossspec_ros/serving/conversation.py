@@ -99,11 +99,13 @@ async def converse(
             refuse(f"the server failed: {type(error).__name__}: {error}")
         finally:
             stream.stop()
-            if lane is not None:
-                # Or a second cancellation takes it from the thread's queue, and the robot stays for ever.
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.shield(asyncio.wrap_future(lane.do(end, lane)))
-            send(None)
+            try:
+                if lane is not None:
+                    # Or a second cancellation takes it from the thread's queue, and the robot stays for ever.
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.shield(asyncio.wrap_future(lane.do(end, lane)))
+            finally:
+                send(None)
 
     reader = asyncio.create_task(read())
     # Else strangers could hold all the streams that a replica takes.

@@ -15,7 +15,7 @@ from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
 from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
 from crossspec_ros.telemetry.trace import Trace
@@ -107,6 +107,8 @@ class RobotStream:
         robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
+        # It holds this stream, and what the robot did not read.
+        self._send = lambda message: None
 
     def _admit(self, hello: wire.Hello) -> None:
         if hello.version != VERSION:
@@ -238,6 +240,7 @@ class RobotStream:
                 window.asked = None
                 over.set_result(None)
                 self._refuse(index, ask.number, f"the target failed: {error!r}")
+                forget_frames(error)
                 return
             step = done.result()
             window.left -= len(step.tokens)
@@ -269,6 +272,7 @@ class RobotStream:
             if error is not None:
                 self._fleet.counts["failed_answers"] += 1
                 self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
+                forget_frames(error)
             else:
                 tell()
                 if window.cut.is_set():

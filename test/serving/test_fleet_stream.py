@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,9 +32,11 @@ from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
+from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, LinkError
+from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.serving import conversation
 from crossspec_ros.serving.command import await_end
 from crossspec_ros.serving.conversation import (
     MOST_HELLO,
@@ -44,6 +47,7 @@ from crossspec_ros.serving.conversation import (
 )
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.serving.rate import MOST_BYTES, MOST_MESSAGES, Rate
+from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -164,16 +168,35 @@ def _settles(is_so: object, within_s: float = WAIT_S) -> bool:
     return False
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_what_a_robot_had_goes_with_it_and_waits_for_no_garbage_collector(
-    server: Server, windows: list[Window]
+    fails: bool, server: Server, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gone = list[weakref.ref[object]]()
+
+    class Noted(RobotStream):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            gone.append(weakref.ref(self))
+
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(conversation, "RobotStream", Noted)
     gc.disable()
     try:
-        decoder = robot(server, "gone")
-        caption(decoder, windows[0])
-        memory = weakref.ref(server.fleet._robots["gone"].policy)
+        decoder, window = robot(server, "gone"), replace(windows[0])
+        gone += [weakref.ref(server.fleet._robots["gone"].policy), weakref.ref(window)]
+        if fails:
+            monkeypatch.setattr(TargetSequence, "step", fail)
+        try:
+            caption(decoder, window)
+        except LinkError as error:
+            assert fails
+            forget_frames(error)
         decoder.close()
-        assert _settles(lambda: memory() is None)
+        del decoder, window
+        assert _settles(lambda: not any(one() for one in gone))
     finally:
         gc.enable()
 
