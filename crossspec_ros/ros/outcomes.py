@@ -42,6 +42,7 @@ class Outcomes:
         self.outputs: CaptionOutputs | None = None
         self._node, self._health = node, health
         self._missed: deque[Window] = deque(maxlen=MOST_MISSED)
+        self._forgotten = 0
         self._telling: Timer | None = None
         self._origin_ns: int | None = None
 
@@ -61,11 +62,14 @@ class Outcomes:
 
     def miss(self, windows: Iterable[Window]) -> None:
         """Keep windows that nobody captions, without images, until they can be reported."""
-        self._missed.extend(windows)
+        for window in windows:
+            self._forgotten += len(self._missed) == self._missed.maxlen
+            self._missed.append(window)
 
     def forget_missed(self) -> None:
         """Report none of the windows that were missed so far."""
         self._missed.clear()
+        self._forgotten = 0
 
     def tell_missed_soon(self) -> None:
         """Report the missed windows once those who listen are there."""
@@ -113,7 +117,11 @@ class Outcomes:
                 count += 1
         if count:
             self.summary.count(windows=count, inactive=count)
-            self._node.get_logger().warning(f"{count} windows closed while the captioner was inactive")
+            forgotten, self._forgotten = self._forgotten, 0
+            earlier = f"; of {forgotten} more before them there is no report" if forgotten else ""
+            self._node.get_logger().warning(
+                f"{count} windows closed while the captioner was inactive{earlier}"
+            )
 
     def _tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
         window, outputs = outcome.window, self.outputs

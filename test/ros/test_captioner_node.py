@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 
 import numpy as np
 import pytest
@@ -313,6 +314,19 @@ def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, cap
     assert outcomes == [*missed, (8, WindowReport.OK, "captioned")]
     said = capfd.readouterr().err
     assert "inactive: windows" in said and said.count("captioner: active: every window") == 1
+
+
+def test_windows_that_are_too_many_to_be_reported_later_are_counted(stage, capfd):
+    observer, send, _, node = stage
+    node._outcomes._missed = deque(maxlen=2)
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    for second in (5, 6, 7):
+        send(second, 1, 1)
+    observer.wait(lambda: node._outcomes._forgotten == 1)
+    assert trigger(observer, node, node.trigger_activate) == SUCCESS
+    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
+    text = "2 windows closed while the captioner was inactive; of 1 more before them there is no report"
+    observer.wait(lambda: text in capfd.readouterr().err)
 
 
 def test_two_threads_never_share_a_decoder(stage, capfd, monkeypatch):
