@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -72,6 +73,8 @@ _ENVIRONMENT = {
     # It would take the usual ports, and Serve with it, from another server on this machine.
     "RAY_SERVE_HAPROXY_METRICS_PORT": "",
     "RAY_SERVE_HAPROXY_STATS_PORT": "",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": "",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": "",
     # Its streams break whenever a replica ends; robots come back by themselves.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
     # Ray's services listen at the loopback address, as on systems where it knows no clusters: they ask nobody
@@ -85,6 +88,31 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
 }
 """What Ray and its workers read when they start, "" for a free port; whoever has set one has chosen."""
+_RANGE, _RANGES = 64, range(20_000, 29_900)
+"""Ports of replicas that come and go, each of which has one for HTTP and one for gRPC, and where to look for
+them: below those that the system gives away."""
+
+
+def replica_ports() -> dict[str, str]:
+    """What Ray reads of the ports of replicas: such as no other server on this machine has.
+
+    gRPC would let the replicas of both listen at one, and give each a share of the robots.
+    """
+    ports = _some_ports()
+    while not all(map(_is_free, ports)):
+        ports = _some_ports()
+    http, grpc = ports[0], ports[_RANGE]
+    return {
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(grpc - 1),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc + _RANGE - 1),
+    }
+
+
+def _some_ports() -> range:
+    first = random.choice(_RANGES)
+    return range(first, first + 2 * _RANGE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,7 +158,7 @@ def served(
     SIGINT and SIGTERM raise KeyboardInterrupt from then on. Raises InputError where Ray Serve is not
     installed, and for a target that cannot be loaded.
     """
-    for name, value in _ENVIRONMENT.items():
+    for name, value in (_ENVIRONMENT | replica_ports()).items():
         os.environ.setdefault(name, value or str(free_port()))
     try:
         import ray
@@ -192,6 +220,14 @@ def check_port(port: int) -> None:
             raise InputError(
                 f"port {port} cannot be listened at ({error.strerror}): choose another --port"
             ) from None
+
+
+def _is_free(port: int) -> bool:
+    try:
+        check_port(port)
+    except InputError:
+        return False
+    return True
 
 
 def await_end(proxy: subprocess.Popen[str] | None, look_s: float = 1.0) -> str:

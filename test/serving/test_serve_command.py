@@ -210,6 +210,23 @@ def test_who_is_not_known_is_refused(
 
 
 @pytest.mark.timeout(180)
+def test_servers_on_one_machine_share_no_port(served: Served, tmp_path: Path) -> None:
+    """gRPC lets several listen at one port, and gives each a share of the robots."""
+
+    def ports(server: Served) -> set[int]:
+        own = {one.pid for one in psutil.Process(server.process.pid).children(recursive=True)}
+        open_ = (one for one in psutil.net_connections("inet") if one.pid in own and one.status == "LISTEN")
+        return {one.laddr.port for one in open_}
+
+    other = Served(tmp_path)
+    try:
+        mine, others = ports(served), ports(other)
+        assert len(mine) > 5 < len(others) and not mine & others
+    finally:
+        other.end()
+
+
+@pytest.mark.timeout(180)
 def test_a_replica_that_is_killed_costs_a_window_and_no_more(
     served: Served, pair: ModelPair, windows: list[Window]
 ) -> None:
