@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import gc
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +21,7 @@ from crossspec_ros.bench.harness import table, tell
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.telemetry.memory import begin_peak, status_mb
+from crossspec_ros.telemetry.memory import begin_peak, give_back, status_mb
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer
@@ -121,8 +119,7 @@ def peak_of_window(rate: float, slicing: type[Slices]) -> float:
 def _peak_mb(work: Callable[[], object]) -> float:
     """By how much the process grows meanwhile, in MB."""
     gc.collect()
-    with contextlib.suppress(AttributeError):  # another libc keeps what it has
-        ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     begin_peak()
     before = status_mb("VmRSS")
     work()

@@ -80,16 +80,19 @@ class _KeptDrafts(DraftModel):
         return draft
 
 
+_NO_TARGET = "a captioner of drafts alone has no target to ask"
+
+
 class _NoEngine:
     """An engine whose sessions see nothing, for there is no target."""
 
     pulses: tuple[Pulse, ...] = ()
 
     def tap(self, layers: Sequence[int]) -> None:
-        raise NotImplementedError
+        raise RuntimeError(_NO_TARGET)
 
     def warm_up(self, sessions: int) -> None:
-        raise NotImplementedError
+        raise RuntimeError(_NO_TARGET)
 
     def measure(self) -> None:
         return None
@@ -111,13 +114,13 @@ class _NoSession:
         return done
 
     def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
-        raise NotImplementedError
+        raise RuntimeError(_NO_TARGET)
 
     def ask(self, question: str, trace: Trace, max_new_tokens: int) -> int:
-        raise NotImplementedError
+        raise RuntimeError(_NO_TARGET)
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
-        raise NotImplementedError
+        raise RuntimeError(_NO_TARGET)
 
     def rest(self) -> None:
         pass

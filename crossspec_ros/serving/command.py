@@ -93,26 +93,20 @@ _RANGE, _RANGES = 64, range(20_000, 29_900)
 them: below those that the system gives away."""
 
 
-def replica_ports() -> dict[str, str]:
+def _replica_ports() -> dict[str, str]:
     """What Ray reads of the ports of replicas: such as no other server on this machine has.
 
     gRPC would let the replicas of both listen at one, and give each a share of the robots.
     """
-    ports = _some_ports()
-    while not all(map(_is_free, ports)):
-        ports = _some_ports()
-    http, grpc = ports[0], ports[_RANGE]
+    starts = random.sample(_RANGES, len(_RANGES))
+    http = next(start for start in starts if all(map(_is_free, range(start, start + 2 * _RANGE))))
+    grpc = http + _RANGE
     return {
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(grpc - 1),
         "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc),
         "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc + _RANGE - 1),
     }
-
-
-def _some_ports() -> range:
-    first = random.choice(_RANGES)
-    return range(first, first + 2 * _RANGE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -158,7 +152,7 @@ def served(
     SIGINT and SIGTERM raise KeyboardInterrupt from then on. Raises InputError where Ray Serve is not
     installed, and for a target that cannot be loaded.
     """
-    for name, value in (_ENVIRONMENT | replica_ports()).items():
+    for name, value in (_ENVIRONMENT | _replica_ports()).items():
         os.environ.setdefault(name, value or str(free_port()))
     try:
         import ray
