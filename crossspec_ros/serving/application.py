@@ -24,7 +24,7 @@ from crossspec_ros.serving.conversation import again_and_again, converse, refusa
 from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.fleet import COUNTS
 from crossspec_ros.serving.options import ServeOptions, read_tokens
-from crossspec_ros.telemetry.memory import give_back, keep_heap
+from crossspec_ros.telemetry.memory import keep_heap
 from crossspec_ros.wire import captions_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ GAUGES = {
 """What Prometheus is told, each as ray_crossspec_NAME."""
 ANSWER_MS = "answer_ms"
 _BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
-_TICK_S, _GIVE_BACK_S = 5.0, 60.0
+_TICK_S = 5.0
 _STRANGERS = 64
 """Streams beside those of all robots that a replica takes at a time: they say no hello, or are refused."""
 
@@ -60,7 +60,6 @@ class CaptionServer:
         self._tasks = [
             loop.create_task(again_and_again(_TICK_S, self._tick)),
             loop.create_task(again_and_again(1.0, self._look)),
-            loop.create_task(again_and_again(_GIVE_BACK_S, lambda: asyncio.to_thread(give_back))),
         ]
 
     async def Stream(

@@ -227,6 +227,11 @@ def test_servers_on_one_machine_share_no_port(served: Served, tmp_path: Path) ->
 
 
 @pytest.mark.timeout(180)
+def test_a_replica_has_a_heap_that_gives_back(served: Served) -> None:
+    maps = served.replica("target").memory_maps()
+    assert any("jemalloc" in one.path for one in maps)
+
+
 def test_a_replica_that_is_killed_costs_a_window_and_no_more(
     served: Served, pair: ModelPair, windows: list[Window]
 ) -> None:
