@@ -91,7 +91,7 @@ def _meet(soak: Soak, name: str, fault: Callable[[], None]) -> Turn:
     ended_s = time.time()
     again_s: float | None = None
     looked = 0
-    while (now_s := time.time()) < max(began_s, ended_s - EVERY_S + _CALM_S) + EVERY_S:
+    while (now_s := time.time()) < max(began_s + EVERY_S, ended_s + MOST_AGAIN_S):
         lines = soak.collector.lines[looked:]
         looked += len(lines)
         reports = (line for line in lines if "report_s" in line)
