@@ -29,6 +29,8 @@ MOST_UNSENT = 16 << 20
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
 _MOST_MESSAGE = 32 << 20
 """Bytes from the server; large tokenizers have 20 MB. Read, a list of numbers takes 8 times as many."""
+_MOST_REASON = 1000
+"""Characters of why the link has ended, which logs and diagnostics repeat."""
 _KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -182,14 +184,14 @@ class Link:
                         break
                     self._began(message.welcome)
                 elif kind == "refused" and not message.session:
-                    reason, is_refused = message.refused.sentence, True
+                    reason, is_refused = plain_text(message.refused.sentence[:_MOST_REASON]), True
                 elif self.is_up:
                     with self.pulse.busy():
                         self._on_message(message)
         except grpc.RpcError as error:
             reason = _reason(error) or reason
         except Exception as error:  # a link that dies would be up never again
-            reason = f"{type(error).__name__}: {error}"
+            reason = plain_text(f"{type(error).__name__}: {error}"[:_MOST_REASON])
         finally:
             if call is not None:
                 call.cancel()

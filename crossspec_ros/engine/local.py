@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -134,8 +134,8 @@ class LocalEngine:
 class LocalSession:
     """See `session.Session`.
 
-    `_sequence`, `_error`, `_is_over` belong to the engine's thread, the other fields to the one that calls;
-    `frames` alone is for any.
+    `_sequence` and `_error` belong to the engine's thread, the other fields to the one that calls; `frames`
+    alone is for any.
     """
 
     def __init__(self, engine: LocalEngine, window: Window, trace: Trace) -> None:
@@ -148,7 +148,8 @@ class LocalSession:
         self._sequence: TargetSequence | None = None
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
-        self._is_over = False
+        self.closed: Future[None] = Future()
+        """Done once it was closed and its buffers are back."""
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         def read() -> Requests[None]:
@@ -207,11 +208,12 @@ class LocalSession:
         self.rest()
         for future in self._appended:
             future.cancel()
-        self._scheduler.submit(self._close, self._window)
+        self.closed = self._scheduler.submit(self._close, self._window)
 
     def _do(self, work: Callable[[TargetSequence], Requests[Result]]) -> Requests[Result]:
-        if self._is_over:
-            raise RuntimeError("the session is closed")
+        if self._is_closed:
+            # What waits still is for nobody, and would take buffers and the time of others.
+            raise CancelledError("the session is closed")
         if self._error is not None:
             raise self._error
         try:
@@ -224,7 +226,6 @@ class LocalSession:
             raise
 
     def _close(self) -> None:
-        self._is_over = True
         if self._sequence is not None:
             self._sequence.close()
             self._sequence = None

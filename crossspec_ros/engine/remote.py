@@ -6,10 +6,11 @@ a hint. So the round trip is paid once for each window, not once for each pass.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _MOST_PIECE = 1 << 16
 """Bytes; the longest answers have some thousand tokens."""
+_NAME, _MOST_NAMES = re.compile("[a-z0-9_]{1,32}"), 32
+"""Of a server's proposers, which logs and figures repeat."""
 
 
 class RemoteEngine:
@@ -51,6 +54,7 @@ class RemoteEngine:
         self._sessions: dict[int, RemoteSession] = {}
         self._lock = threading.Lock()
         self._numbers = 0
+        self._proposers: set[str] = set()
         self.counts = {"lost_links": 0, "late_passes": 0}
         self.link = connect(address, self._take, self._lost)
         if not self.link.wait(connect_s):
@@ -105,6 +109,13 @@ class RemoteEngine:
         """It is closed."""
         with self._lock:
             self._sessions.pop(session.number, None)
+
+    def by_proposer(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Those of a piece's counts whose names can be a proposer's; for the link's thread."""
+        for name in counts:
+            if len(self._proposers) < _MOST_NAMES and _NAME.fullmatch(name):
+                self._proposers.add(name)
+        return {name: count for name, count in counts.items() if name in self._proposers}
 
     def _take(self, message: wire.Down) -> None:
         with self._lock:
@@ -251,7 +262,9 @@ class RemoteSession:
                     piece.seconds,
                     rows=piece.rows,
                     most_read=piece.most_read,
-                    proposed=Proposed(dict(piece.drafted), dict(piece.accepted)),
+                    proposed=Proposed(
+                        self._engine.by_proposer(piece.drafted), self._engine.by_proposer(piece.accepted)
+                    ),
                     round_trip_s=round_trip_s,
                     passes=piece.passes,
                 )

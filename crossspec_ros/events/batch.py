@@ -8,8 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crossspec_ros.errors import InputError
+
+MOST_EVENTS = 10_000_000
+"""Of a packet, whose words may hold twelve events each: a quarter of a gigabyte while it is decoded."""
 MOST_PIXELS = 4096
 """Largest width and height that is believed: what is drawn of the events takes room by them."""
+
+
+def check_count(count: int) -> None:
+    """Raise InputError for more events than are taken of a packet."""
+    if count > MOST_EVENTS:
+        raise InputError(
+            f"an event packet has more than the {MOST_EVENTS} events that are taken: let the driver send "
+            f"smaller ones"
+        )
 
 
 # Not frozen, which would take longer than the rest of what is done with a small packet.

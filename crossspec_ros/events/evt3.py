@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.compiled import WORDS, compiled
-from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, check_count
 from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
 from crossspec_ros.events.splice import Payload, Splice
 
@@ -22,8 +21,6 @@ ROLLOVER_FALL = 10
 
 # What a stream's state holds: times in us, with the rollovers; row, base and polarity of the words to come.
 _NOW, _HIGH, _ROW, _BASE, _POLARITY, _HAS_HIGH, _HAS_TIME, _STATE = range(8)
-MOST_EVENTS = 10_000_000
-"""Of a packet, whose words may hold twelve events each: a quarter of a gigabyte while it is decoded."""
 _MOST_WORDS = 1 << 15
 """Decoded at once, so that the room for what they may hold stays small."""
 
@@ -176,11 +173,7 @@ class Evt3Decoder:
         for i in range(0, len(words), _MOST_WORDS):
             blocks.append(self._decode_block(words[i : i + _MOST_WORDS]))
             count += len(blocks[-1])
-            if count > MOST_EVENTS:
-                raise InputError(
-                    f"an event packet has more than the {MOST_EVENTS} events that are taken: let the driver "
-                    f"send smaller ones"
-                )
+            check_count(count)
         return EventBatch.concat(blocks)
 
     def skip(self, payload: Payload) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.compiled import WORDS, compiled
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, check_count
 from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
 from crossspec_ros.events.splice import Payload, Splice
 
@@ -88,7 +88,7 @@ class LibcaerCmpDecoder:
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         words = self._splice.words(payload)
-        high = low = 0
+        high = low = total = 0
         batches = [EventBatch.empty(self.width, self.height)]
         for i in range(0, len(words), _MOST_WORDS):
             count, high, low, outside, unknown = _decode(
@@ -102,6 +102,8 @@ class LibcaerCmpDecoder:
             )
             if outside or unknown:
                 self.damage.update(events_outside_sensor=outside, unknown_words=unknown)
+            total += count
+            check_count(total)
             batches.append(unpack(self._events, count, time_base // 1000, self.width, self.height))
         return batches[1] if len(batches) == 2 else EventBatch.concat(batches)
 

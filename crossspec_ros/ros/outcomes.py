@@ -17,7 +17,7 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
 from crossspec_ros.captioning.worker import Outcome
 from crossspec_ros.errors import LinkError, described, forget_frames
-from crossspec_ros.ros.boundary import LOG_S
+from crossspec_ros.ros.boundary import ENDS, LOG_S
 from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY
 from crossspec_ros.ros.reports import captioned_report, report
@@ -170,7 +170,9 @@ class Outcomes:
             try:
                 answer_ms, cancel = stages["answer"], outcome.cancel
                 self.comparison.add(window, settings.question, caption, answer_ms, line, cancel)
-            except Exception as error:  # it must not cost the window its report
+            except ENDS:
+                raise
+            except BaseException as error:  # also a panic in a library: the window is to have its report
                 self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
         outputs.report(message)
         self.summary.count(windows=1)

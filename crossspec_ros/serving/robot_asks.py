@@ -59,6 +59,7 @@ def check_question(ask: wire.Ask, target: VideoTarget) -> None:
         )
     if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
         raise InputError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
+    sampling_of(ask)
 
 
 def sampling_of(ask: wire.Ask) -> Sampling | None:

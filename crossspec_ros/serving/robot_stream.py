@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.session import Session, Step
+from crossspec_ros.engine.local import LocalSession
+from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
@@ -34,7 +35,7 @@ _PAUSE_S = 0.05
 class _Window:
     """What is held of a window: its session, frames that were not read yet, and the answer in work."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LocalSession) -> None:
         self.session = session
         self.frames: dict[int, np.ndarray] = {}
         self.hint = Hint()
@@ -56,6 +57,7 @@ class RobotStream:
         self._fleet, self._send = fleet, send
         self._robot: Robot | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
+        self._closing: deque[Future[None]] = deque()
         self._is_over = False
         self._ids = fleet.target.body.get_input_embeddings().num_embeddings
 
@@ -104,6 +106,7 @@ class RobotStream:
         self._is_over = True
         for index in list(self._windows):
             self._close(index)
+        self._await_closed(0)
         robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
@@ -228,9 +231,9 @@ class RobotStream:
     def _step(self, index: int, window: _Window, ask: wire.Ask, tree: DraftTree) -> None:
         """One pass over a tree of the robot's own."""
         begun_ns = time.perf_counter_ns()
+        future = window.session.step(tree, sampling_of(ask))
         over: Future[None] = Future()
         window.over = over
-        future = window.session.step(tree, sampling_of(ask))
 
         def tell(done: Future[Step]) -> None:
             # Frames of others must not wait for a tree that comes late, or never.
@@ -269,7 +272,9 @@ class RobotStream:
         """In the engine's thread, mostly: tell the end, and learn from it."""
         try:
             error = None if over.cancelled() else over.exception()
-            if error is not None:
+            if isinstance(error, CancelledError):
+                pass  # the robot has closed its window, or the server ends
+            elif error is not None:
                 self._fleet.counts["failed_answers"] += 1
                 self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
                 forget_frames(error)
@@ -296,6 +301,9 @@ class RobotStream:
         if index not in self._windows:
             while len(self._windows) >= SESSIONS:
                 self._close(next(iter(self._windows)))
+            self._await_closed(SESSIONS)
+            if len(self._closing) > SESSIONS:
+                raise InputError(f"earlier windows have not ended within {TURN_S:g} s: send fewer of them")
             self._windows[index] = _Window(self._fleet.engine.open(index, Trace(), self._robot.name))
         return self._windows[index]
 
@@ -310,8 +318,22 @@ class RobotStream:
         if window is not None:
             window.cut.set()
             window.session.close()
+            self._closing.append(window.session.closed)
             # Its callback holds the window, and all would wait for the garbage collector.
             window.over = None
+
+    def _await_closed(self, most: int) -> None:
+        """Wait until at most so many closed windows have work under way, which keeps frames and buffers; not
+        for ever."""
+        until_s = time.monotonic() + TURN_S
+        while self._closing and (self._closing[0].done() or len(self._closing) > most):
+            if time.monotonic() > until_s:
+                return
+            wait([self._closing[0]], 1.0)
+            if self._closing[0].done():
+                self._closing.popleft()
+            elif self._robot is not None:
+                self._fleet.lanes.beat(self._robot.name)
 
     def _refuse(self, index: int, number: int, sentence: str) -> None:
         self._tell(wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000])))

@@ -34,6 +34,13 @@ def test_rows_may_be_padded():
     np.testing.assert_array_equal(camera_array(message), RGB)
 
 
+def test_what_pads_rows_is_not_kept():
+    """A node that counts the bytes of its images would hold more than it counts."""
+    message = camera("rgb8", RGB[:1, :1])
+    message.step, message.data = 1_000_000, bytes(1_000_000)
+    assert not np.shares_memory(camera_array(message), np.frombuffer(message.data, np.uint8))
+
+
 def test_the_common_camera_encodings_become_rgb():
     np.testing.assert_array_equal(camera_array(camera("rgb8", RGB)), RGB)
     np.testing.assert_array_equal(camera_array(camera("bgr8", RGB[..., ::-1])), RGB)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events import evt3
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
@@ -203,7 +202,7 @@ def test_a_packet_without_events_carries_the_time():
 def test_a_packet_of_too_many_events_is_refused_and_the_next_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evt3, "MOST_EVENTS", 500_000)
+    monkeypatch.setattr("crossspec_ros.events.batch.MOST_EVENTS", 500_000)
     decoder = Evt3Decoder(4096, 4096)
     start = np.array([0x8001, 0x6001, 0x0001, 0x3000], "<u2")
     vectors = np.full(40_000, 0x4FFF, "<u2")

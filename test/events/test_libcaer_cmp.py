@@ -6,6 +6,7 @@ from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
 from crossspec_ros.events.libcaer_cmp_encoder import encode_libcaer_cmp
@@ -112,3 +113,14 @@ def test_times_the_format_cannot_express_are_refused(t):
 def test_coordinates_the_format_cannot_express_are_refused():
     with pytest.raises(ValueError, match="2047"):
         encode_libcaer_cmp(batch_of([0], [2048], [0], [0], 4096, 4096), 0)
+
+
+def test_a_packet_of_too_many_events_is_refused_and_the_next_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("crossspec_ros.events.batch.MOST_EVENTS", 500_000)
+    decoder = LibcaerCmpDecoder(640, 480)
+    column = words(HIGH, LOW | 1, X | 7, BASE, *(50 * [V8 | 0xFF]))
+    with pytest.raises(InputError, match=r"more than the 500000 events .* smaller ones"):
+        decoder.decode(1300 * column)
+    assert len(decoder.decode(column)) == 400

@@ -772,6 +772,43 @@ def test_a_piece_of_megabytes_fails_its_window_and_not_the_robot(
         decoder.close()
 
 
+class Talker:
+    """A server whose only word is a refusal."""
+
+    def __init__(self, sentence: str) -> None:
+        self._said = [wire.Down(refused=wire.Refused(sentence=sentence))]
+
+    def stream_stream(self, *_: object, **__: object) -> Callable[..., Talker]:
+        return lambda *_, **__: self
+
+    def __iter__(self) -> Iterator[wire.Down]:
+        return iter(self._said)
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_refusal_of_megabytes_is_told_in_a_harmless_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Address, "channel", lambda self: Talker("\x1b[2J" + 1_000_000 * "a"))
+    link = Link(Address("grpc://127.0.0.1:1", "r"), lambda message: None, lambda reason: None)
+    link.wait(0.2)
+    link.close()
+    assert link.is_refused and link.trouble.isprintable() and len(link.trouble) < 2000
+
+
+def test_names_of_proposers_are_few_and_plain(server: Server) -> None:
+    decoder = robot(server, "named")
+    engine = decoder.engine
+    assert isinstance(engine, RemoteEngine)
+    try:
+        assert engine.by_proposer({"memory": 3, "\x1b[2J": 1, 40 * "a": 1}) == {"memory": 3}
+        assert len(engine.by_proposer({f"name{i}": 1 for i in range(100)})) < 40
+        assert engine.by_proposer({"memory": 2}) == {"memory": 2}
+    finally:
+        decoder.close()
+
+
 def test_token_ids_that_the_target_has_not_are_refused(server: Server, windows: list[Window]) -> None:
     frame = frame_message(windows[0].frames[0], 1)
     for draft in (

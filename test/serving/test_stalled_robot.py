@@ -89,3 +89,56 @@ def test_a_tree_must_wait_for_the_piece_before_it(
         window.over.set_result(None)
     finally:
         hasty.stream.end()
+
+
+def _hurry(robot: Heard, windows: list[Window], sessions: range) -> None:
+    """Ask about windows with one frame each, and drop each at once."""
+    frame = frame_message(windows[0].frames[0], 0)
+    for session in sessions:
+        for what in ({"frame": frame}, {"fit": wire.Fit(stamps_ns=[0])}, {"close": wire.Close()}):
+            robot.stream.take(wire.Up(session=session, **what))
+
+
+def test_windows_that_are_dropped_at_once_cost_nothing_and_do_not_pile_up(
+    fleet: Fleet, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty, encoded = Heard(fleet, "hasty"), list[object]()
+    free = threading.Event()
+    monkeypatch.setattr(fleet.engine, "sequence", lambda *of: encoded.append(of))
+    fleet.engine.scheduler.submit(free.wait)
+    _hurry(hasty, windows, range(1, 5))
+    more = threading.Thread(target=_hurry, args=(hasty, windows, range(5, 6)))
+    more.start()
+    try:
+        more.join(0.3)
+        assert more.is_alive() and len(hasty.stream._closing) == 4
+    finally:
+        free.set()
+        more.join(WAIT_S)
+    hasty.stream.end()
+    assert len(encoded) <= 1 and not hasty.refusals
+
+
+def test_nothing_is_left_of_a_robot_that_leaves_with_work_under_way(
+    fleet: Fleet, windows: list[Window]
+) -> None:
+    leaving, free = Heard(fleet, "leaving"), threading.Event()
+    leaving.say(frame=frame_message(windows[0].frames[0], 0))
+    leaving.say(fit=wire.Fit(stamps_ns=[0]))
+    fleet.engine.scheduler.submit(free.wait)
+    leaving.say(fit=wire.Fit(stamps_ns=[0]))
+    end = threading.Thread(target=leaving.stream.end)
+    end.start()
+    end.join(0.3)
+    free.set()
+    end.join(WAIT_S)
+    assert not fleet.robots and "leaving" not in fleet.engine.verifiers
+
+
+def test_a_seed_that_is_none_holds_nobody_up(fleet: Fleet, windows: list[Window]) -> None:
+    rash = Heard(fleet, "rash")
+    rash.say(frame=frame_message(windows[0].frames[0], 0))
+    ask = {"question": QUESTION, "max_new_tokens": 4, "stepwise": True, "temperature": 1.0, "top_p": 1.0}
+    rash.say(ask=wire.Ask(number=1, seed=-5, **ask))
+    assert "seed -5" in rash.refusals[0] and not fleet.engine.scheduler.answering
+    rash.stream.end()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import contextlib
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ TOKENS = {"car_7": "0123456789abcdef0123", "car_8": "0123456789abcdef0124"}
 def server(tokens: dict[str, str] | None) -> CaptionServer:
     """A replica without a target."""
     made = object.__new__(CaptionServer)
-    made._tokens = tokens
+    made._tokens, made._silent = tokens, defaultdict(set)
     made._fleet = SimpleNamespace(counts=Counter(), close=lambda: None)  # type: ignore[assignment]
     return made
 
@@ -63,6 +64,36 @@ def test_a_stream_with_one_or_where_none_is_asked_for_is_heard(
 
     monkeypatch.setattr("crossspec_ros.serving.application.converse", hear)
     assert first_words(server(tokens), [("authorization", f"Bearer {TOKENS['car_8']}")]) == [welcome]
+
+
+def test_a_token_has_few_streams_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hear(*arguments: object) -> AsyncIterator[wire.Down]:
+        await asyncio.sleep(HELLO_S)
+        yield wire.Down()
+
+    monkeypatch.setattr("crossspec_ros.serving.application.converse", hear)
+
+    async def crowd() -> list[list[wire.Down]]:
+        replica = server(TOKENS)
+
+        async def say_nothing(name: str) -> list[wire.Down]:
+            metadata = [("authorization", f"Bearer {TOKENS[name]}")]
+            context = SimpleNamespace(invocation_metadata=lambda: metadata)
+            told: list[wire.Down] = []
+
+            async def listen() -> None:
+                async for one in replica.Stream(silence(), context):  # type: ignore[arg-type]
+                    told.append(one)
+
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(listen(), 0.3)
+            return told
+
+        return await asyncio.gather(*[say_nothing("car_7") for _ in range(6)], say_nothing("car_8"))
+
+    *mine, other = asyncio.run(crowd())
+    assert ["not said who they are" in one.refused.sentence for told in mine for one in told] == [True, True]
+    assert not other
 
 
 def test_strangers_have_streams_beside_those_of_robots() -> None:
