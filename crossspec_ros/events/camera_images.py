@@ -83,10 +83,9 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
         raise _misfit(message)
     check_size(message.width, message.height)
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
-    if message.step > row:
-        # A view would keep the padding, which nobody counts.
-        rows = rows[:, :row].copy()
-    return rows.reshape(message.height, message.width, channels)
+    # A view would keep the padding, which nobody counts.
+    pixels = rows[:, :row].copy() if message.step > row else rows
+    return pixels.reshape(message.height, message.width, channels)
 
 
 def _two_planes(message: Any) -> np.ndarray:

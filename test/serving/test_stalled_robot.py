@@ -123,15 +123,15 @@ def test_nothing_is_left_of_a_robot_that_leaves_with_work_under_way(
     fleet: Fleet, windows: list[Window]
 ) -> None:
     leaving, free = Heard(fleet, "leaving"), threading.Event()
-    leaving.say(frame=frame_message(windows[0].frames[0], 0))
-    leaving.say(fit=wire.Fit(stamps_ns=[0]))
     fleet.engine.scheduler.submit(free.wait)
+    leaving.say(frame=frame_message(windows[0].frames[0], 0))
     leaving.say(fit=wire.Fit(stamps_ns=[0]))
     end = threading.Thread(target=leaving.stream.end)
     end.start()
     end.join(0.3)
     free.set()
     end.join(WAIT_S)
+    fleet.engine.scheduler.submit(lambda: None).result(WAIT_S)
     assert not fleet.robots and "leaving" not in fleet.engine.verifiers
 
 
