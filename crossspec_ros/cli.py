@@ -409,6 +409,12 @@ def _fuzz(subparsers: Subparsers) -> None:
         fuzz.add_argument("count", type=at_least(1), nargs="?", default=count, help=f"how many [{count}]")
         fuzz.add_argument("--seed", type=int, default=0, help="of what is random [0]")
         fuzz.add_argument("--json", type=Path, help="write the figures here as well")
+        if name == "messages":
+            fuzz.add_argument(
+                "--compressed",
+                action="store_true",
+                help="let the synchronizer take compressed images and dvs_msgs/EventArray",
+            )
         if name == "files":
             fuzz.add_argument(
                 "--findings",

@@ -29,19 +29,22 @@ _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures and write them where asked; 1 where a bar is missed."""
-    figures = fuzz(args.count, args.seed)
+    figures = fuzz(args.count, args.seed, args.compressed)
     print(json.dumps(figures, indent=1))
     tell(args, figures)
     return int(bool(figures["missed_bars"]))
 
 
-def fuzz(count: int, seed: int) -> dict[str, Any]:
+def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
     """Publish `count` unsound messages; figures of the nodes' lives, captions and memory. On Linux.
 
-    Raises RuntimeError where nothing starts.
+    With `compressed` the synchronizer takes compressed images and dvs_msgs/EventArray. Raises RuntimeError
+    where nothing starts.
     """
     environment = ros_environment(isolated=True)
-    graph = live_graph("topics", memory="none")
+    graph = live_graph("topics", memory="none", image_transport="compressed" if compressed else None)
+    if compressed:
+        graph.processes[0].parameters["event_type"] = "dvs_msgs/EventArray"
     ended: dict[str, int] = {}
     with ExitStack() as stack:
         _LOG.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import cv2
 import numpy as np
 from crossspec_msgs.msg import WindowReport
 from diagnostic_msgs.msg import DiagnosticArray
@@ -28,10 +29,12 @@ from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.client import Client
 from rclpy.publisher import Publisher
 from rclpy.serialization import serialize_message
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.bench.mutations import mutated
 from crossspec_ros.bench.soak_bars import is_whole
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
@@ -77,8 +80,8 @@ class FuzzPublisher(GuardedNode):
         self._diagnosed: dict[str, int] = {}
         self._health = self.create_subscription(DiagnosticArray, "/diagnostics", self._take_health, 100)
         self._heard = self.create_subscription(WindowReport, "captioner/report", self._take, RELIABLE)
-        self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
-        self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
+        self._frames: Publisher | None = None
+        self._events: Publisher | None = None
         self._outlets: list[Publisher] = []
         self._requests: list[Client] = []
         self._pings: list[Client] = []
@@ -91,13 +94,19 @@ class FuzzPublisher(GuardedNode):
     def find(self) -> list[str]:
         """What there is to be said to our nodes; raises NodeError where they do not come up."""
         deadline_s = time.monotonic() + _STARTUP_S
-        while not (self._heard_by(IMAGE_TOPIC) and self.count_publishers("captioner/report")):
+        topics = (IMAGE_TOPIC, f"{IMAGE_TOPIC}/compressed")
+        while not (any(map(self._heard_by, topics)) and self.count_publishers("captioner/report")):
             if time.monotonic() > deadline_s:
                 raise NodeError("synchronizer and captioner did not come up")
             time.sleep(0.1)
         for topic, types in self.get_topic_names_and_types():
             if self._heard_by(topic):
-                self._outlets += [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
+                outlets = [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
+                self._outlets += outlets
+                if topic in topics:
+                    self._frames = outlets[0]
+                elif topic == EVENTS_TOPIC:
+                    self._events = outlets[0]
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
@@ -108,13 +117,14 @@ class FuzzPublisher(GuardedNode):
 
     def warm_up(self) -> None:
         """The largest messages there are, several times to each topic."""
+        assert self._events is not None
         # First at once: what DDS shares with a node counts as the node's memory from its first use on. More
         # than that would leave room in its heap, and growth into that room is not seen.
         for outlet in self._outlets * _AT_ONCE:
             self._publish(outlet)
         for _ in range(_WARM_ROUNDS):
             # Few of the largest packets can be decoded by chance, and that takes more memory than they do.
-            for encoding in _ENCODINGS:
+            for encoding in _ENCODINGS if self._events.msg_type is EventPacket else ():
                 now_ns, data = (
                     self.get_clock().now().nanoseconds,
                     array.array("B", self._rng.randbytes(_MOST)),
@@ -157,6 +167,7 @@ class FuzzPublisher(GuardedNode):
 
     def are_well(self) -> dict[str, bool]:
         """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
+        assert self._frames is not None and self._events is not None
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
         self._diagnosed.clear()
@@ -164,8 +175,12 @@ class FuzzPublisher(GuardedNode):
         while not (self._reported.is_set() and self._all_diagnosed()) and time.monotonic() < end_s:
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
-            self._frames.publish(image_message(pixels, now_ns, "camera"))
-            self._events.publish(_packet(now_ns, number))
+            is_raw, are_packets = (
+                self._frames.msg_type is Image,
+                self._events.msg_type is EventPacket,
+            )
+            self._frames.publish(image_message(pixels, now_ns, "camera") if is_raw else _png(pixels, now_ns))
+            self._events.publish(_packet(now_ns, number) if are_packets else _array(now_ns))
             number += 1
             time.sleep(_FRAME_S)
         return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
@@ -287,6 +302,19 @@ def _packet(now_ns: int, number: int) -> EventPacket:
     words = [(1 << 63 | (y & 0x7FFF) << 48 | x << 32 | 0) for x, y in ((3, 4), (5, 6))]
     message.events = struct.pack(f"<{len(words)}Q", *words)
     return message
+
+
+def _png(pixels: np.ndarray, now_ns: int) -> CompressedImage:
+    message = CompressedImage(format="png", data=array.array("B", cv2.imencode(".png", pixels)[1].tobytes()))
+    message.header.stamp = to_time(now_ns)
+    return message
+
+
+def _array(now_ns: int) -> bytes:
+    """A sound dvs_msgs/EventArray of two events."""
+    x = np.array([3, 5], np.uint16)
+    batch = EventBatch(np.full(2, now_ns // 1000), x, x + np.uint16(1), np.ones(2, np.uint8), 64, 48)
+    return encode_dvs(batch, now_ns)
 
 
 def main(args: Sequence[str] | None = None) -> None:
