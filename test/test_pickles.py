@@ -86,6 +86,22 @@ def test_a_packed_archive_is_refused(crafted):
     assert refused(crafted(zipfile.ZIP_DEFLATED, b"\x80\x02}" + b"N0" * 99 + b".")) == "ValueError"
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "content", [b"\x80\x02" + b")0" * 600_000 + b"}.", b"\x80\x04)" + b"\x94" * 1_100_000 + b"."]
+)
+def test_weights_of_a_million_steps_are_refused(crafted, content):
+    assert refused(crafted(content=content)) == "UnpicklingError"
+
+
+def test_an_archive_that_names_its_pickle_again_and_again_is_refused(crafted):
+    path = crafted(content=b"\x80\x02}.")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist.append(archive.filelist[0])
+        archive.writestr("more", b"")
+    assert refused(path) == "ValueError"
+
+
 def test_the_state_of_a_training_passes(tmp_path):
     model = torch.nn.Linear(3, 3)
     optimizer = torch.optim.AdamW([{"params": [p]} for p in model.parameters()])
