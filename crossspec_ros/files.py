@@ -84,10 +84,12 @@ def write_report(path: Path, text: str) -> None:
 
     Raises OSError as that does.
     """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
+    # Replaced, the file that /dev/stdout leads to would no longer be the one that the shell has open.
+    is_open = path.is_symlink() and path.absolute().parts[1] in ("dev", "proc")
+    if path.exists() and (is_open or not path.is_file()):
         path.write_bytes(text.encode())
     else:
-        replace_file(path, text.encode())
+        replace_file(Path(os.path.realpath(path)), text.encode())
 
 
 def move_files(folder: Path, to: Path) -> None:

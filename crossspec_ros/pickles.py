@@ -13,6 +13,8 @@ _MOST_PARTS = 1000
 _KEPT = (pickletools.pylist, pickletools.pydict, pickletools.pyset)
 """These cannot be keys, and all that is in them is in the pickle itself."""
 _LEGACY_PICKLES = 5
+_MOST_OPCODES, _MOST_BYTES = 1_000_000, 32 << 20
+"""Of a file of torch.save: a tensor takes some 30 opcodes and 200 bytes, and its numbers lie beside it."""
 
 
 def check_pickle(data: bytes | IO[bytes], most_opcodes: int | None = None) -> None:
@@ -52,15 +54,16 @@ def check_pickle(data: bytes | IO[bytes], most_opcodes: int | None = None) -> No
 
 
 def check_torch_file(file: Path) -> None:
-    """The same for a file of torch.save; raises ValueError where its archive is packed, as torch's is not."""
+    """The same for a file of torch.save; raises ValueError where its archive is not one as torch writes."""
     if not zipfile.is_zipfile(file):
         with file.open("rb") as stream:
             for _ in range(_LEGACY_PICKLES):
-                check_pickle(stream)
+                check_pickle(stream, _MOST_OPCODES)
         return
     with zipfile.ZipFile(file) as archive:
         if any(member.compress_type for member in archive.infolist()):
             raise ValueError("its archive is packed")
-        for member in archive.infolist():
-            if member.filename.endswith("data.pkl"):
-                check_pickle(archive.read(member))
+        pickles = [member for member in archive.infolist() if member.filename.endswith("data.pkl")]
+        if len(pickles) != 1 or pickles[0].file_size > _MOST_BYTES:
+            raise ValueError("it has no pickle, several, or a huge one")
+        check_pickle(archive.read(pickles[0]), _MOST_OPCODES)

@@ -71,6 +71,21 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path: Path, writ
     assert path.read_text() == "whole" and os.listdir(tmp_path) == ["report.json"]
 
 
+def test_a_full_disk_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
+    path, link = tmp_path / "report.json", tmp_path / "link"
+    path.write_text("whole")
+    link.symlink_to(path)
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        write_report(link, 1000 * "x")
+    assert path.read_text() == "whole" and sorted(os.listdir(tmp_path)) == ["link", "report.json"]
+
+
+def test_a_report_goes_into_the_file_that_stdout_is(tmp_path: Path) -> None:
+    with (tmp_path / "printed").open("w+") as printed:
+        write_report(Path(f"/proc/self/fd/{printed.fileno()}"), "figures")
+        assert printed.read() == "figures"
+
+
 def test_folder_and_file_are_on_the_disk_before_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

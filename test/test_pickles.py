@@ -8,6 +8,7 @@ import zipfile
 import pytest
 import torch
 
+from crossspec_ros import pickles
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.pickles import check_pickle
@@ -84,6 +85,20 @@ def test_the_format_before_archives_is_looked_at_too(tmp_path):
 
 def test_a_packed_archive_is_refused(crafted):
     assert refused(crafted(zipfile.ZIP_DEFLATED, b"\x80\x02}" + b"N0" * 99 + b".")) == "ValueError"
+
+
+@pytest.mark.parametrize("content", [b"\x80\x02" + b")0" * 600 + b"}.", b"\x80\x04)" + b"\x94" * 1100 + b"."])
+def test_weights_of_very_many_steps_are_refused(crafted, content, monkeypatch):
+    monkeypatch.setattr(pickles, "_MOST_OPCODES", 1000)
+    assert refused(crafted(content=content)) == "UnpicklingError"
+
+
+def test_an_archive_that_names_its_pickle_again_and_again_is_refused(crafted):
+    path = crafted(content=b"\x80\x02}.")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist += [one for one in archive.filelist if one.filename.endswith("data.pkl")]
+        archive.writestr("more", b"")
+    assert refused(path) == "ValueError"
 
 
 def test_the_state_of_a_training_passes(tmp_path):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.captioning.health import Reading
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT
@@ -43,7 +44,7 @@ def server_address(settings: CaptionerSettings) -> Address:
     token = ""
     if settings.link_token_file:
         try:
-            token = Path(settings.link_token_file).read_text().strip()
+            token = read_small(Path(settings.link_token_file), 1 << 20).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"the token '{settings.link_token_file}' cannot be read ({error}): name the file that has it"

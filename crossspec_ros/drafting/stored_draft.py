@@ -97,7 +97,7 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
         _check(images, ends, tokens, probs, features, ids, width)
     except InputError:
         raise
-    except (OSError, SafetensorError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"'{path}' holds no drafts of crossspec caption, or is damaged ({error}): name another file, and "
             f"they are written there"

@@ -17,6 +17,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
@@ -66,7 +67,7 @@ class Address:
         trusted = None
         if self.ca:
             try:
-                trusted = Path(self.ca).read_bytes()
+                trusted = read_small(Path(self.ca), 1 << 20)
             except OSError as error:
                 raise InputError(
                     f"the certificates '{self.ca}' cannot be read ({error}): name a PEM file"

@@ -66,6 +66,10 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
         r.stages_ms.get("frame_encode", 0.0) + r.stages_ms.get("target_prefill", 0.0) for r in alone
     )
     decode = sum(r.stages_ms.get("decode", 0.0) for r in alone)
+    if not prefill + decode:
+        raise InputError(
+            f"the measurement has no times of the target's stages: run crossspec experiments {NUMBER} anew"
+        )
     said.append(_by_rule(formulae.prefill_share(prefill, decode)))
     return " ".join(said)
 

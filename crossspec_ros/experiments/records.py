@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +75,8 @@ class Record:
 
     @classmethod
     def of(cls, line: str) -> Record:
-        """Of a line that `line` gave; raises ValueError, KeyError or TypeError for another."""
+        """Of a line that `line` gave; raises ValueError, LookupError, TypeError or OverflowError
+        for another."""
         row = json.loads(line)
         choice, own = row["choices"][0], row["crossspec"]
         texts = (row["category"], row["model_id"], choice["turns"][0], own["truth"])
@@ -85,6 +87,8 @@ class Record:
             for value in values:
                 if not isinstance(value, kinds):
                     raise TypeError(f"it has a {type(value).__name__} in a wrong place")
+        if not all(map(math.isfinite, times)):
+            raise ValueError("it has a time that is none")
         return cls(
             own["experiment"],
             row["category"],
@@ -146,7 +150,7 @@ class Log:
             try:
                 yield Record.of(line.decode())
             # RecursionError: it is nested without end.
-            except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
                 # The last one was cut off by an interruption.
                 if number < len(lines):
                     raise InputError(

@@ -270,6 +270,8 @@ def _bin(file: Path) -> dict[str, Stored]:
             isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors.items()
         ):
             raise ValueError("something else than tensors by name")
+        if not all(_is_there(tensor) for tensor in tensors.values()):
+            raise ValueError("tensors whose numbers are not all in it")
     # Whatever torch.load makes of a file that is none of its own.
     except Exception as error:
         code = re.search(r"GLOBAL [\w.]+", str(error))
@@ -282,6 +284,12 @@ def _bin(file: Path) -> dict[str, Stored]:
         name: Stored(file, name, tuple(tensor.shape), tensor.is_floating_point(), tensor)
         for name, tensor in tensors.items()
     }
+
+
+def _is_there(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's numbers are all in its file: a stride of 0 makes many of one."""
+    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return is_plain and tensor.numel() * tensor.itemsize <= tensor.untyped_storage().nbytes()
 
 
 def _part(name: str) -> str:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.config_files import read_json
+
+_MOST_STEPS = 10
+"""Of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
+_PROBE = "What are the key elements in this scene?"
+_MOST_IDS = 10 * len(_PROBE)
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -36,16 +43,17 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
         )
     try:
         tokenizer = Tokenizer.from_file(str(fast)) if file == fast else _from_sentencepiece(folder)
-    except InputError:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        _check_growth(tokenizer)
+    except (InputError, KeyboardInterrupt, SystemExit):
         raise
-    # tokenizers knows only the bare Exception.
-    except Exception as error:
+    # tokenizers knows only the bare Exception, and its panics are not even that.
+    except BaseException as error:
         raise InputError(
             f"'{file}' is no tokenizer ({type(error).__name__}: {' '.join(str(error).split())[:160]}): "
             f"copy it again"
         ) from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     _add_recorded(tokenizer, folder / "added_tokens.json")
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
@@ -55,6 +63,26 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"{rows}: take the tokenizer that came with the weights"
         )
     return tokenizer
+
+
+def _check_growth(tokenizer: Tokenizer) -> None:
+    """Raise ValueError for one that makes very much of a short text, and what tokenizers raises at a text."""
+    for part in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
+        steps = [] if part is None else list(_steps(json.loads(part.__getstate__())))
+        if len(steps) > _MOST_STEPS or any(len(step.get("content", "")) > 1 for step in steps):
+            raise ValueError("it makes texts longer at every step")
+    ids = tokenizer.encode(_PROBE).ids
+    if len(ids) > _MOST_IDS:
+        raise ValueError(f"it makes {len(ids)} ids of {len(_PROBE)} characters")
+    tokenizer.decode(ids)
+
+
+def _steps(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a normalizer, a pre-tokenizer or a decoder does, one after the other."""
+    yield part
+    for name in ("normalizers", "pretokenizers", "decoders"):
+        for inner in part.get(name, ()):
+            yield from _steps(inner)
 
 
 def _from_sentencepiece(folder: Path) -> Tokenizer:

@@ -36,6 +36,8 @@ from crossspec_ros.yaml_files import TooMuchYaml, read_yaml_events
 
 _MOST_OPEN = 192 << 20
 """Bytes of the chunks whose messages are merged at a time; as a rule these are two."""
+LONGEST = MOST_UNPACKED + (1 << 20)
+"""Bytes of a record: a chunk as large as may be, and what is around it."""
 _MESSAGE = 256
 """Bytes that a message takes while it is read, however short it is."""
 _MCAP_CHUNK = 0x06
@@ -137,6 +139,8 @@ class Ros1Reader(ros1.Reader):
 
     def read_chunk(self) -> Any:
         chunk = super().read_chunk()
+        if chunk.datasize > LONGEST:
+            raise ros1.ReaderError(f"it has a chunk of {chunk.datasize} bytes, more than are read")
 
         def unpacked(data: bytes) -> bytes:
             out = chunk.decompressor(data)

@@ -41,13 +41,12 @@ from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
 from crossspec_ros.recordings.recording import BEST, Topics, open_recording
 from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.salvage_ros1 import Losses
 from crossspec_ros.recordings.topic_survey import TopicSurvey
 
 _SECOND = 1_000_000_000
 # Where the output goes into a file, topic names stay whole.
 _FILE_WIDTH = 160
-_TOLD = 5
-"""Losses of a damaged bag that are told one by one."""
 _SHORTEST_S = 0.9
 """What a window of a second must have of it not to be partial (windows/quality.py)."""
 _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
@@ -159,7 +158,7 @@ def _bag_messages(bag: BagReader) -> Iterator[StoredMessage]:
 
 def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
     surveys: dict[tuple[str, str], TopicSurvey] = {}
-    losses: list[str] = []
+    losses = Losses()
     for message in salvage(path, losses):
         key = (message.topic, message.type)
         if key not in surveys:
@@ -170,9 +169,7 @@ def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
             f"the bag '{path}' is damaged ({reason}) and no message of it can be read: copy it again"
         )
     read = sum(topic.messages for topic in surveys.values())
-    reasons = [reason, *losses[:_TOLD]]
-    if len(losses) > _TOLD:
-        reasons.append(f"and {len(losses) - _TOLD} more")
+    reasons = [reason, *losses.told()]
     found = [
         f"the bag cannot be played as it is ({'; '.join(reasons)}), but {read} messages could be read: copy "
         f"it again, or repair it with {remedy(path)}"

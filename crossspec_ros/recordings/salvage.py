@@ -6,6 +6,7 @@ holes.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import struct
@@ -17,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
-from crossspec_ros.recordings.bag_bounds import Spent, check_tables, read_only, unlz4, unzstd
+from crossspec_ros.recordings.bag_bounds import LONGEST, Spent, check_tables, read_only, unlz4, unzstd
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
-from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
+from crossspec_ros.recordings.salvage_ros1 import Losses, salvage_ros1
 from crossspec_ros.recordings.unpacking import TooLarge, open_zstd, zstd
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -30,7 +31,7 @@ _PATIENCE_S, _STEPS = 5, 100_000
 """How long SQLite may look for a message, and after how many of its steps it is asked."""
 
 
-def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
+def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
     """All messages that can still be read; what cannot is told in `losses`, a phrase each.
 
     Raises InputError for a database that computes its messages, and nothing else.
@@ -57,7 +58,7 @@ def salvage(path: Path, losses: list[str]) -> Iterator[StoredMessage]:
                 losses.append(f"{file.name} {error}")
 
 
-def _unpack(source: Path, target: Path, losses: list[str]) -> None:
+def _unpack(source: Path, target: Path, losses: Losses) -> None:
     try:
         with source.open("rb") as raw, open_zstd(raw) as unpacked, target.open("wb") as out:
             shutil.copyfileobj(unpacked, out)
@@ -75,7 +76,7 @@ def _unpacked(message: StoredMessage) -> StoredMessage:
         return message
 
 
-def _read_sqlite(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
+def _read_sqlite(file: Path, losses: Losses) -> Iterator[StoredMessage]:
     with closing(sqlite3.connect(read_only(file), uri=True)) as database:
         patience = _Patience()
         database.set_progress_handler(patience.is_over, _STEPS)
@@ -126,7 +127,7 @@ class _Patience:
         return time.monotonic() > self._until_s
 
 
-def _read_mcap(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
+def _read_mcap(file: Path, losses: Losses) -> Iterator[StoredMessage]:
     types: dict[int, str] = {}
     channels: dict[int, tuple[str, str]] = {}
     whole = False
@@ -134,7 +135,7 @@ def _read_mcap(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
         if stream.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
             losses.append(f"{file.name} does not start as an MCAP file")
             return
-        for opcode, body in _records(stream, file.stat().st_size):
+        for opcode, body in _records(stream, file.stat().st_size, losses):
             try:
                 inner = _chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
                 for kind, record in inner:
@@ -155,14 +156,19 @@ def _read_mcap(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
         losses.append(f"{file.name} is cut or damaged, so nothing is readable after some place in it")
 
 
-def _records(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+def _records(stream: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, bytes]]:
     """Opcode and body of one record after the other; the last body may be cut."""
     while len(head := stream.read(9)) == 9:
         opcode, length = struct.unpack("<BQ", head)
-        yield opcode, stream.read(min(length, size))
+        there = min(length, size - stream.tell())
+        if there <= LONGEST:
+            yield opcode, stream.read(there)
+        else:
+            losses.append(f"a record of {length} bytes is longer than any that is read")
+            stream.seek(there, os.SEEK_CUR)
 
 
-def _chunk_records(body: bytes, losses: list[str]) -> Iterator[tuple[int, bytes]]:
+def _chunk_records(body: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
     size, crc = struct.unpack_from("<QI", body, 16)
     compression, start = _text(body, 28)
     packed = body[start + 8 :]

@@ -6,24 +6,45 @@ https://wiki.ros.org/Bags/Format/2.0
 from __future__ import annotations
 
 import io
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from crossspec_ros.recordings.bag_bounds import unbz2, unlz4
+from crossspec_ros.recordings.bag_bounds import LONGEST, unbz2, unlz4
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
 from crossspec_ros.recordings.ros1 import to_cdr
 from crossspec_ros.recordings.unpacking import TooLarge
 
 _MAGIC = b"#ROSBAG V2.0\n"
 _MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
+_TOLD = 5
+"""Losses that are told one by one."""
+
+
+class Losses:
+    """What cannot be read, a phrase each: only the first are kept, for there may be a million."""
+
+    def __init__(self) -> None:
+        self._first: list[str] = []
+        self._more = 0
+
+    def append(self, loss: str) -> None:
+        if len(self._first) < _TOLD:
+            self._first.append(loss)
+        else:
+            self._more += 1
+
+    def told(self) -> list[str]:
+        """Those, and how many more there are."""
+        return [*self._first, f"and {self._more} more"] if self._more else self._first
 
 
 class _Record(NamedTuple):
     fields: dict[bytes, bytes]
     body: bytes
-    """Cut where the file ends."""
+    """Cut where the file ends, and empty where it is too long to be read."""
     is_whole: bool
 
 
@@ -33,7 +54,7 @@ class _Topic(NamedTuple):
     to_cdr: Callable[[bytes], bytes]
 
 
-def salvage_ros1(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
+def salvage_ros1(file: Path, losses: Losses) -> Iterator[StoredMessage]:
     """All messages that can still be read; what cannot is told in `losses`, a phrase each. Raises nothing."""
     topics: dict[bytes, _Topic] = {}
     with file.open("rb") as stream:
@@ -49,13 +70,12 @@ def salvage_ros1(file: Path, losses: list[str]) -> Iterator[StoredMessage]:
             else:
                 yield from _take(record, topics, losses)
             if not record.is_whole:
-                losses.append(f"{file.name} is cut or damaged, so nothing is readable after some place in it")
+                losses.append(f"{file.name} has a record that is cut, or longer than any that is read")
 
 
 def _records(stream: BinaryIO, size: int) -> Iterator[_Record]:
-    """One record after the other, up to one that is cut."""
-    is_whole = True
-    while is_whole and (head := _block(stream, size))[0]:
+    """One record after the other; the last may be cut."""
+    while (head := _block(stream, size))[0]:
         body, is_whole = _block(stream, size)
         yield _Record(_fields(head[0]), body, is_whole and head[1])
 
@@ -66,7 +86,11 @@ def _block(stream: BinaryIO, size: int) -> tuple[bytes, bool]:
     if len(prefix) < 4:
         return b"", False
     length = int.from_bytes(prefix, "little")
-    data = stream.read(min(length, size))
+    there = min(length, size - stream.tell())
+    if there > LONGEST:
+        stream.seek(there, os.SEEK_CUR)
+        return b"", False
+    data = stream.read(there)
     return data, len(data) == length
 
 
@@ -78,7 +102,7 @@ def _fields(header: bytes) -> dict[bytes, bytes]:
     return fields
 
 
-def _unpacked(chunk: _Record, losses: list[str]) -> bytes:
+def _unpacked(chunk: _Record, losses: Losses) -> bytes:
     compression = chunk.fields.get(b"compression")
     try:
         if compression == b"bz2":
@@ -91,7 +115,7 @@ def _unpacked(chunk: _Record, losses: list[str]) -> bytes:
     return chunk.body
 
 
-def _take(record: _Record, topics: dict[bytes, _Topic], losses: list[str]) -> Iterator[StoredMessage]:
+def _take(record: _Record, topics: dict[bytes, _Topic], losses: Losses) -> Iterator[StoredMessage]:
     if not record.is_whole:
         return
     fields, number = record.fields, record.fields.get(b"conn", b"")

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 from crossspec_ros.serving.options import ServeOptions, read_tokens
 
 MOST_MESSAGE = 26 << 20
@@ -242,7 +243,7 @@ def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subproc
         folder = Path(name)
         folder.chmod(0o700)
         try:
-            both = certificate.read_bytes() + b"\n" + key.read_bytes()
+            both = read_small(certificate, 1 << 20) + b"\n" + read_small(key, 1 << 20)
         except OSError as error:
             raise InputError(f"the certificate or its key cannot be read ({error}): name PEM files") from None
         (folder / "both.pem").write_bytes(both)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.drafting.registry import HEADS, proposer_names
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 from crossspec_ros.models.placement import DTYPES
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class ServeOptions:
 def read_tokens(file: Path) -> dict[str, str]:
     """Each robot's token, of lines `ROBOT TOKEN`; raises InputError for a file that is not so."""
     try:
-        lines = file.read_text().splitlines()
+        lines = read_small(file, 1 << 20).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the tokens '{file}' cannot be read ({error}): name a text file") from None
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
@@ -109,4 +110,7 @@ def read_tokens(file: Path) -> dict[str, str]:
             f"'{file}' is no file of tokens: give each robot a line with its name and a token of at least 16 "
             f"characters"
         )
-    return {row[0]: row[1] for row in rows}
+    tokens = {row[0]: row[1] for row in rows}
+    if len(tokens) < len(rows):
+        raise InputError(f"'{file}' names a robot twice: give each one line")
+    return tokens

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replacing
+from crossspec_ros.files import read_small, replacing
+from crossspec_ros.models.config_files import first_line
 from crossspec_ros.pickles import check_torch_file
 
 
@@ -16,6 +18,25 @@ def save_checkpoint(state: dict[str, Any], file: Path) -> None:
     """Write it in place of what is there."""
     with replacing(file) as scratch:
         torch.save(state, scratch)
+
+
+def read_progress(file: Path) -> dict[str, Any]:
+    """The object in a JSON file of a --work folder; raises InputError where it is damaged."""
+    try:
+        values = json.loads(read_small(file, 1 << 20))
+        if not isinstance(values, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(file, error) from error
+    return values
+
+
+def damaged(file: Path, error: Exception) -> InputError:
+    """What to raise for a file of a --work folder that cannot be read."""
+    return InputError(
+        f"'{file}' is damaged ({type(error).__name__}: {first_line(error)}): name another --work folder or "
+        f"remove it"
+    )
 
 
 def load_checkpoint(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

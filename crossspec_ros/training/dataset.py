@@ -21,6 +21,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
 from crossspec_ros.files import replace_file
+from crossspec_ros.training.checkpoint import damaged, read_progress
 from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_ros.training.world.scene import Scene, drive
 from crossspec_ros.windows.grid import WindowGrid
@@ -77,11 +78,17 @@ def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None])
     cv2.setNumThreads(1)
     done_file = path.with_suffix(".json")
     shape = (len(seeds), *draw(seeds[0]).shape)
-    done = json.loads(done_file.read_text())["windows"] if done_file.exists() and path.exists() else 0
-    if done and np.load(path, mmap_mode="r").shape != shape:
-        raise InputError(
-            f"'{path}' holds windows of another training: name another --work folder or remove it"
-        )
+    done = 0
+    if done_file.exists() and path.exists():
+        done = read_progress(done_file).get("windows", 0)
+        try:
+            is_ours = np.load(path, mmap_mode="r").shape == shape and done in range(len(seeds) + 1)
+        except (OSError, EOFError, ValueError) as error:
+            raise damaged(path, error) from error
+        if not is_ours:
+            raise InputError(
+                f"'{path}' holds windows of another training: name another --work folder or remove it"
+            )
     data = open_memmap(path, "r+" if done else "w+", np.uint8, shape)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(done, len(seeds), _AT_ONCE):

@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 import torch
 from rich.progress import track
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,7 +30,7 @@ from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.training import dataset
-from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
+from crossspec_ros.training.checkpoint import damaged, load_checkpoint, save_checkpoint
 from crossspec_ros.training.world.grammar import QUESTION
 
 _UNSEEN = 6
@@ -56,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
     if not file.is_file():
         with replacing(file) as scratch:
             save_file(features(pair, frames, events), scratch)
-    lessons = load_file(file)
+    try:
+        lessons = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise damaged(file, error) from error
     handoff = fit(pair, lessons, args.steps, work)
     save_handoff(handoff, Path(args.out), {"windows": len(frames), "steps": args.steps})
     print(f"trained: {args.out}")

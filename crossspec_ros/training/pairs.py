@@ -26,6 +26,7 @@ from crossspec_ros.models.base import Chunk, to_device
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.training.checkpoint import damaged, read_progress
 from crossspec_ros.windows.window import Window
 
 A_SHARD = 64
@@ -123,7 +124,7 @@ def extract(
     sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
     identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(of)}
     index = folder / _INDEX
-    if index.exists() and json.loads(index.read_text()) != json.loads(json.dumps(identity)):
+    if index.exists() and read_progress(index) != json.loads(json.dumps(identity)):
         raise InputError(
             f"'{folder}' holds paired states of other models or windows, or of another question: name "
             f"another --work folder"
@@ -185,23 +186,24 @@ class PairShards:
         index = folder / _INDEX
         if not index.is_file():
             raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
-        identity = json.loads(index.read_text())
-        self.identity = identity
+        self.identity = read_progress(index)
         """What tells these windows and models from others."""
-        self.sizes, self.question = Sizes(**identity["sizes"]), identity["question"]
+        try:
+            self.sizes, self.question = Sizes(**self.identity["sizes"]), str(self.identity["question"])
+        except (KeyError, TypeError) as error:
+            raise damaged(index, error) from error
         self._places: list[_Place] = []
         for file in sorted(folder.glob("shard-*.safetensors")):
+            rows: dict[int, set[str]] = {}
             try:
                 shard = safe_open(file, framework="pt")
-                keys = list(shard.keys())
-            except (OSError, SafetensorError) as error:
+                for key in shard.keys():  # noqa: SIM118
+                    row, _, name = key.partition(".")
+                    rows.setdefault(int(row), set()).add(name)
+            except (OSError, SafetensorError, ValueError) as error:
                 raise InputError(
                     f"'{file}' is cut off or damaged ({error}): remove it, it is made anew"
                 ) from error
-            rows: dict[int, set[str]] = {}
-            for key in keys:
-                row, _, name = key.partition(".")
-                rows.setdefault(int(row), set()).add(name)
             self._places += [_Place(shard, row, frozenset(rows[row])) for row in sorted(rows)]
 
     def __len__(self) -> int:

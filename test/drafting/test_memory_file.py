@@ -14,7 +14,7 @@ from crossspec_ros.drafting import memory_file
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.memory_place import memory_path, target_key
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.drafting.proposers.memory import MOST_BYTES, QUESTIONS, CaptionMemory
+from crossspec_ros.drafting.proposers.memory import MOST_BYTES, QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 
@@ -37,7 +37,14 @@ def kept(path: Path, vocabulary: str = "words") -> tuple[CaptionMemory, MemoryFi
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "\0" * 50, json.dumps({"caption_memory": 1, "questions": 7})]
+    "content",
+    [
+        *("", "{", "[]", "\0" * 50, json.dumps({"caption_memory": 1, "questions": 7})),
+        *(
+            json.dumps({"caption_memory": 2, "vocabulary": v, "questions": q})
+            for v, q in ((None, {}), ("x", 7))
+        ),
+    ],
 )
 def test_a_damaged_file_is_set_aside_with_a_warning_and_the_memory_starts_empty(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
@@ -51,6 +58,33 @@ def test_a_damaged_file_is_set_aside_with_a_warning_and_the_memory_starts_empty(
     file.close()
     again, file = kept(path)
     file.close()
+    assert known(again) == CAPTION
+
+
+def test_a_flipped_bit_anywhere_is_damage_or_changes_nothing(tmp_path: Path) -> None:
+    path, memory = tmp_path / "memory.json", CaptionMemory()
+    learn(memory)
+    memory.save(path, "0123456789abcdef")
+    whole = path.read_bytes()
+    for at in {*range(0, len(whole), 101), whole.index(b"3456")}:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        again = CaptionMemory()
+        try:
+            again.restore(path, "0123456789abcdef", 9)
+        except DamagedMemoryError:
+            continue
+        assert known(again) == CAPTION
+
+
+def test_a_memory_without_a_checksum_is_read(tmp_path: Path) -> None:
+    path, memory = tmp_path / "memory.json", CaptionMemory()
+    learn(memory)
+    memory.save(path, "words")
+    document = json.loads(path.read_bytes())
+    del document["checksum"]
+    path.write_text(json.dumps(document))
+    again = CaptionMemory()
+    again.restore(path, "words", 9)
     assert known(again) == CAPTION
 
 
@@ -115,6 +149,8 @@ def test_a_memory_of_another_tokenizer_is_refused_and_stays(tmp_path: Path) -> N
     before = path.read_bytes()
     with pytest.raises(InputError, match="another tokenizer"):
         kept(path, "syllables")
+    with pytest.raises(InputError, match="another tokenizer"):
+        MemoryFile(CaptionMemory(), path, "letters", 2)
     assert path.read_bytes() == before
     # Nor does the refusal keep the file from its own.
     again, file = kept(path)

@@ -83,7 +83,9 @@ def test_damaged_arrays_are_refused(path: Path, name: str, changed: np.ndarray |
         load_drafts(path, IDENTITY, IDS, WIDTH)
 
 
-@pytest.mark.parametrize("damage", ["cut", "other", "nothing", "list", "weights", "missing", "folder"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "other", "nothing", "list", "deep", "weights", "missing", "folder"]
+)
 def test_damaged_files_are_refused(path: Path, damage: str) -> None:
     content = path.read_bytes()
     path.unlink()
@@ -91,6 +93,8 @@ def test_damaged_files_are_refused(path: Path, damage: str) -> None:
         path.mkdir()
     elif damage == "list":
         path.write_bytes(save({"ends": np.zeros(1)}, {"identity": "[]"}))
+    elif damage == "deep":
+        path.write_bytes(save({"ends": np.zeros(1)}, {"identity": "[" * 100_000}))
     elif damage == "weights":
         path.write_bytes(save({"weight": np.zeros(1)}))
     elif damage != "missing":

@@ -13,11 +13,14 @@ from crossspec_ros.experiments.records import Log, Record
 from crossspec_ros.experiments.stages import ALL
 from crossspec_ros.experiments.ways import ALONE, OURS, SEMANTIC, SUFFIX, TWO_THREADS
 
+STAGES = {"frame_encode": 10.0, "target_prefill": 80.0, "decode": 60.0}
 
-def measured(file: Path, seconds: dict[str, float], windows: int = 32) -> Log:
+
+def measured(
+    file: Path, seconds: dict[str, float], windows: int = 32, stages: dict[str, float] = STAGES
+) -> Log:
     log = Log(file)
     log.begin(ALL, len(seconds), windows)
-    stages = {"frame_encode": 10.0, "target_prefill": 80.0, "decode": 60.0}
     for i in range(windows):
         for way, wall in seconds.items():
             log.add(Record(2, ALL, way, i, "", (5, 2), (1, 1), wall + 0.001 * i, stages_ms=stages))
@@ -57,6 +60,12 @@ def test_captions_that_take_longer_than_a_window_and_few_windows_are_told(tmp_pa
 def test_a_folder_without_a_measurement_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run crossspec experiments 2 --out"):
         advise.run(argparse.Namespace(folder=tmp_path, lossy=False, period=1.0))
+
+
+def test_a_measurement_without_stages_is_told(tmp_path: Path) -> None:
+    log = measured(tmp_path / "e.jsonl", {OURS: 0.2, ALONE: 0.4}, stages={})
+    with pytest.raises(InputError, match="no times of the target's stages: run crossspec experiments 2"):
+        advise.advice(log)
 
 
 def test_a_way_of_anybodys_name_obeys_no_terminal(tmp_path: Path) -> None:

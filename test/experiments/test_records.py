@@ -49,9 +49,11 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         b"\xff\xfe",
         record("ours", 0).line().replace("0.25", '"0.25"').encode(),
         record("ours", 0).line().replace("3.0", "[]").encode(),
+        record("ours", 0).line().replace("3.0", "9" * 400).encode(),
+        record("ours", 0).line().replace("0.25", "NaN").encode(),
         record("ours", 0).line().replace('"ours"', "[]").encode(),
     ],
-    ids=["part", "deep", "no text", "time", "stage", "way"],
+    ids=["part", "deep", "no text", "time", "stage", "long stage", "no time", "way"],
 )
 def test_a_line_that_is_none_is_told(tmp_path: Path, line: bytes) -> None:
     file = tmp_path / "e.jsonl"

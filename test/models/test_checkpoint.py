@@ -41,6 +41,29 @@ def test_every_layout_holds_the_same(tmp_path: Path, layout: str) -> None:
     assert all(found.file.is_file() and found.file.parent == tmp_path for found in stored.values())
 
 
+def test_tensors_that_share_their_numbers_are_read(tmp_path: Path) -> None:
+    tied = torch.arange(6.0).view(2, 3)
+    torch.save({"embed": tied, "head": tied, "turned": tied.T}, tmp_path / "pytorch_model.bin")
+    assert {name: found.shape for name, found in stored_tensors(tmp_path).items()} == {
+        "embed": (2, 3), "head": (2, 3), "turned": (3, 2)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(1).expand(100_000, 200_000),
+        torch.empty(5, 5, device="meta"),
+        torch.sparse_coo_tensor(torch.zeros(2, 0, dtype=torch.long), torch.zeros(0), (9, 9)),
+    ],
+    ids=["expanded", "meta", "sparse"],
+)
+def test_tensors_whose_numbers_are_not_in_the_file(tmp_path: Path, tensor: torch.Tensor) -> None:
+    torch.save({"a": tensor}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pytorch_model.bin' is cut off, damaged, or holds more than"):
+        stored_tensors(tmp_path)
+
+
 def shard(folder: Path) -> Path:
     return next(folder.glob("*-00002-of-00003.*"))
 

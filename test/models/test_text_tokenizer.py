@@ -157,6 +157,30 @@ def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, sentence: 
         load_tokenizer(folder, 500)
 
 
+def replacing(content: str) -> dict[str, object]:
+    return {"type": "Replace", "pattern": {"Regex": "."}, "content": content}
+
+
+START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "sentence"),
+    [("normalizer", {"type": "Sequence", "normalizers": [replacing("a" * 10)] * 5}, "longer at every step"),
+     ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}, "at every step"),
+     ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer at every step"),
+     ("post_processor", {"single": START * 1000}, "it makes 10.. ids of 40 characters"),
+     ("model", {"continuing_subword_prefix": "x" * 30}, "PanicException")],
+)  # fmt: skip
+@pytest.mark.timeout(60)
+def test_a_crafted_tokenizer(tmp_path: Path, part: str, value: dict[str, object], sentence: str) -> None:
+    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
+    document[part] = value if part in ("normalizer", "decoder") else document[part] | value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=rf"tokenizer.json' is no tokenizer .*{sentence}.*: copy it again"):
+        load_tokenizer(tmp_path, 100_000)
+
+
 def test_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"'{tmp_path}' lacks 'tokenizer.json' and 'tokenizer.model'"):
         load_tokenizer(tmp_path, 500)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
+
 import numpy as np
 import pytest
+from hostile_bags import MAGIC, MB
+from rosbags.rosbag1 import ReaderError
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import sound, write
 from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings import bag_bounds
+from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.salvage_ros1 import Losses
 
 
 @pytest.fixture(params=["mcap", "mcap in chunks", "sqlite3", "ROS 1"])
@@ -62,3 +71,42 @@ def test_nothing_is_lost_without_a_word(bag):
         assert found == messages or set(findings) - set(known), f"{i}: info loses messages without a word"
         assert plays == count or losses, f"{i}: the player loses messages without a word"
         assert all("\n" not in sentence for sentence in (*findings, *losses))
+
+
+LONG = 200 * MB
+ROS1_CHUNK = struct.pack("<II", 8, 4) + b"op=\x05"
+
+
+@pytest.mark.parametrize("bag", ["mcap", "ROS 1"], indirect=True)
+def test_a_record_that_is_absurdly_long_is_passed_over_and_told(bag):
+    file, count = bag
+    whole = file.read_bytes()
+    if file.suffix == ".mcap":
+        begin, head = len(MAGIC), struct.pack("<BQ", 6, LONG)
+    else:
+        begin, head = whole.index(b"\n") + 1, ROS1_CHUNK + struct.pack("<I", LONG)
+    with file.open("wb") as stream:
+        stream.write(whole[:begin] + head)
+        stream.seek(LONG, 1)
+        stream.write(whole[begin:])
+    losses = Losses()
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in salvage(file, losses)) >= count
+        assert tracemalloc.get_traced_memory()[1] < 50 * MB
+    finally:
+        tracemalloc.stop()
+    assert len(losses.told()) == 1 and "longer than any that is read" in losses.told()[0]
+
+
+def test_a_million_losses_take_no_memory():
+    losses = Losses()
+    for i in range(1000):
+        losses.append(str(i))
+    assert losses.told() == ["0", "1", "2", "3", "4", "and 995 more"]
+
+
+def test_a_chunk_of_a_ros1_bag_that_is_absurdly_long_is_not_read(tmp_path, ros1, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(bag_bounds, "LONGEST", 1000)
+    with pytest.raises(ReaderError, match=r"a chunk of \d+ bytes, more than are read"):
+        BagReader(write_ros1(tmp_path / "bag.bag", ros1, drive()))

@@ -24,9 +24,10 @@ import pytest
 from plain_target import generated
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.remote_loading import link_reading, load_remote_decoder
+from crossspec_ros.captioning.remote_loading import link_reading, load_remote_decoder, server_address
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.cli import main
+from crossspec_ros.engine.link import Address
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
@@ -283,6 +284,29 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         port = taken.getsockname()[1]
         assert main(["serve", "--port", str(port)]) == 2
     assert f"port {port} cannot be listened at" in capsys.readouterr().err
+
+
+def test_a_pipe_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    settings = CaptionerSettings(target="grpcs://localhost:1", link_token_file=str(pipe))
+    with pytest.raises(InputError, match=r"the tokens .* cannot be read"):
+        read_tokens(pipe)
+    with pytest.raises(InputError, match=r"the token .* cannot be read"):
+        server_address(settings)
+    with pytest.raises(InputError, match=r"the certificates .* cannot be read"):
+        Address(settings.target, "car", ca=str(pipe)).channel()
+    with (
+        pytest.raises(InputError, match="certificate or its key cannot be read"),
+        command.tls(1, 2, pipe, pipe),
+    ):
+        pass
+
+
+def test_a_robot_that_is_named_twice_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"car {TOKEN}\ncar {TOKEN[::-1]}\n")
+    with pytest.raises(InputError, match="names a robot twice"):
+        read_tokens(tmp_path / "tokens")
 
 
 @pytest.mark.parametrize("text", ["", "car", "car short", "car " + TOKEN + " more"])

@@ -86,6 +86,11 @@ def test_states_of_others_and_damaged_ones_are_refused(
 ) -> None:
     with pytest.raises(InputError, match="holds no paired states: run crossspec train heads"):
         PairShards(tmp_path)
+    for content in ("{", "[]", "{}", '{"sizes": {"width": 1}, "question": ""}', 100_000 * "["):
+        (tmp_path / "pairs.json").write_text(content)
+        with pytest.raises(InputError, match=r"pairs\.json' is damaged .*: name another --work folder"):
+            PairShards(tmp_path)
+    (tmp_path / "pairs.json").unlink()
     extract(extractor, windows, tmp_path, 1)
     monkeypatch.setattr(extractor, "question", "What else?")
     with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ MOST_WEIGHT = 1e3
 QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
+_MOST_IDS = 1 << 31
+"""Of a tokenizer that is not the target's."""
 _VERSIONS = (1, 2)
 """Of the file. In the first, weights were those of runs alone: its captions are taken without them."""
 _Run = tuple[int, ...]
@@ -121,6 +124,7 @@ class CaptionMemory(Proposer):
         with self._learning:
             state = {question: known.state() for question, known in self._questions.items()}
         document = {"caption_memory": _VERSIONS[-1], "vocabulary": vocabulary, "questions": state}
+        document["checksum"] = _checksum(document)
         replace_file(path, json.dumps(document).encode())
 
     def restore(self, path: Path, vocabulary: str, ids: int) -> None:
@@ -133,22 +137,22 @@ class CaptionMemory(Proposer):
         """
         try:
             document = json.loads(read_small(path, MOST_BYTES))
-            version = document["caption_memory"]
+            # Files of earlier releases have none.
+            if "checksum" in document and document.pop("checksum") != _checksum(document):
+                raise ValueError("it has another checksum than when it was written")
+            version, stored = document["caption_memory"], document["vocabulary"]
             if version not in _VERSIONS:
                 raise ValueError("its version is unknown")
-            if document["vocabulary"] != vocabulary:
-                raise InputError(
-                    f"the caption memory '{path}' is of a target with another tokenizer: delete the file or "
-                    f"name another, and the memory starts afresh"
-                )
+            if not isinstance(stored, str):
+                raise ValueError("it does not say of which tokenizer it is")
+            if stored != vocabulary:
+                ids = _MOST_IDS
             if len(document["questions"]) > QUESTIONS:
                 raise ValueError(f"it has {len(document['questions'])} questions")
             questions = OrderedDict(
                 (str(question), _Question.restored(self._capacity, state, ids, version == _VERSIONS[-1]))
                 for question, state in document["questions"].items()
             )
-        except InputError:
-            raise
         except (
             ValueError,
             LookupError,
@@ -161,6 +165,11 @@ class CaptionMemory(Proposer):
             raise DamagedMemoryError(
                 f"the caption memory '{path}' cannot be read ({type(error).__name__}: {error})"
             ) from error
+        if stored != vocabulary:
+            raise InputError(
+                f"the caption memory '{path}' is of a target with another tokenizer: delete the file or name "
+                f"another, and the memory starts afresh"
+            )
         self._questions = questions
 
 
@@ -245,6 +254,10 @@ class _Question:
             known._hint_biases = _floats(state["hint_biases"], known._hint_biases.shape)
             known._last_biases = _floats(state["last_biases"], known._last_biases.shape)
         return known
+
+
+def _checksum(document: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(document).encode())
 
 
 def _floats(values: Any, shape: tuple[int, ...]) -> np.ndarray:
