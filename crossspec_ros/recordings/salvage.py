@@ -171,12 +171,15 @@ def _records(stream: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int,
 def _chunk_records(body: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
     size, crc = struct.unpack_from("<QI", body, 16)
     compression, start = _text(body, 28)
-    packed = body[start + 8 :]
+    # Not a copy: it may be as large as what comes of it.
+    stored = memoryview(body)[start + 8 :]
     try:
         if compression == "zstd":
-            packed = unzstd(packed, cut=True)
+            packed = unzstd(stored, cut=True)
         elif compression == "lz4":
-            packed = unlz4(packed, cut=True)
+            packed = unlz4(stored, cut=True)
+        else:
+            packed = bytes(stored)
     except (zstd.ZstdError, RuntimeError, EOFError, TooLarge) as error:
         losses.append(f"a chunk of {size} bytes cannot be unpacked ({error})")
         return
