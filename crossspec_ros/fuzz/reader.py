@@ -22,6 +22,8 @@ from crossspec_ros.telemetry.memory import begin_peak, resident_mb, status_mb
 
 _MOST_TOLD = 20_000
 _VOCABULARY, _IDS = "a vocabulary", 600
+_ROWS = 4000
+"""Of the tiny target's embeddings, or more."""
 
 
 def _play(path: Path) -> None:
@@ -69,6 +71,18 @@ def _config(path: Path) -> None:
     read_config(path, ["model_type"])
 
 
+def _tokenizer(path: Path) -> None:
+    from crossspec_ros.models.text_tokenizer import load_tokenizer
+
+    load_tokenizer(path.parent, _ROWS)
+
+
+def _tokens(path: Path) -> None:
+    from crossspec_ros.serving.options import read_tokens
+
+    read_tokens(path)
+
+
 def _weights(path: Path) -> None:
     from crossspec_ros.models.checkpoint import stored_tensors
 
@@ -97,6 +111,8 @@ _OWN: dict[str, _Uses] = {
     "golden": [_golden],
     "config": [_config],
     "parameters": [_parameters],
+    "tokenizer": [_tokenizer],
+    "tokens of robots": [_tokens],
 }
 
 
@@ -104,7 +120,7 @@ def main() -> None:
     """Read what the input names, until it ends."""
     logging.disable()
     if "torch" in sys.argv[1:]:
-        _OWN.update({"draft head": [_Heads()], "weights": [_weights]})
+        _OWN.update({"draft head": [_Heads()], "weights": [_weights], "weights, safetensors": [_weights]})
     print(json.dumps({"idle_mb": resident_mb()}), flush=True)
     for line in sys.stdin:
         name, path = json.loads(line)

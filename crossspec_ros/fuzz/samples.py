@@ -265,6 +265,21 @@ def _config(path: Path) -> None:
     shutil.copy(share_dir() / "models" / "tiny" / "target" / "config.json", path)
 
 
+def _tokenizer(path: Path) -> None:
+    shutil.copy(share_dir() / "models" / "tiny" / "target" / "tokenizer.json", path)
+
+
+def _tokens(path: Path) -> None:
+    path.write_text("# who may come\ncar_7 0123456789abcdef0123\ncar_8 0123456789abcdef0124\n")
+
+
+def _safetensors(path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.arange(9.0), "b": torch.ones(2, 3, dtype=torch.bfloat16)}, path)
+
+
 def _weights(path: Path) -> None:
     import torch
 
@@ -293,14 +308,17 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "golden": ("windows.json", _golden),
     "parameters": ("a.yaml", _parameters),
     "config": ("config.json", _config),
+    "tokenizer": ("tokenizer.json", _tokenizer),
+    "tokens of robots": ("tokens.txt", _tokens),
     "draft head": ("head", _head),
     "weights": ("pytorch_model.bin", _weights),
+    "weights, safetensors": ("model.safetensors", _safetensors),
 }
 """By format: a name, and what writes a file or folder of that name."""
 
 IS_YAML = ("parameters",)
-IS_JSON = ("caption memory", "golden", "config")
-NEEDS_TORCH = ("draft head", "weights")
+IS_JSON = ("caption memory", "golden", "config", "tokenizer")
+NEEDS_TORCH = ("draft head", "weights", "weights, safetensors")
 
 
 def tree_of(text: str, is_yaml: bool) -> Any:

@@ -39,7 +39,7 @@ class _Decompressor(Protocol):
     @property
     def unused_data(self) -> bytes | None: ...
 
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
 
 
 def most_of(packed: int, always: int = _ALWAYS) -> int:
@@ -78,7 +78,7 @@ def check_solid(path: Path) -> None:
     check_ratio(path, written, size)
 
 
-def unpack(data: bytes, decompressor: Callable[[], _Decompressor], cut: bool = False) -> bytes:
+def unpack(data: bytes | memoryview, decompressor: Callable[[], _Decompressor], cut: bool = False) -> bytes:
     """All that is packed in `data`, one part behind the other; where it is `cut`, what there is of the first.
 
     Raises TooLarge for more than `MOST_UNPACKED` bytes, EOFError where a part has no end, and what the
