@@ -86,7 +86,7 @@ _ENVIRONMENT = {
     # jemalloc comes with Ray, and gives back what is free: gaps in glibc's heaps grew by 6 MB a minute while
     # streams came and went.
     "RAY_LD_PRELOAD_ON_WORKERS": "1",
-    "MALLOC_CONF": "background_thread:true",
+    "MALLOC_CONF": "background_thread:true,narenas:2,dirty_decay_ms:2000",
     # Ray lets its workers give way to all else on a machine.
     "RAY_worker_niceness": "0",
 }
