@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -213,7 +213,7 @@ class LocalSession:
     def _do(self, work: Callable[[TargetSequence], Requests[Result]]) -> Requests[Result]:
         if self._is_closed:
             # What waits still is for nobody, and would take buffers and the time of others.
-            raise CancelledError("the session is closed")
+            raise RuntimeError("the session is closed")
         if self._error is not None:
             raise self._error
         try:

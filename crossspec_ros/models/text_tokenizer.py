@@ -70,7 +70,7 @@ def _check_growth(tokenizer: Tokenizer) -> None:
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
         steps = [] if part is None else list(_steps(json.loads(part.__getstate__())))
         if len(steps) > _MOST_STEPS or any(len(step.get("content", "")) > 1 for step in steps):
-            raise ValueError("it makes texts longer at every step")
+            raise ValueError("it has many steps, or puts longer texts in the place of others")
     ids = tokenizer.encode(_PROBE).ids
     if len(ids) > _MOST_IDS:
         raise ValueError(f"it makes {len(ids)} ids of {len(_PROBE)} characters")

@@ -111,6 +111,6 @@ def read_tokens(file: Path) -> dict[str, str]:
             f"characters"
         )
     tokens = {row[0]: row[1] for row in rows}
-    if len(tokens) < len(rows):
-        raise InputError(f"'{file}' names a robot twice: give each one line")
+    if len(tokens) < len(rows) or len(set(tokens.values())) < len(rows):
+        raise InputError(f"'{file}' has a robot or a token twice: give each robot one line and its own token")
     return tokens

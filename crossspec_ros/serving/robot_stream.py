@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class RobotStream:
         self._fleet, self._send = fleet, send
         self._robot: Robot | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
-        self._closing: deque[Future[None]] = deque()
+        self._closing: list[Future[None]] = []
         self._is_over = False
         self._ids = fleet.target.body.get_input_embeddings().num_embeddings
 
@@ -242,7 +242,8 @@ class RobotStream:
             if error is not None:
                 window.asked = None
                 over.set_result(None)
-                self._refuse(index, ask.number, f"the target failed: {error!r}")
+                if self._windows.get(index) is window:
+                    self._refuse(index, ask.number, f"the target failed: {error!r}")
                 forget_frames(error)
                 return
             step = done.result()
@@ -272,11 +273,11 @@ class RobotStream:
         """In the engine's thread, mostly: tell the end, and learn from it."""
         try:
             error = None if over.cancelled() else over.exception()
-            if isinstance(error, CancelledError):
-                pass  # the robot has closed its window, or the server ends
-            elif error is not None:
-                self._fleet.counts["failed_answers"] += 1
-                self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
+            if error is not None:
+                # Who has closed the window waits for nothing.
+                if self._windows.get(index) is window:
+                    self._fleet.counts["failed_answers"] += 1
+                    self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
                 forget_frames(error)
             else:
                 tell()
@@ -326,13 +327,12 @@ class RobotStream:
         """Wait until at most so many closed windows have work under way, which keeps frames and buffers; not
         for ever."""
         until_s = time.monotonic() + TURN_S
-        while self._closing and (self._closing[0].done() or len(self._closing) > most):
-            if time.monotonic() > until_s:
+        while True:
+            self._closing = [one for one in self._closing if not one.done()]
+            if len(self._closing) <= most or time.monotonic() > until_s:
                 return
-            wait([self._closing[0]], 1.0)
-            if self._closing[0].done():
-                self._closing.popleft()
-            elif self._robot is not None:
+            wait(self._closing, 1.0, FIRST_COMPLETED)
+            if self._robot is not None:
                 self._fleet.lanes.beat(self._robot.name)
 
     def _refuse(self, index: int, number: int, sentence: str) -> None:

@@ -166,9 +166,9 @@ START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
 
 @pytest.mark.parametrize(
     ("part", "value", "sentence"),
-    [("normalizer", {"type": "Sequence", "normalizers": [replacing("a" * 10)] * 5}, "longer at every step"),
-     ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}, "at every step"),
-     ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer at every step"),
+    [("normalizer", {"type": "Sequence", "normalizers": [replacing("a" * 10)] * 5}, "longer texts"),
+     ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}, "many steps"),
+     ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer texts"),
      ("post_processor", {"single": START * 1000}, "it makes 10.. ids of 40 characters"),
      ("model", {"continuing_subword_prefix": "x" * 30}, "PanicException")],
 )  # fmt: skip

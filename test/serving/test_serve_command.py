@@ -305,7 +305,7 @@ def test_a_pipe_is_waited_for_by_nobody(tmp_path: Path) -> None:
 
 def test_a_robot_that_is_named_twice_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(f"car {TOKEN}\ncar {TOKEN[::-1]}\n")
-    with pytest.raises(InputError, match="names a robot twice"):
+    with pytest.raises(InputError, match="a robot or a token twice"):
         read_tokens(tmp_path / "tokens")
 
 
