@@ -171,7 +171,8 @@ def written(name: str, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     said, prompt = response(name, text), context(name)
     before, whole = plain.encode(prompt), plain.encode(prompt + said)
     size, moved = len(before.ids), len(text) - len(said) - len(prompt)
-    assert whole.ids[:size] == before.ids
+    # A line break of the text may become one token with the prompt's own: no response has that token.
+    assume(whole.ids[:size] == before.ids)
     return whole.ids[size:], [(b + moved, e + moved) for b, e in whole.offsets[size:]]
 
 
