@@ -101,12 +101,12 @@ class FuzzPublisher(GuardedNode):
             time.sleep(0.1)
         for topic, types in self.get_topic_names_and_types():
             if self._heard_by(topic):
-                outlets = [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
-                self._outlets += outlets
-                if topic in topics:
-                    self._frames = outlets[0]
-                elif topic == EVENTS_TOPIC:
-                    self._events = outlets[0]
+                self._outlets += [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
+        heard = {one.topic_name.strip("/"): one.msg_type for one in self._outlets}
+        image = next(topic for topic in topics if self._heard_by(topic))
+        self._frames = self.create_publisher(heard[image.strip("/")], image, 10)
+        events = heard.get(EVENTS_TOPIC.strip("/"), EventPacket)
+        self._events = self.create_publisher(events, EVENTS_TOPIC, reliable(100))
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
