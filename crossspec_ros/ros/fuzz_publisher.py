@@ -122,9 +122,10 @@ class FuzzPublisher(GuardedNode):
         # than that would leave room in its heap, and growth into that room is not seen.
         for outlet in self._outlets * _AT_ONCE:
             self._publish(outlet)
+        encodings = _ENCODINGS if self._events.msg_type is EventPacket else ()
         for _ in range(_WARM_ROUNDS):
             # Few of the largest packets can be decoded by chance, and that takes more memory than they do.
-            for encoding in _ENCODINGS if self._events.msg_type is EventPacket else ():
+            for encoding in encodings:
                 now_ns, data = (
                     self.get_clock().now().nanoseconds,
                     array.array("B", self._rng.randbytes(_MOST)),
@@ -171,14 +172,11 @@ class FuzzPublisher(GuardedNode):
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
         self._diagnosed.clear()
+        is_raw, are_packets = self._frames.msg_type is Image, self._events.msg_type is EventPacket
         rng, end_s, number = np.random.default_rng(0), time.monotonic() + _PATIENCE_S, 0
         while not (self._reported.is_set() and self._all_diagnosed()) and time.monotonic() < end_s:
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
-            is_raw, are_packets = (
-                self._frames.msg_type is Image,
-                self._events.msg_type is EventPacket,
-            )
             self._frames.publish(image_message(pixels, now_ns, "camera") if is_raw else _png(pixels, now_ns))
             self._events.publish(_packet(now_ns, number) if are_packets else _array(now_ns))
             number += 1
