@@ -26,7 +26,7 @@ def regular(path: Path) -> Path:
     return path
 
 
-def read_small(path: Path, most: int, follow: bool = True) -> bytes:
+def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:
     """The bytes of a regular file of up to `most`; a link is followed only where asked for.
 
     Raises NoSmallFileError for what is larger, has no end, as devices have, or may never come, as from pipes.

@@ -44,7 +44,7 @@ def server_address(settings: CaptionerSettings) -> Address:
     token = ""
     if settings.link_token_file:
         try:
-            token = read_small(Path(settings.link_token_file), 1 << 20).decode().strip()
+            token = read_small(Path(settings.link_token_file)).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"the token '{settings.link_token_file}' cannot be read ({error}): name the file that has it"

@@ -67,7 +67,7 @@ class Address:
         trusted = None
         if self.ca:
             try:
-                trusted = read_small(Path(self.ca), 1 << 20)
+                trusted = read_small(Path(self.ca))
             except OSError as error:
                 raise InputError(
                     f"the certificates '{self.ca}' cannot be read ({error}): name a PEM file"

@@ -39,9 +39,9 @@ from crossspec_ros.recordings.choice import Choice, choose, is_unread
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
+from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.recording import BEST, Topics, open_recording
 from crossspec_ros.recordings.salvage import salvage
-from crossspec_ros.recordings.salvage_ros1 import Losses
 from crossspec_ros.recordings.topic_survey import TopicSurvey
 
 _SECOND = 1_000_000_000

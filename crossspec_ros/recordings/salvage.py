@@ -20,7 +20,8 @@ from zlib import crc32
 
 from crossspec_ros.recordings.bag_bounds import LONGEST, Spent, check_tables, read_only, unlz4, unzstd
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
-from crossspec_ros.recordings.salvage_ros1 import Losses, salvage_ros1
+from crossspec_ros.recordings.losses import Losses
+from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
 from crossspec_ros.recordings.unpacking import TooLarge, open_zstd, zstd
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

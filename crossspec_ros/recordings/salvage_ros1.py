@@ -14,31 +14,12 @@ from typing import BinaryIO, NamedTuple
 
 from crossspec_ros.recordings.bag_bounds import LONGEST, unbz2, unlz4
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
+from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.ros1 import to_cdr
 from crossspec_ros.recordings.unpacking import TooLarge
 
 _MAGIC = b"#ROSBAG V2.0\n"
 _MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
-_TOLD = 5
-"""Losses that are told one by one."""
-
-
-class Losses:
-    """What cannot be read, a phrase each: only the first are kept, for there may be a million."""
-
-    def __init__(self) -> None:
-        self._first: list[str] = []
-        self._more = 0
-
-    def append(self, loss: str) -> None:
-        if len(self._first) < _TOLD:
-            self._first.append(loss)
-        else:
-            self._more += 1
-
-    def told(self) -> list[str]:
-        """Those, and how many more there are."""
-        return [*self._first, f"and {self._more} more"] if self._more else self._first
 
 
 class _Record(NamedTuple):

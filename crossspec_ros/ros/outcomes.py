@@ -151,9 +151,21 @@ class Outcomes:
         stages, window = latencies(outcome.trace), outcome.window
         dropped = self.summary.counts["skipped"]
         message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
-        outputs.caption(message)
+        # The report comes whatever fails before, and last: a replay waits for it.
+        try:
+            outputs.caption(message)
+            self._count(caption, stages, outcome.flags)
+            line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
+            self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
+            self._compare(outcome, caption, settings.question, stages, line)
+        finally:
+            outputs.report(message)
+            self.summary.count(windows=1)
+        outputs.picture(window, message.message, stages["total"])
+
+    def _count(self, caption: Caption, stages: dict[str, float], flags: tuple[str, ...]) -> None:
         self.summary.add(stages)
-        self._health.add(caption, stages, outcome.flags)
+        self._health.add(caption, stages, flags)
         self.summary.count(
             tokens=len(caption.token_ids),
             target_passes=caption.target_passes,
@@ -163,17 +175,16 @@ class Outcomes:
         self.summary.count(target_unreached=int(bool(caption.unreached)))
         self.summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self.summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
-        line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
-        self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
-        # Before the report, for which a replay waits.
-        if self.comparison is not None:
-            try:
-                answer_ms, cancel = stages["answer"], outcome.cancel
-                self.comparison.add(window, settings.question, caption, answer_ms, line, cancel)
-            except ENDS:
-                raise
-            except BaseException as error:  # also a panic in a library: the window is to have its report
-                self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
-        outputs.report(message)
-        self.summary.count(windows=1)
-        outputs.picture(window, message.message, stages["total"])
+
+    def _compare(
+        self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float], line: str
+    ) -> None:
+        if self.comparison is None:
+            return
+        try:
+            answer_ms, cancel = stages["answer"], outcome.cancel
+            self.comparison.add(outcome.window, question, caption, answer_ms, line, cancel)
+        except ENDS:
+            raise
+        except BaseException as error:  # also a panic in a library
+            self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")

@@ -243,7 +243,7 @@ def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subproc
         folder = Path(name)
         folder.chmod(0o700)
         try:
-            both = read_small(certificate, 1 << 20) + b"\n" + read_small(key, 1 << 20)
+            both = read_small(certificate) + b"\n" + read_small(key)
         except OSError as error:
             raise InputError(f"the certificate or its key cannot be read ({error}): name PEM files") from None
         (folder / "both.pem").write_bytes(both)

@@ -101,7 +101,7 @@ class ServeOptions:
 def read_tokens(file: Path) -> dict[str, str]:
     """Each robot's token, of lines `ROBOT TOKEN`; raises InputError for a file that is not so."""
     try:
-        lines = read_small(file, 1 << 20).decode().splitlines()
+        lines = read_small(file).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the tokens '{file}' cannot be read ({error}): name a text file") from None
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]

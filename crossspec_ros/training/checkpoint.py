@@ -23,7 +23,7 @@ def save_checkpoint(state: dict[str, Any], file: Path) -> None:
 def read_progress(file: Path) -> dict[str, Any]:
     """The object in a JSON file of a --work folder; raises InputError where it is damaged."""
     try:
-        values = json.loads(read_small(file, 1 << 20))
+        values = json.loads(read_small(file))
         if not isinstance(values, dict):
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:

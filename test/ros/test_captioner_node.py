@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,6 +191,30 @@ def test_a_failed_window_is_an_error_with_its_counts(stage):
     ((_, level, message, report),) = observer.reports()
     assert (level, message, report.outcome) == (WindowReport.ERROR, "failed: out of memory", "failed")
     assert (report.events, report.lost_packets) == (2000, 2)
+
+
+def test_a_caption_that_cannot_be_told_whole_has_its_report(stage, capfd, monkeypatch):
+    observer, send, _, _ = stage
+    monkeypatch.setattr("crossspec_ros.ros.outcomes.caption_line", lambda *_: 1 / 0)
+    send(2, 8, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    assert observer.reports()[0][3].outcome == "captioned"
+    observer.wait(lambda: "ZeroDivisionError" in capfd.readouterr().err)
+
+
+def test_a_panic_of_the_target_alone_costs_no_report(stage, capfd):
+    class Panic(BaseException):
+        """As the tokenizers library raises it."""
+
+    def panic(*_):
+        raise Panic("in the tokenizer")
+
+    observer, send, _, node = stage
+    node._outcomes.comparison = SimpleNamespace(add=panic, text=str, close=lambda: None)
+    send(2, 8, 5)
+    observer.wait(lambda: len(observer["/captioner/report"]) == 1)
+    assert observer.reports()[0][3].outcome == "captioned"
+    observer.wait(lambda: "Panic('in the tokenizer')" in capfd.readouterr().err)
 
 
 def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes(stage):
