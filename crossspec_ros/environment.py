@@ -22,8 +22,12 @@ _claims: list[socket.socket] = []
 
 
 def ros_environment(isolated: bool = False) -> dict[str, str]:
-    """A copy of this process's environment with all that `transport_variables` and `isolation` add."""
-    return os.environ | transport_variables() | (isolation() if isolated else {})
+    """A copy of this process's environment with all that `transport_variables` and `isolation` add.
+
+    Python looks for no modules in the working folder then, from 3.11 on: it may be that of a recording.
+    """
+    added = {"PYTHONSAFEPATH": "1"} | transport_variables() | (isolation() if isolated else {})
+    return os.environ | added
 
 
 def transport_variables() -> dict[str, str]:

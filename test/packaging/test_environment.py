@@ -181,6 +181,13 @@ def test_what_the_user_has_set_stays(monkeypatch):
     assert (ros["OMP_NUM_THREADS"], ros["FASTDDS_DEFAULT_PROFILES_FILE"]) == ("7", "/mine.xml")
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks in the working folder")
+def test_no_module_comes_from_the_working_folder(tmp_path):
+    (tmp_path / "yaml.py").write_text("raise SystemExit('of a stranger')")
+    command = [sys.executable, "-m", "crossspec_ros.yaml_files"]
+    subprocess.run(command, cwd=tmp_path, env=environment.ros_environment(), check=True)
+
+
 def test_a_domain_set_by_the_user_gives_way_to_isolation_only(monkeypatch):
     monkeypatch.setenv("ROS_DOMAIN_ID", "0")
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET")

@@ -193,13 +193,13 @@ def test_a_failed_window_is_an_error_with_its_counts(stage):
     assert (report.events, report.lost_packets) == (2000, 2)
 
 
-def test_a_caption_that_cannot_be_told_whole_has_its_report(stage, capfd, monkeypatch):
+def test_a_caption_that_cannot_be_told_whole_has_its_report(stage, caplog, monkeypatch):
     observer, send, _, _ = stage
     monkeypatch.setattr("crossspec_ros.ros.outcomes.caption_line", lambda *_: 1 / 0)
     send(2, 8, 5)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
     assert observer.reports()[0][3].outcome == "captioned"
-    observer.wait(lambda: "ZeroDivisionError" in capfd.readouterr().err)
+    observer.wait(lambda: "ZeroDivisionError" in caplog.text)
 
 
 def test_a_panic_of_the_target_alone_costs_no_report(stage, capfd):
