@@ -23,6 +23,7 @@ from crossspec_ros.engine.session import Engine
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.assembler import has_surplus
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -128,8 +129,10 @@ class PrefillHiddenDecoder:
         if self._drafts is None:
             return None
         opened = self._open.get(index)
+        if opened.draft is not None or has_surplus(opened.event_images, image):
+            return opened.running
         opened.event_images.append(image)
-        if len(opened.event_images) == max(1, self._event_images - 1) and opened.draft is None:
+        if len(opened.event_images) >= max(1, self._event_images - 1):
             self._open.stop_drafts()
             images = np.stack(opened.event_images)
             opened.draft = self._drafts.draft(images, question, self.max_new_tokens)

@@ -13,6 +13,7 @@ import numpy as np
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.assembler import has_surplus
 
 if TYPE_CHECKING:
     from crossspec_ros.drafting.event_draft import EventDraft
@@ -88,11 +89,12 @@ class OpenWindows:
     def add_frame(
         self, index: int, engine: Engine, frame: np.ndarray, stamp_ns: int
     ) -> tuple[OpenWindow, Session]:
-        """Give the next frame to its window; one that is not later than the last means that time, and with
-        it the window, has begun anew."""
+        """Give the next frame to its window. One that is not later than the last means that time, and with
+        it the window, has begun anew; so does one more than a window may have."""
         with self._lock:
             opened = self._get(index)
-            if opened.stamps_ns and stamp_ns <= opened.stamps_ns[-1]:
+            is_anew = opened.stamps_ns and stamp_ns <= opened.stamps_ns[-1]
+            if is_anew or has_surplus(opened.frames, frame):
                 self._windows.pop(index).drop()
                 opened = self._get(index)
             return opened, opened.add(engine, frame, stamp_ns)

@@ -45,7 +45,7 @@ def tree(statuses: Iterable[DiagnosticStatus]) -> list[DiagnosticStatus]:
     """
     rows: dict[str, DiagnosticStatus] = {}
     for status in statuses:
-        path = ["", ROOT, *status.name.replace(": ", "/").split("/")]
+        path = ["", ROOT, *status.name.replace(": ", "/", 1).split("/")]
         for depth in range(2, len(path)):
             name = "/".join(path[:depth])
             parent = rows.setdefault(name, DiagnosticStatus(level=_OK, name=name, hardware_id=HARDWARE_ID))

@@ -40,6 +40,8 @@ def best_effort(depth: int) -> QoSProfile:
     )
 
 
+FIRST_NS = -(2**31) * 1_000_000_000
+"""The first time that a stamp can tell."""
 _LAST_NS = (2**31 - 1) * 1_000_000_000
 
 

@@ -113,8 +113,11 @@ class Outcomes:
                 window = self._missed.popleft()
                 reason = "not captioned: the captioner was inactive"
                 dropped = self.summary.counts["skipped"]
-                self.outputs.report(report(window, "inactive", reason, dropped=dropped))
-                count += 1
+                try:
+                    self.outputs.report(report(window, "inactive", reason, dropped=dropped))
+                    count += 1
+                except Exception as error:  # it costs no other window its report
+                    self._node.get_logger().error(described(error))
         if count:
             self.summary.count(windows=count, inactive=count)
             forgotten, self._forgotten = self._forgotten, 0

@@ -13,7 +13,7 @@ from std_msgs.msg import Header
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.wording import latencies, plain
 from crossspec_ros.events.messages import to_ns
-from crossspec_ros.ros.messages import to_time
+from crossspec_ros.ros.messages import FIRST_NS, to_time
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import HARMLESS
 
@@ -28,7 +28,7 @@ def report(
     """The report of one window, whatever became of it; `dropped` windows were skipped so far."""
     return WindowReport(
         header=Header(stamp=to_time(window.end_ns)),
-        window_start=to_time(window.start_ns),
+        window_start=to_time(max(window.start_ns, FIRST_NS)),
         level=_LEVELS[outcome],
         outcome=outcome,
         message=text,
@@ -38,7 +38,7 @@ def report(
         late_events=window.late_events,
         late_frames=window.late_frames,
         covered_ms=window.covered_ms,
-        missing_images=window.missing,
+        missing_images=min(window.missing, 2**32 - 1),
         dropped_windows=dropped,
     )
 

@@ -111,16 +111,22 @@ class SynchronizerNode(GuardedNode):
     def _work(self) -> None:
         while (item := self._queue.get()) is not None and not self._stopping:
             stream, message = item
-            try:
-                with self._pulse.busy():
-                    for update in self._updates(stream, message):
+            # Whatever a message does, the next one gets its turn, and each window's end is told.
+            with self._pulse.busy(), self._refused():
+                for update in self._updates(stream, message):
+                    with self._refused():
                         self._publish(update)
-                        self._pulse.beat()
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # whatever a message does, the next one gets its turn
-                self._pipeline.refuse()
-                self.get_logger().warning(described(error), throttle_duration_sec=5.0)
+                    self._pulse.beat()
+
+    @contextlib.contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._pipeline.refuse()
+            self.get_logger().warning(described(error), throttle_duration_sec=5.0)
 
     def _updates(self, stream: str, message: Any) -> Iterator[Update]:
         if stream == EVENTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +20,11 @@ MOST_WINDOW_BYTES, MOST_BYTES = 128 << 20, 192 << 20
 """Of the images of one window, and of all that are open: eight full-HD frames have 50 MB."""
 
 Images = list[tuple[int, np.ndarray]]
+
+
+def has_surplus(images: Sequence[np.ndarray], image: np.ndarray) -> bool:
+    """Whether a window that has these images may not have one more."""
+    return len(images) >= MOST_IMAGES or sum(one.nbytes for one in (*images, image)) > MOST_WINDOW_BYTES
 
 
 class WindowAssembler:

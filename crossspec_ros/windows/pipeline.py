@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import RecordedMessage, to_ns, typestore
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.resize import resize_shortest, scaled_size
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, FrameReady, Synchronizer, Update, WindowClosed
 
@@ -79,6 +81,8 @@ class Pipeline:
         stamp_ns, batch = self.stream.decode(message)
         self._reached(EVENTS, stamp_ns)
         if len(batch):
+            # Before the synchronizer takes it: no window is to close without the images it counts.
+            scaled_size(batch.width, batch.height, self._event_image_size)
             yield from self._resized(self._synchronizer.add_events(batch, self.stream.take_lost_packets()))
         else:
             yield from self._resized(self._synchronizer.add_silence(stamp_ns, is_camera=batch.width > 0))
@@ -87,7 +91,7 @@ class Pipeline:
         """Take a camera's Image or CompressedImage."""
         stamp_ns = to_ns(message.header.stamp)
         self._reached(FRAMES, stamp_ns)
-        yield from self._resized(self._synchronizer.add_frame(stamp_ns, lambda: self._read_image(message)))
+        yield from self._resized(self._synchronizer.add_frame(stamp_ns, lambda: self._read(message)))
 
     def take_recorded(self, message: RecordedMessage | Break) -> Iterator[Update]:
         """Take the next of a recording's `parts`."""
@@ -102,6 +106,11 @@ class Pipeline:
         else:
             take = self.take_events if message.kind == EVENTS else self.take_image
             yield from take(typestore().deserialize_cdr(message.data, message.type))
+
+    def _read(self, message: Any) -> np.ndarray:
+        image = self._read_image(message)
+        scaled_size(image.shape[1], image.shape[0], self._frame_size)
+        return image
 
     def _resized(self, updates: Iterator[Update]) -> Iterator[Update]:
         for update in updates:

@@ -16,9 +16,17 @@ def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:
     become, too large.
     """
     height, width = image.shape[:2]
-    check_size(width, height)
-    if size == 0 or min(height, width) == size:
+    scaled = scaled_size(width, height, size)
+    if scaled == (width, height):
         return image
+    return np.asarray(Image.fromarray(image).resize(scaled, Image.Resampling.BICUBIC))
+
+
+def scaled_size(width: int, height: int, size: int) -> tuple[int, int]:
+    """Width and height after `resize_shortest`; raises InputError as that does."""
+    check_size(width, height)
+    if size == 0:
+        return width, height
     scaled = (size, size * height // width) if width <= height else (size * width // height, size)
     check_size(*scaled)
-    return np.asarray(Image.fromarray(image).resize(scaled, Image.Resampling.BICUBIC))
+    return scaled

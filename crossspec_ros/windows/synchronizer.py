@@ -166,10 +166,10 @@ class Synchronizer:
 
     def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
         """The events that are near what came before, or near each other where none is."""
-        near = np.abs(batch.t - self._passed.get(EVENTS, 0)) <= LONGEST_PACKET_NS
+        near = _is_near(batch.t, self._passed.get(EVENTS, 0))
         if not near.any():
             middle = len(batch) // 2
-            near = np.abs(batch.t - np.partition(batch.t, middle)[middle]) <= LONGEST_PACKET_NS
+            near = _is_near(batch.t, int(np.partition(batch.t, middle)[middle]))
         self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
         return batch[near]
 
@@ -443,3 +443,8 @@ class Synchronizer:
             f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
             f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
         )
+
+
+def _is_near(times_ns: np.ndarray, centre_ns: int) -> np.ndarray:
+    # A difference may not fit into 64 bits.
+    return (times_ns >= centre_ns - LONGEST_PACKET_NS) & (times_ns <= centre_ns + LONGEST_PACKET_NS)

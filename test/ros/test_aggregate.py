@@ -251,7 +251,8 @@ def test_what_is_published_of_others_is_bounded_in_all():
     many = [ours(f"outsider: {i}") for i in range(64)]
     for status in many:
         status.values = [KeyValue() for _ in range(1000)]
-    for hostile in (deep, wide, long, many):
+    parted = [ours(f"outsider: {i}" + 60 * ": a") for i in range(2048)]
+    for hostile in (deep, wide, long, many, parted):
         aggregate._take(DiagnosticArray(status=hostile))
         for _ in range(3):
             aggregate.publish()

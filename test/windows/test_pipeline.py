@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -37,14 +38,14 @@ def batch(start_ms):
     return EventBatch(t, zeros, zeros, zeros.astype(np.uint8), WIDTH, HEIGHT)
 
 
-def events(start_ms):
+def events(start_ms, size=(WIDTH, HEIGHT)):
     payload = encode_evt3(batch(start_ms))
-    packet = event_packet(start_ms * MS, payload, "evt3", (WIDTH, HEIGHT), start_ms // 100)
+    packet = event_packet(start_ms * MS, payload, "evt3", size, start_ms // 100)
     return RecordedMessage(start_ms * MS, "events", EVENT_PACKET, packet)
 
 
-def frame(ms, encoding="rgb8"):
-    data = image(ms * MS, np.full((HEIGHT, WIDTH, 3), 7, np.uint8), encoding)
+def frame(ms, encoding="rgb8", size=(WIDTH, HEIGHT)):
+    data = image(ms * MS, np.full((*size[::-1], 3), 7, np.uint8), encoding)
     return RecordedMessage(ms * MS, "image", IMAGE, data)
 
 
@@ -125,6 +126,21 @@ def test_an_image_that_cannot_be_used_raises_a_sentence_and_the_next_message_is_
     messages = [message for message in drive() if message.kind == "events"]
     (closed,) = (update for update in recorded(pipeline, messages) if isinstance(update, WindowClosed))
     assert closed.events == 1000
+
+
+def test_sizes_that_cannot_be_drawn_cost_no_window():
+    pipeline = Pipeline(replace(SETTINGS, frame_size=1251))
+    closed = []
+    for i in range(0, 4000, 100):
+        with pytest.raises(InputError, match="as long as wide"):
+            recorded(pipeline, [events(i, (4096, 100))])
+        with suppress(InputError):  # it is read only where its slot has no frame yet
+            recorded(pipeline, [frame(i, size=(3200, 100))])
+        updates = recorded(pipeline, [frame(i), events(i)])
+        closed += [update for update in updates if isinstance(update, WindowClosed)]
+    assert [(update.end_ns // SECOND, update.frames, update.event_images) for update in closed] == [
+        (end, 8, 5) for end in (1, 2, 3)
+    ]
 
 
 def test_each_message_s_stamp_is_told_with_its_stream_and_losses_are_counted():

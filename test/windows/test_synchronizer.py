@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -327,6 +327,14 @@ def test_events_of_an_impossible_time_are_dropped_and_the_others_are_taken(times
     synchronizer = Synchronizer(GRID)
     closed = feed(synchronizer, [(EVENTS, batch(*times)), *heartbeats(100)])[-1]
     assert closed == WindowClosed(SECOND, 0, closed.event_images, 3, covered_ms=2)
+    assert synchronizer.counts == {"events_with_impossible_times": 1}
+
+
+def test_times_whose_distance_does_not_fit_into_64_bits_are_impossible():
+    synchronizer = Synchronizer(GRID)
+    now_ns = 1_790_000_000 * SECOND
+    torn = replace(batch(0, 0), t=np.array([now_ns, now_ns - 2**63]))
+    assert feed(synchronizer, [(EVENTS, replace(torn, t=torn.t - torn.t + now_ns)), (EVENTS, torn)]) == []
     assert synchronizer.counts == {"events_with_impossible_times": 1}
 
 
