@@ -6,7 +6,12 @@ import random
 import struct
 from typing import Any
 
-_NUMBERS = (0, 1, -1, 2, 127, 128, 255, 256, 32_767, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1)
+_POSSIBLE = 10_000, 700_000, 50_000_000
+"""Large, but of something that may be so large."""
+_NUMBERS = (
+    *(0, 1, -1, 2, 127, 128, 255, 256, 32_767, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1),
+    *_POSSIBLE,
+)
 _WIDTHS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
 _HUGE = 10**4300
 """Of more digits than Python writes."""
@@ -15,6 +20,7 @@ _ODD: tuple[Any, ...] = (
     True,
     0,
     -1,
+    *_POSSIBLE,
     _HUGE,
     2**63,
     -(2**63),

@@ -144,7 +144,7 @@ def _replace(rng: random.Random, file: Path, data: bytes) -> None:
     kind = rng.randrange(4)
     if kind == 0:
         with file.open("r+b") as hollow:
-            hollow.truncate(len(data) + (1 << 40))
+            hollow.truncate(len(data) + (1 << rng.choice((31, 40))))
         return
     file.unlink()
     if kind == 1:

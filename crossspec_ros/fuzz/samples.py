@@ -7,6 +7,7 @@ import json
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,9 @@ def _sqlite(path: Path) -> None:
     _write2(Writer2(path, version=8, storage_plugin=StoragePlugin.SQLITE3))
 
 
-def _packed(path: Path) -> None:
+def _packed(path: Path, mode: CompressionMode = CompressionMode.FILE) -> None:
     writer = Writer2(path, version=8, storage_plugin=StoragePlugin.MCAP)
-    writer.set_compression(CompressionMode.FILE, CompressionFormat.ZSTD)
+    writer.set_compression(mode, CompressionFormat.ZSTD)
     _write2(writer)
 
 
@@ -100,9 +101,11 @@ def _write2(closed: Writer2) -> None:
             writer.write(connections[topic], message.stamp_ns, message.data)
 
 
-def _ros1(path: Path) -> None:
-    store = get_typestore(Stores.ROS1_NOETIC)
-    with Writer1(path) as writer:
+def _ros1(path: Path, is_packed: bool = False) -> None:
+    store, packed = get_typestore(Stores.ROS1_NOETIC), Writer1(path)
+    if is_packed:
+        packed.set_compression(Writer1.CompressionFormat.BZ2)
+    with packed as writer:
         connection = writer.add_connection("/jpeg", COMPRESSED_IMAGE, typestore=store)
         header = store.types["std_msgs/msg/Header"]
         time = store.types["builtin_interfaces/msg/Time"]
@@ -236,6 +239,24 @@ def _e2vid(path: Path) -> None:
             file[f"images/image{i:09d}"].attrs["timestamp"] = _START_US / 1e6 + i * 0.025
 
 
+def _mvsec(path: Path) -> None:
+    batch, stamps = events(), _START_US / 1e6 + np.arange(_FRAMES) * 0.025
+    with h5py.File(path, "w") as file:
+        rows = np.stack([batch.x, batch.y, batch.t / 1e6, np.where(batch.p, 1.0, -1.0)], 1)
+        file.create_dataset("davis/left/events", data=rows, chunks=(200, 4), compression="gzip")
+        pictures = np.stack([_pixels(i)[:, :, 0] for i in range(_FRAMES)])
+        file.create_dataset("davis/left/image_raw", data=pictures, compression="gzip")
+        file["davis/left/image_raw_ts"] = stamps
+
+
+def _prophesee(path: Path) -> None:
+    rows = np.empty(_EVENTS, [("x", "<u2"), ("y", "<u2"), ("p", "<i2"), ("t", "<i8")])
+    for name in "xypt":
+        rows[name] = getattr(events(), name)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("CD/events", data=rows, chunks=(200,), compression="gzip")
+
+
 def _memory(path: Path) -> None:
     from crossspec_ros.drafting.proposer import Context, PassResult
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
@@ -290,7 +311,9 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rosbag2, mcap": ("bag", _mcap),
     "rosbag2, sqlite": ("bag", _sqlite),
     "rosbag2, packed as files": ("bag", _packed),
+    "rosbag2, packed messages": ("bag", partial(_packed, mode=CompressionMode.MESSAGE)),
     "ROS 1 bag": ("a.bag", _ros1),
+    "ROS 1 bag, packed": ("a.bag", partial(_ros1, is_packed=True)),
     "DSEC sequence": ("dsec", _dsec),
     "Event Camera Dataset": ("sequence", _folder),
     "text": ("a.txt", _text),
@@ -304,6 +327,8 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "aedat4": ("a.aedat4", _aedat4),
     "HDF5, lists": ("a.h5", _lists),
     "HDF5, E2VID": ("a.h5", _e2vid),
+    "HDF5, MVSEC": ("a.h5", _mvsec),
+    "HDF5, Prophesee": ("a.h5", _prophesee),
     "caption memory": ("memory.json", _memory),
     "golden": ("windows.json", _golden),
     "parameters": ("a.yaml", _parameters),
