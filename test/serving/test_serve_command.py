@@ -202,7 +202,9 @@ with tls(int(sys.argv[1]), 1, *map(Path, sys.argv[2:])) as proxy:
 def test_a_server_that_is_killed_leaves_its_port(tmp_path: Path) -> None:
     port = free_port()
     call = [sys.executable, "-c", PROXY, str(port), *map(str, certificate(tmp_path))]
-    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True) as server:
+    # What is killed clears nothing up.
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=own) as server:
         assert server.stdout is not None
         proxy = psutil.Process(int(server.stdout.readline()))
         server.kill()
