@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crossspec_ros.bench.processes import cpu_seconds, end
+from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.ros.supervisor import start
 from crossspec_ros.telemetry.memory import status_mb
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)

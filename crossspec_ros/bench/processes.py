@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from crossspec_ros.ros.supervisor import start
+from crossspec_ros.children import start
 
 _END_S = 5.0
 _STARTUP_S = 120.0

@@ -166,7 +166,8 @@ class RemoteSession:
         self._sent: set[int] = set()
         self._lock = threading.Lock()
         self._ask: wire.Ask | None = None
-        self._answer = 0
+        # The answer, and how many tokens of it may still come.
+        self._answer = self._left = 0
         self._pieces: deque[Step] = deque()
         self._waiting: Future[Step] | None = None
         self._tree = DraftTree()
@@ -207,7 +208,7 @@ class RemoteSession:
             self._trace, self._answer = trace, self._engine.number()
             self._ask = wire.Ask(number=self._answer, question=question, max_new_tokens=max_new_tokens)
             self._pieces.clear()
-            self._waiting, self._passes = None, 0
+            self._waiting, self._passes, self._left = None, 0, max_new_tokens
         return 0
 
     def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
@@ -244,32 +245,45 @@ class RemoteSession:
 
     def take(self, piece: wire.Piece) -> None:
         """What a pass has added; that of an answer nobody waits for any more is dropped."""
-        now_ns = time.perf_counter_ns()
+        now_ns, tokens = time.perf_counter_ns(), len(piece.token_ids)
         with self._lock:
             self._received_bytes += piece.ByteSize()
-            if piece.number != self._answer:
+            if piece.number != self._answer or not self._left:
                 return
-            round_trip_s = max(0.0, (now_ns - self._asked_ns) / 1e9 - piece.since_asked_s)
-            name = f"verify[{self._passes}]" if self._passes else "target_prefill"
-            self._trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
-            self._passes += 1
-            self._pieces.append(
-                Step(
-                    (),
-                    tuple(piece.token_ids),
-                    piece.ended,
-                    piece.tokens_read,
-                    piece.seconds,
-                    rows=piece.rows,
-                    most_read=piece.most_read,
-                    proposed=Proposed(
-                        self._engine.by_proposer(piece.drafted), self._engine.by_proposer(piece.accepted)
-                    ),
-                    round_trip_s=round_trip_s,
-                    passes=piece.passes,
+            # Else pieces without tokens could come for ever.
+            is_sound = tokens <= self._left and (tokens > 0 or piece.ended)
+            self._left = self._left - tokens if is_sound and not piece.ended else 0
+            if is_sound:
+                self._pieces.append(self._told(piece, now_ns))
+        if is_sound:
+            self._give()
+        else:
+            self.fail(
+                LinkError(
+                    f"the target's server sent {tokens} tokens as a piece of an answer, none or more than "
+                    f"were asked for: check that it is crossspec serve"
                 )
             )
-        self._give()
+
+    def _told(self, piece: wire.Piece, now_ns: int) -> Step:
+        round_trip_s = max(0.0, (now_ns - self._asked_ns) / 1e9 - piece.since_asked_s)
+        name = f"verify[{self._passes}]" if self._passes else "target_prefill"
+        self._trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
+        self._passes += 1
+        return Step(
+            (),
+            tuple(piece.token_ids),
+            piece.ended,
+            piece.tokens_read,
+            piece.seconds,
+            rows=piece.rows,
+            most_read=piece.most_read,
+            proposed=Proposed(
+                self._engine.by_proposer(piece.drafted), self._engine.by_proposer(piece.accepted)
+            ),
+            round_trip_s=round_trip_s,
+            passes=piece.passes,
+        )
 
     def fail(self, error: LinkError, number: int = 0) -> None:
         """There will be no more pieces; of one answer alone where it has a number."""

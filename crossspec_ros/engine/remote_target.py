@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.text_tokenizer import bound
 from crossspec_ros.wire import captions_pb2 as wire
 
 
@@ -26,7 +27,7 @@ class RemoteTarget:
     """The part of `models.base.VideoTarget` that needs no weights, as a server's welcome says it."""
 
     def __init__(self, url: str, welcome: wire.Welcome) -> None:
-        """Raises InputError where the server sends no tokenizer."""
+        """Raises InputError where the server sends no tokenizer, or one that makes too much of a text."""
         self.spec = InputSpec(
             welcome.frames,
             welcome.frames_per_unit,
@@ -39,8 +40,11 @@ class RemoteTarget:
         self.device, self.dtype = RemoteDevice(url), "the server's"
         try:
             self.tokenizer = Tokenizer.from_str(welcome.tokenizer)
-        # tokenizers knows only the bare Exception.
-        except Exception as error:
+            bound(self.tokenizer)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        # tokenizers knows only the bare Exception, and its panics are not even that.
+        except BaseException as error:
             raise InputError(
                 f"the server at {url} sends no tokenizer ({error}): is it crossspec serve of this version?"
             ) from error

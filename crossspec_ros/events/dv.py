@@ -15,7 +15,7 @@ from crossspec_ros.events.aedat4 import has_table, without_table
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.isolated import IsolationError, bound_memory, isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
-from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.packets import MAX_US, PacketCutter
 from crossspec_ros.events.stamps import merged
 
 if TYPE_CHECKING:
@@ -111,12 +111,14 @@ def batch_of_store(store: dv.EventStore, size: tuple[int, int]) -> EventBatch:
 
 
 def frame_message(frame: dv.Frame) -> RecordedMessage:
-    """dv-processing's frame as an Image."""
-    stamp_ns = frame.timestamp * 1000
-    channels = 1 if frame.image.ndim == 2 else frame.image.shape[2]
-    if channels not in _ENCODINGS:
-        raise ValueError(f"its frames have {channels} channels")
-    return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, frame.image, _ENCODINGS[channels]))
+    """dv-processing's frame as an Image; raises ValueError where it cannot be one."""
+    pixels, stamp_ns = frame.image, frame.timestamp * 1000
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    if channels not in _ENCODINGS or pixels.dtype != np.uint8 or not pixels.size:
+        raise ValueError(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
+    if not 0 <= frame.timestamp < MAX_US:
+        raise ValueError(f"a frame is of {frame.timestamp} us, and ROS time goes from 0 to the year 2038")
+    return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, _ENCODINGS[channels]))
 
 
 def dv_message(error: Exception) -> str:

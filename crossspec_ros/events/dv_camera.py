@@ -16,6 +16,7 @@ from crossspec_ros.events.dv_stream import (
     TIMEOUT_S,
     Address,
     UnreachableError,
+    Unusable,
     connect,
     name_of,
     parse_address,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import dv_processing as dv
 
 RETRY_S, LONGEST_RETRY_S = 0.5, 10.0
+_LONGEST_PAUSE_S = 1.0
+"""Between two connections, even if the first brought nothing."""
 SILENCE_S = 5.0
 """A network stream that was heard before and says nothing for longer is connected anew: its cable may have
 been pulled, of which nobody tells."""
@@ -44,7 +47,7 @@ class Link(NamedTuple):
     why: str = ""
 
 
-Item = RecordedMessage | Link | None
+Item = RecordedMessage | Unusable | Link | None
 
 
 class Source(Protocol):
@@ -95,8 +98,8 @@ def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source
 class _Opener(Protocol):
     """Travels to the process that reads."""
 
-    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | None]:
-        """Connect before the first item; raises InputError where that fails, RuntimeError later."""
+    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
+        """Connect before the first item; raises InputError where that fails, anything later."""
 
 
 class _Live:
@@ -157,7 +160,7 @@ class _Stream:
     def __str__(self) -> str:
         return name_of(self.address)
 
-    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | None]:
+    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
         reader = connect(self.address, self.what)
         yield None
         is_events = self.what == "events"
@@ -172,7 +175,7 @@ class _Camera:
     def __str__(self) -> str:
         return f"camera {self.serial}" if self.serial else "the camera"
 
-    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | None]:
+    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
         camera = self._open()
         self.settings.apply(camera)
         yield None
@@ -198,6 +201,7 @@ def _follow(opener: _Opener, was_up: bool) -> Iterator[Item]:
     yield None
     warm_up()
     cutter = PacketCutter(opener)
+    pause_s = RETRY_S
     while True:
         is_up = False
         try:
@@ -205,12 +209,18 @@ def _follow(opener: _Opener, was_up: bool) -> Iterator[Item]:
                 if not is_up:
                     is_up = was_up = True
                     yield Link(True)
+                if isinstance(item, RecordedMessage):
+                    pause_s = RETRY_S
                 yield item
             why = "it has gone"
-        except (InputError, RuntimeError) as error:
-            if not was_up and not isinstance(error, UnreachableError):
+        # Only a new process gives memory back.
+        except MemoryError:
+            raise
+        except Exception as error:
+            stays = isinstance(error, (InputError, ImportError)) and not isinstance(error, UnreachableError)
+            if stays and not was_up:
                 raise
             why = str(error) if isinstance(error, InputError) else dv_message(error)
         yield Link(False, why)
-        if not is_up:
-            time.sleep(RETRY_S)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

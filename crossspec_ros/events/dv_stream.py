@@ -6,7 +6,7 @@ import math
 import socket
 import time
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -36,6 +36,12 @@ class SilenceError(RuntimeError):
     """A connected stream says nothing any more."""
 
 
+class Unusable(NamedTuple):
+    """Stands for something that came and cannot be a message, and says why."""
+
+    why: str
+
+
 class DvStream:
     """Events served at `tcp://HOST:PORT`, and frames served at another port where `frames` names it.
 
@@ -57,7 +63,10 @@ class DvStream:
         Raises InputError when a server cannot be reached or serves something else.
         """
         try:
-            yield from isolated(_receive, self._events, self._frames, timeout_s=TIMEOUT_S)
+            for item in isolated(_receive, self._events, self._frames, timeout_s=TIMEOUT_S):
+                if isinstance(item, Unusable):
+                    raise InputError(f"{self} sends what cannot be used ({item.why}): check its server")
+                yield item
         except IsolationError as error:
             raise InputError(
                 f"no dv stream comes from {self} ({error}): check that address and port are those "
@@ -70,23 +79,25 @@ def read(
     frames: dv.io.InputBase | None,
     cutter: PacketCutter,
     silence_s: float = math.inf,
-) -> Iterator[RecordedMessage | None]:
+) -> Iterator[RecordedMessage | Unusable | None]:
     """What comes from the readers until the first of them ends; None a few times a second, come what may.
 
-    Raises SilenceError when nothing comes for `silence_s`.
+    Raises SilenceError when nothing comes for `silence_s`, InputError for a sensor of unknown size.
     """
     first = events or frames
     assert first is not None
     size = events.getEventResolution() if events else (0, 0)
+    if size is None:
+        raise InputError("the event stream does not say how large its sensor is: let its server do so")
     heartbeat_s, heard_s = 0.0, time.monotonic()
     while True:
         is_over = not first.isRunning()
         batches = _take(events, size) if events else []
         frame = frames.getNextFrame() if frames else None
         if batches:
-            yield from cutter.cut(EventBatch.concat(batches))
+            yield from _usable(cutter.cut(EventBatch.concat(batches)))
         if frame is not None:
-            yield frame_message(frame)
+            yield from _usable(map(frame_message, [frame]))
         now_s = time.monotonic()
         if batches or frame is not None:
             heard_s = now_s
@@ -99,6 +110,13 @@ def read(
         if now_s >= heartbeat_s:
             heartbeat_s = now_s + _HEARTBEAT_S
             yield None
+
+
+def _usable(messages: Iterator[RecordedMessage]) -> Iterator[RecordedMessage | Unusable]:
+    try:
+        yield from messages
+    except ValueError as error:
+        yield Unusable(str(error))
 
 
 def _take(events: dv.io.InputBase, size: tuple[int, int]) -> list[EventBatch]:
@@ -159,7 +177,7 @@ def name_of(address: Address) -> str:
     return f"tcp://{address[0]}:{address[1]}"
 
 
-def _receive(events_at: Address, frames_at: Address | None) -> Iterator[RecordedMessage | None]:
+def _receive(events_at: Address, frames_at: Address | None) -> Iterator[RecordedMessage | Unusable | None]:
     warm_up()
     events = connect(events_at, "events")
     frames = connect(frames_at, "frames") if frames_at else None

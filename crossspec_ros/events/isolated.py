@@ -5,7 +5,6 @@ dv-processing loops for ever, deaf to Ctrl-C, on some damaged files and on serve
 
 from __future__ import annotations
 
-import ctypes
 import resource
 import signal
 import sys
@@ -20,7 +19,8 @@ from typing import Any
 
 import psutil
 
-PR_SET_PDEATHSIG = 1
+from crossspec_ros.children import end_with_parent
+
 F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 """The most that Linux grants to anybody."""
@@ -136,8 +136,7 @@ def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # Hanging, it would outlive a parent that is killed.
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     try:
         sender.send(("ready", None))
         for value in generator(*arguments):

@@ -17,6 +17,8 @@ _MOST_STEPS = 10
 """Of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
 _PROBE = "What are the key elements in this scene?"
 _MOST_IDS = 10 * len(_PROBE)
+_MOST_TOKEN = 1000
+"""Characters; those of published ones have some hundred."""
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -43,9 +45,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
         )
     try:
         tokenizer = Tokenizer.from_file(str(fast)) if file == fast else _from_sentencepiece(folder)
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        _check_growth(tokenizer)
+        bound(tokenizer)
     except (InputError, KeyboardInterrupt, SystemExit):
         raise
     # tokenizers knows only the bare Exception, and its panics are not even that.
@@ -65,8 +65,14 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     return tokenizer
 
 
-def _check_growth(tokenizer: Tokenizer) -> None:
-    """Raise ValueError for one that makes very much of a short text, and what tokenizers raises at a text."""
+def bound(tokenizer: Tokenizer) -> None:
+    """Let it neither cut nor pad a text. Raises ValueError for one that makes very much of a short text or of
+    few ids, and what tokenizers raises at a text, its panics too, which are no Exception."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    longest = max(map(len, tokenizer.get_vocab()), default=0)
+    if longest > _MOST_TOKEN:
+        raise ValueError(f"it has a token of {longest} characters")
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
         steps = [] if part is None else list(_steps(json.loads(part.__getstate__())))
         if len(steps) > _MOST_STEPS or any(len(step.get("content", "")) > 1 for step in steps):

@@ -10,7 +10,7 @@ _PROGRAMS = ("-m", "captioner", "dsec_player", "dv_camera", "launch_plan", "sync
 # an exception it would print where the imports were, or turn into an error of whatever is being imported.
 if (
     Path(sys.argv[0]).name in _PROGRAMS
-    # Whoever started it may have had it ignore interrupts, see `supervisor.start`.
+    # Whoever started it may have had it ignore interrupts, see `children.start`.
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 ):
     signal.signal(signal.SIGINT, signal.SIG_DFL)

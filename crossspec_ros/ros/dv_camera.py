@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import time
@@ -16,11 +17,13 @@ from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.dv_camera import RETRY_S, Link, Source, open_sources
+from crossspec_ros.events.dv_camera import Link, Source, open_sources
+from crossspec_ros.events.dv_stream import Unusable
 from crossspec_ros.events.host_clock import HostClock
 from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.parameters import declare
@@ -50,7 +53,7 @@ class DvCameraNode(GuardedNode):
         simulated = self.get_parameter("use_sim_time").value
         self._keeps_stamps = simulated or not all(source.is_live for source in self._sources)
         self._published = Counter[str](events=0, image=0)
-        self._disconnections = Counter[Source]()
+        self._disconnections, self._unusable = Counter[Source](), Counter[Source]()
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
@@ -88,29 +91,39 @@ class DvCameraNode(GuardedNode):
     def _follow(self, source: Source) -> None:
         self._pulses[source].adopt()
         is_up, since_s = False, time.monotonic()
+        # A server that comes and goes all the time must not fill the log: of its losses, few are told.
+        told_s, is_told = -math.inf, True
         for item in source.items(self._stop):
             if isinstance(item, RecordedMessage):
                 with self._pulses[source].busy():
-                    self._publish(item)
+                    self._publish(source, item)
+            elif isinstance(item, Unusable):
+                self._leave_out(source, item.why)
             elif isinstance(item, Link) and item.is_up:
                 self._clock_of_camera.reconnected()
                 self._complaints.pop(source, None)
-                away_s = time.monotonic() - since_s
-                self.get_logger().info(f"{_what(source)} connected, after {away_s:.1f} s")
-                is_up = True
+                if is_told:
+                    away_s = time.monotonic() - since_s
+                    self.get_logger().info(f"{_what(source)} connected, after {away_s:.1f} s")
+                is_up, is_told = True, False
             elif isinstance(item, Link):
+                now_s = time.monotonic()
                 if is_up or source not in self._complaints:
-                    told = plain_text(f"no {_what(source)}: {item.why}; trying again every {RETRY_S:g} s")
-                    self._complaints[source] = told
-                    self.get_logger().warning(told)
-                    since_s = time.monotonic()
+                    self._complaints[source] = plain_text(f"no {_what(source)}: {item.why}; trying again")
+                    since_s, is_told = now_s, False
+                if not is_told and now_s - told_s >= LOG_S:
+                    self.get_logger().warning(self._complaints[source])
+                    told_s, is_told = now_s, True
                 self._disconnections[source] += is_up
                 is_up = False
 
-    def _publish(self, message: RecordedMessage) -> None:
+    def _publish(self, source: Source, message: RecordedMessage) -> None:
         stamp_ns = message.stamp_ns
         if not self._keeps_stamps:
             stamp_ns = self._clock_of_camera.to_host_ns(stamp_ns)
+        if not 0 <= stamp_ns < MAX_US * 1000:
+            self._leave_out(source, f"its clock jumped to {stamp_ns} ns of ROS time, which ends in 2038")
+            return
         data = bytearray(message.data)
         struct.pack_into("<iI", data, _STAMP_AT, *divmod(stamp_ns, 1_000_000_000))
         if message.kind == "events":
@@ -118,6 +131,11 @@ class DvCameraNode(GuardedNode):
             struct.pack_into("<Q", data, _seq_at(data), self._published["events"])
         self._topics[message.kind].publish(bytes(data))
         self._published[message.kind] += 1
+
+    def _leave_out(self, source: Source, why: str) -> None:
+        self._unusable[source] += 1
+        told = plain_text(f"of the {_what(source)}, some cannot be used ({why}): check what its server sends")
+        self.get_logger().warning(told, throttle_duration_sec=LOG_S)
 
     def _read_counters(self) -> Mapping[str, Reading]:
         return {_part(source): self._reading(source) for source in self._sources}
@@ -127,7 +145,10 @@ class DvCameraNode(GuardedNode):
         complaint = self._complaints.get(source)
         return Reading(
             {names[kind]: self._published[kind] for kind in source.kinds},
-            {"disconnections": self._disconnections[source]},
+            {
+                "disconnections": self._disconnections[source],
+                "unusable_messages": self._unusable[source],
+            },
             warnings={"connection": complaint} if complaint else {},
         )
 

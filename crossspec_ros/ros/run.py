@@ -77,7 +77,7 @@ def run(
 
     try:
         sys.unraisablehook = again
-        # Whoever started this process may have had it ignore interrupts, see `supervisor.start`.
+        # Whoever started this process may have had it ignore interrupts, see `children.start`.
         _on_interrupt(interrupt)
         _init(args)
         node = make()

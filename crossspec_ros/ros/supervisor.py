@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -13,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from types import FrameType
-from typing import Any
 
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
 from crossspec_ros.captioning.tiny_pair import warning
+from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.source import Recording
@@ -24,10 +22,6 @@ from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
 """How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
-
-PR_SET_PDEATHSIG = 1
-# Loaded here, because a child that has not started its program yet must take no locks.
-_LIBC = ctypes.CDLL(None)
 
 
 class _InterruptedError(Exception):
@@ -107,27 +101,6 @@ def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[byt
             print(f"crossspec: error: {process.name} {why} during the replay", file=sys.stderr)
             return 1
         time.sleep(0.05)
-
-
-def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-    """A child that ends with this process, however that ends; `options` are those of Popen.
-
-    It ignores interrupts until it says otherwise, as `ros.run` does: while a node imports, one would only
-    make it print where it was.
-    """
-    parent = os.getpid()
-
-    def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if sys.platform == "linux":
-            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
-
-    # In a session of its own a child does not get the terminal's Ctrl-C a second time.
-    return subprocess.Popen(
-        command, env=dict(environment), start_new_session=True, preexec_fn=prepare, **options
-    )
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:

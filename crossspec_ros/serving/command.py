@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from crossspec_ros.children import start
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.serving.options import ServeOptions, read_tokens
@@ -257,12 +258,8 @@ def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subproc
             inner=inner,
         )
         config.write_text(text)
-        process = subprocess.Popen(
-            [get_haproxy_binary(), "-q", "-db", "-f", str(config)],
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        call = [get_haproxy_binary(), "-q", "-db", "-f", str(config)]
+        process = start(call, os.environ, stderr=subprocess.PIPE, text=True)
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)

@@ -27,7 +27,7 @@ COUNTERS = r"""(?x)
     | Counter\((\w+)=self                        # Counter(missing_packets=self...)
     | wrong\s(?:\|?=)\s\{"(\w+)":                # wrong = {"dropped_windows": ...}
     | \s"(failed_\w+)":
-    | \{"(\w+)":\sself\._\w+\[source\]\}        # {"disconnections": self._disconnections[source]}
+    | "(\w+)":\sself\._\w+\[source\]            # "disconnections": self._disconnections[source]
 """
 COUNTING = [
     *("events/" + name for name in ("batch.py", "clock.py", "dvs.py", "evt3.py", "libcaer.py")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import struct
 import threading
 import time
 from contextlib import contextmanager
@@ -70,6 +71,86 @@ def test_a_server_that_ends_its_readers_is_asked_ever_more_rarely(monkeypatch):
     (source,) = dv_camera.open_sources("tcp://127.0.0.1:1", "", "", "")
     told = [item for item in source.items(Stop()) if isinstance(item, dv_camera.Link)]
     assert waits == [0.5, 1, 2, 4, 8, 10, 0.5, 1] and len(told) == 8
+
+
+class Reader:
+    """Of a live stream that brings these frames and ends."""
+
+    def __init__(self, frames, size=SIZE):
+        self._frames, self._size = list(frames), size
+
+    def isRunning(self):
+        return bool(self._frames)
+
+    def getEventResolution(self):
+        return self._size
+
+    def getNextFrame(self):
+        return self._frames.pop(0) if self._frames else None
+
+
+BAD_FRAMES = {
+    "far": (1 << 51, np.zeros((6, 8, 3), np.uint8)),
+    "early": (-5, np.zeros((6, 8, 3), np.uint8)),
+    "two channels": (START_US, np.zeros((6, 8, 2), np.uint8)),
+    "16 bits": (START_US, np.zeros((6, 8), np.uint16)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_a_frame_that_is_none_costs_no_other(name):
+    good = dv.Frame(START_US, np.zeros((6, 8, 3), np.uint8))
+    frames = [good, dv.Frame(*BAD_FRAMES[name]), good]
+    items = [item for item in dv_stream.read(None, Reader(frames), None) if item]
+    assert [type(item) for item in items] == [RecordedMessage, dv_stream.Unusable, RecordedMessage]
+    assert items[1].why.startswith("a frame ")
+
+
+def test_a_file_with_a_frame_that_is_none_is_named(tmp_path, events, in_process):
+    path = write_aedat(tmp_path / "ride.aedat4", events, [BAD_FRAMES["far"]])
+    with pytest.raises(InputError, match=r"ride\.aedat4' is damaged .*a frame is of \d+ us"):
+        list(open_recording(path).messages())
+
+
+class Opener:
+    """Of a source whose connections bring or raise what each of `connections` says."""
+
+    def __init__(self, *connections):
+        self._connections = iter(connections)
+
+    def read(self, cutter):
+        for what in next(self._connections):
+            if isinstance(what, Exception):
+                raise what
+            yield what
+
+
+FRAME = RecordedMessage(0, "image", IMAGE, b"")
+
+
+def test_a_server_is_left_in_peace_between_connections_whatever_they_bring(monkeypatch):
+    connections = ([struct.error("a header")], [None, TypeError("no size")], [None, FRAME], [None], [None])
+    pauses, losses = [], []
+    monkeypatch.setattr(dv_camera, "warm_up", lambda: None)
+    monkeypatch.setattr(dv_camera.time, "sleep", pauses.append)
+    items = dv_camera._follow(Opener(*connections), False)
+    while len(losses) < len(connections):
+        item = next(items)
+        losses += [item.why] if isinstance(item, dv_camera.Link) and not item.is_up else []
+    assert losses == ["a header", "no size", "it has gone", "it has gone", "it has gone"]
+    assert pauses == [0.5, 1.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("error", [InputError("no events"), ImportError("no dv_processing"), MemoryError()])
+def test_what_does_not_pass_by_waiting_is_raised(monkeypatch, error):
+    monkeypatch.setattr(dv_camera, "warm_up", lambda: None)
+    with pytest.raises(type(error)):
+        list(dv_camera._follow(Opener([error]), False))
+
+
+def test_a_stream_that_states_no_size_is_told():
+    with pytest.raises(InputError, match="does not say how large its sensor is"):
+        next(dv_stream.read(Reader([], size=None), None, None))
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.dv_camera import Link, open_sources
+from crossspec_ros.events.dv_stream import Unusable
+from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.dv_camera import DvCameraNode, main
 
@@ -221,3 +223,32 @@ def test_a_thread_of_the_camera_that_dies_ends_the_node_with_a_sentence(monkeypa
     assert end.value.code == 1
     (sentence,) = [line for line in capfd.readouterr().err.splitlines() if "crossspec: error" in line]
     assert "the camera's thread has ended (Panic('index out of bounds')): start it again" in sentence
+
+
+def test_a_server_that_comes_and_goes_or_sends_nonsense_fills_no_log(stage, monkeypatch, capfd):
+    frame = image(0, np.zeros((6, 8), np.uint8), "mono8")
+    stamps_ns = (2_100_000_000 * 10**9, 0, 2_100_000_001 * 10**9)
+
+    class Source:
+        is_live, kinds = True, ("image",)
+
+        def __str__(self):
+            return "a stand-in"
+
+        def items(self, stop):
+            for _ in range(100):
+                yield Link(True)
+                yield Link(False, "it has gone")
+            yield Link(True)
+            for stamp_ns in stamps_ns:
+                yield RecordedMessage(stamp_ns, "image", IMAGE, frame)
+                yield Unusable("a frame has 2 channels")
+
+    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
+    stage = stage()
+    stage.thread.join(20.0)
+    (reading,) = stage.node._read_counters().values()
+    assert reading.flow == {"frames": 2}
+    assert reading.wrong == {"disconnections": 100, "unusable_messages": 4}
+    told = capfd.readouterr().err
+    assert [told.count(word) for word in ("connected, after", "it has gone", "2 channels")] == [2, 1, 1]

@@ -240,3 +240,12 @@ def test_what_rqt_draws_needs_no_package_that_the_systems_python_lacks():
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "{'crossspec_ros'}"
+
+
+def test_a_report_of_megabytes_is_kept_short():
+    long = "x" * 1_000_000
+    windows = LastWindows()
+    counts = [ProposerCount(name=long)] * 3
+    windows.add(message(spans={long: (0.0, 1.0)}, proposers=counts, degraded=["x" * 100] * 10_000))
+    (window,) = windows.newest()
+    assert sum(map(len, window.figures)) + sum(len(span.name) for span in window.spans) < 10_000

@@ -18,11 +18,12 @@ from outsider import RELIABLE, outsider, to_ns
 from stand_ins import write_models
 
 from crossspec_ros.captioning.replay_parameters import replay_parameters
+from crossspec_ros.children import start
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.messages import closed_counts
-from crossspec_ros.ros.supervisor import start, supervise
+from crossspec_ros.ros.supervisor import supervise
 
 HERE = Path(__file__).parent
 SECOND = 10**9

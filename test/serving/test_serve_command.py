@@ -188,6 +188,33 @@ def test_a_host_has_a_share_of_the_connections(proxy: int) -> None:
         stack.enter_context(shaken(proxy, "127.0.0.3"))
 
 
+PROXY = """
+import sys, time
+from pathlib import Path
+from crossspec_ros.serving.command import tls
+with tls(int(sys.argv[1]), 1, *map(Path, sys.argv[2:])) as proxy:
+    print(proxy.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death signal is Linux's")
+def test_a_server_that_is_killed_leaves_its_port(tmp_path: Path) -> None:
+    port = free_port()
+    call = [sys.executable, "-c", PROXY, str(port), *map(str, certificate(tmp_path))]
+    # What is killed clears nothing up.
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=own) as server:
+        assert server.stdout is not None
+        proxy = psutil.Process(int(server.stdout.readline()))
+        server.kill()
+        _, alive = psutil.wait_procs([proxy], 5.0)
+        for one in alive:
+            one.kill()
+    assert not alive
+    command.check_port(port)
+
+
 def said(pair: ModelPair, window: Window) -> str:
     return pair.target.tokenizer.decode(generated(pair, window, question=QUESTION)).strip()
 

@@ -16,6 +16,7 @@ KEPT = 32
 _LONGEST_MS = 1e9
 """More is no time of a window, nor is what is no number."""
 _MOST_SPANS, _MOST_TEXT = 1000, 2000
+_MOST_FIGURES, _MOST_NAME = 50, 100
 """Of a window, so that whoever publishes a report cannot keep the window of rqt busy."""
 
 
@@ -53,7 +54,7 @@ class LastWindows:
     def add(self, report: WindowReport) -> None:
         """Take a report; spans whose times cannot be are left out."""
         spans = tuple(
-            Span(span.name, round(span.start_ms * 1e6), round(span.end_ms * 1e6), thread="")
+            Span(span.name[:_MOST_NAME], round(span.start_ms * 1e6), round(span.end_ms * 1e6), thread="")
             for span in report.spans[:_MOST_SPANS]
             if abs(span.start_ms) < _LONGEST_MS and abs(span.end_ms) < _LONGEST_MS
         )
@@ -64,7 +65,7 @@ class LastWindows:
                 text=report.message[:_MOST_TEXT],
                 is_good=report.level == report.OK,
                 spans=spans,
-                figures=tuple(_figures(report)),
+                figures=tuple(figure[:_MOST_NAME] for figure in _figures(report)[:_MOST_FIGURES]),
             )
         )
         self.added += 1
