@@ -251,6 +251,28 @@ def shared_number(folder):
     )
 
 
+def tangled(folder):
+    """Each of 12 pages leads 51 times to the next: rows without end."""
+    path = sqlite(folder, "INSERT INTO messages VALUES (1, 1, 1, x'00010000');")
+    with closing(sqlite3.connect(path)) as database:
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'")
+        ((size,),) = database.execute("PRAGMA page_size")
+    data = path.read_bytes()
+    leaf, last = data[(root - 1) * size : root * size], len(data) // size
+    pages = b"".join(inner_page(last + i, size) for i in range(2, 13))
+    data = data.replace(leaf, inner_page(last + 1, size)) + pages + leaf
+    path.write_bytes(data[:28] + struct.pack(">I", len(data) // size) + data[32:])
+    return path
+
+
+def inner_page(child, size):
+    """One of a tree of rows, all of whose children are the same page."""
+    cells = b"".join(struct.pack(">IB", child, key) for key in range(1, 51))
+    start = size - len(cells)
+    head = struct.pack(">BHHHBI50H", 5, 0, 50, start, 0, child, *range(start, size, 5))
+    return head.ljust(start, b"\0") + cells
+
+
 COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
 
 
@@ -349,6 +371,7 @@ BAGS = {
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,
+    "db3 tangled": tangled,
     "bag1 bz2": partial(ros1, bz2_of, b"bz2"),
     "bag1 lz4": partial(ros1, lz4_of, b"lz4"),
     "bag packed as a file": packed_file,

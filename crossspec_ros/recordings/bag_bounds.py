@@ -10,7 +10,7 @@ import sqlite3
 import struct
 from bz2 import BZ2Decompressor
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +42,10 @@ _MESSAGE = 256
 """Bytes that a message takes while it is read, however short it is."""
 _MCAP_CHUNK = 0x06
 _SHARED = "SELECT count(*) > count(DISTINCT CAST(id AS INTEGER)) FROM topics"
+_apsw = vars(storage_sqlite3)["apsw"]
+_STEPS, _FEWEST, _MOST_STEPS = 100_000, 500, 10
+"""After how many steps SQLite is asked, how often at least, and steps for a byte; sound bags take one."""
+_ESCAPES = {ord(character): f"%{ord(character):02X}" for character in "%?#"}
 _TABLES = ("topics", "messages", "schema", "message_definitions", "metadata")
 
 unzstd = partial(unpack, decompressor=zstd.ZstdDecompressor)
@@ -107,12 +111,52 @@ class _Mcap(storage_mcap.McapReader):
 
 
 class _Sqlite3(storage_sqlite3.Sqlite3Reader):
-    """One that has been checked, whatever the file is called and wherever it was unpacked to."""
+    """One that has been checked, whatever the file is called and wherever it was unpacked to, and that takes
+    no more steps than fit the size of its file: a crafted tree leads through the same pages again and again.
+    """
+
+    def __init__(self, path: Any) -> None:
+        # rosbags makes a URI of it as it is.
+        super().__init__(Path(str(path).translate(_ESCAPES)))
+        self._file = Path(str(path))
+        self._left = 0
 
     def open(self) -> None:
-        with closing(sqlite3.connect(read_only(Path(str(self.path))), uri=True)) as database:
-            check_tables(Path(str(self.path)), database)
-        super().open()
+        with self._bounded():
+            with closing(sqlite3.connect(read_only(self._file), uri=True)) as database:
+                database.set_progress_handler(self._is_over, _STEPS)
+                check_tables(self._file, database)
+            _apsw.connection_hooks.append(self._bound)
+            try:
+                super().open()
+            finally:
+                _apsw.connection_hooks.remove(self._bound)
+
+    def messages(
+        self, connections: Collection[Connection], start: int | None = None, stop: int | None = None
+    ) -> Generator[tuple[Connection, int, bytes], None, None]:
+        with self._bounded():
+            yield from super().messages(connections, start, stop)
+
+    def _bound(self, connection: Any) -> None:
+        connection.set_progress_handler(self._is_over, _STEPS)
+
+    def _is_over(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        self._left = _FEWEST + _MOST_STEPS * self._file.stat().st_size // _STEPS
+        try:
+            yield
+        except (_apsw.Error, ros2.ReaderError):
+            if self._left < 0:
+                raise TooLarge(
+                    "walks through more of its database than there is: check where it comes from, and record "
+                    "it again"
+                ) from None
+            raise
 
 
 class Ros1Reader(ros1.Reader):

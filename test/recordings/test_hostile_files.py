@@ -50,6 +50,7 @@ TOLD = {
     "bag of a packed view": COMPUTED.format("messages"),
     "db3 number for bytes": "is damaged .*a bytes-like object is required",
     "db3 shared number": "has topics that share a number, as no recorder writes: check",
+    "db3 tangled": "walks through more of its database than there is: check where it comes from",
     "metadata deep": "nested more than 50 deep",
     "metadata aliases": "stands for more than 100000 values",
     "db3 endless view": COMPUTED.format("messages"),
