@@ -110,6 +110,43 @@ def tiny_messages(has_index, folder):
     return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(data), len(data))], has_index)
 
 
+def long_names(is_cut, folder):
+    """Ten topics whose names have 60 MB each."""
+    chunks = []
+    for number in range(2, 12):
+        name = struct.pack("<I", 60 * MB) + bytes(60 * MB)
+        channel = record(4, struct.pack("<HH", number, 1) + name + text("cdr") + text(""))
+        chunks.append(("zstd", zstd.compress(channel), len(channel)))
+    path = mcap(folder / "bomb.mcap", chunks, False)
+    if is_cut:
+        path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def many_names(folder):
+    """A hundred thousand names for one topic, and a message of each."""
+    records = b"".join(
+        record(4, struct.pack("<HH", 2, 0) + text(f"/{number:0900}") + text("cdr") + text(""))
+        + record(5, struct.pack("<HIQQ", 2, 0, 1, 1))
+        for number in range(100_000)
+    )
+    path = mcap(folder / "bomb.mcap", [("zstd", zstd.compress(records), len(records))], False)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def long_formats(folder):
+    """Twelve images whose formats differ and have 50 MB each."""
+    chunks = []
+    for number in range(12):
+        told = b"%08d" % number + b"y" * 50 * MB + b"\0" * 4
+        header = struct.pack("<iIII", 9 + number, 0, 1, 0)
+        cdr = b"\0\1\0\0" + header + struct.pack("<I", len(told)) + told + struct.pack("<I", 4) + bytes(4)
+        message = record(5, struct.pack("<HIQQ", 1, 0, 9 + number, 9 + number) + cdr)
+        chunks.append(("zstd", zstd.compress(message), len(message)))
+    return mcap(folder / "bomb.mcap", chunks, False)
+
+
 def packed_file(folder):
     """A bag whose storage file is packed as a whole."""
     (folder / "metadata.yaml").write_text(METADATA.format(file="bomb.mcap.zstd", mode="FILE", qos="''"))
@@ -365,6 +402,10 @@ BAGS = {
     "mcap chunk again and again": same_chunk,
     "mcap tiny messages indexed": partial(tiny_messages, True),
     "mcap tiny messages scanned": partial(tiny_messages, False),
+    "mcap long names": partial(long_names, False),
+    "mcap long names cut": partial(long_names, True),
+    "mcap many names": many_names,
+    "mcap long formats": long_formats,
     "bag1 turns": ros1_turns,
     "bag1 index": ros1_index,
     "bag of packed files": packed_files,
