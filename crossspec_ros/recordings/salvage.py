@@ -68,6 +68,8 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
                     yield whole
             except TooLarge as error:
                 losses.append(f"{file.name} {error}")
+            except (OSError, sqlite3.Error) as error:
+                losses.append(f"{file.name} cannot be read ({error})")
 
 
 def _unpack(source: Path, target: Path, losses: Losses) -> None:
