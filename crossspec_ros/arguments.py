@@ -82,7 +82,8 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
                     f"can be written to"
                 ) from None
             if is_new:
-                path.unlink()
+                # Of a link only what it leads to was made.
+                path.resolve().unlink()
         return measure(args)
 
     return call

@@ -22,6 +22,7 @@ from crossspec_ros.arguments import (
 from crossspec_ros.bench.arguments import add_bench
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import DTYPES
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
 from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.training.tiny import FAMILIES, PAIR
@@ -55,9 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = "the disk is full: make room, and run the command again"
+        elif error.filename is not None:
+            told = (
+                f"'{error.filename}' cannot be used ({error.strerror}): check that it is there, and that you "
+                f"have the right to it"
+            )
+        else:
             raise
-        print("crossspec: error: the disk is full: make room, and run the command again", file=sys.stderr)
+        print(f"crossspec: error: {plain_text(told)}", file=sys.stderr)
         return 2
 
 

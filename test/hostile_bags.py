@@ -110,6 +110,43 @@ def tiny_messages(has_index, folder):
     return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(data), len(data))], has_index)
 
 
+def long_names(is_cut, folder):
+    """Ten topics whose names have 60 MB each."""
+    chunks = []
+    for number in range(2, 12):
+        name = struct.pack("<I", 60 * MB) + bytes(60 * MB)
+        channel = record(4, struct.pack("<HH", number, 1) + name + text("cdr") + text(""))
+        chunks.append(("zstd", zstd.compress(channel), len(channel)))
+    path = mcap(folder / "bomb.mcap", chunks, False)
+    if is_cut:
+        path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def many_names(folder):
+    """A hundred thousand names for one topic, and a message of each."""
+    records = b"".join(
+        record(4, struct.pack("<HH", 2, 0) + text(f"/{number:0900}") + text("cdr") + text(""))
+        + record(5, struct.pack("<HIQQ", 2, 0, 1, 1))
+        for number in range(100_000)
+    )
+    path = mcap(folder / "bomb.mcap", [("zstd", zstd.compress(records), len(records))], False)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def long_formats(folder):
+    """Twelve images whose formats differ and have 50 MB each."""
+    chunks = []
+    for number in range(12):
+        told = b"%08d" % number + b"y" * 50 * MB + b"\0" * 4
+        header = struct.pack("<iIII", 9 + number, 0, 1, 0)
+        cdr = b"\0\1\0\0" + header + struct.pack("<I", len(told)) + told + struct.pack("<I", 4) + bytes(4)
+        message = record(5, struct.pack("<HIQQ", 1, 0, 9 + number, 9 + number) + cdr)
+        chunks.append(("zstd", zstd.compress(message), len(message)))
+    return mcap(folder / "bomb.mcap", chunks, False)
+
+
 def packed_file(folder):
     """A bag whose storage file is packed as a whole."""
     (folder / "metadata.yaml").write_text(METADATA.format(file="bomb.mcap.zstd", mode="FILE", qos="''"))
@@ -251,6 +288,28 @@ def shared_number(folder):
     )
 
 
+def tangled(folder):
+    """Each of 12 pages leads 51 times to the next: rows without end."""
+    path = sqlite(folder, "INSERT INTO messages VALUES (1, 1, 1, x'00010000');")
+    with closing(sqlite3.connect(path)) as database:
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'")
+        ((size,),) = database.execute("PRAGMA page_size")
+    data = path.read_bytes()
+    leaf, last = data[(root - 1) * size : root * size], len(data) // size
+    pages = b"".join(inner_page(last + i, size) for i in range(2, 13))
+    data = data.replace(leaf, inner_page(last + 1, size)) + pages + leaf
+    path.write_bytes(data[:28] + struct.pack(">I", len(data) // size) + data[32:])
+    return path
+
+
+def inner_page(child, size):
+    """One of a tree of rows, all of whose children are the same page."""
+    cells = b"".join(struct.pack(">IB", child, key) for key in range(1, 51))
+    start = size - len(cells)
+    head = struct.pack(">BHHHBI50H", 5, 0, 50, start, 0, child, *range(start, size, 5))
+    return head.ljust(start, b"\0") + cells
+
+
 COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
 
 
@@ -343,12 +402,17 @@ BAGS = {
     "mcap chunk again and again": same_chunk,
     "mcap tiny messages indexed": partial(tiny_messages, True),
     "mcap tiny messages scanned": partial(tiny_messages, False),
+    "mcap long names": partial(long_names, False),
+    "mcap long names cut": partial(long_names, True),
+    "mcap many names": many_names,
+    "mcap long formats": long_formats,
     "bag1 turns": ros1_turns,
     "bag1 index": ros1_index,
     "bag of packed files": packed_files,
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,
+    "db3 tangled": tangled,
     "bag1 bz2": partial(ros1, bz2_of, b"bz2"),
     "bag1 lz4": partial(ros1, lz4_of, b"lz4"),
     "bag packed as a file": packed_file,

@@ -58,6 +58,13 @@ def test_outputs_are_tried_before_the_work(capsys, tmp_path, command, monkeypatc
     assert "does not exist" in told and not (tmp_path / "x.json").exists()
 
 
+def test_a_link_to_an_output_that_is_not_there_yet_stays(capsys, tmp_path):
+    link, target = tmp_path / "link.json", tmp_path / "target.json"
+    link.symlink_to(target)
+    assert "does not exist" in sentence(capsys, "info", tmp_path / "no bag", "--json", link)
+    assert link.is_symlink() and not target.exists()
+
+
 def test_two_results_do_not_go_into_one_file(capsys, tmp_path):
     out = tmp_path / "out"
     told = sentence(capsys, "caption", tmp_path / "no bag", "--drafts", out, "--json", out)

@@ -30,6 +30,7 @@ from crossspec_ros.drafting.proposers import memory as caption_memory
 from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 
 SHARED_IDS = 32000
 """Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
@@ -60,6 +61,8 @@ VARIANTS = {
     "event draft": Variant(("event_draft",)),
     "prompt lookup": Variant(("lookup",)),
 }
+_MOST_BYTES = 64 << 20
+"""Of a trace: some sixty thousand responses."""
 _STEP = 50
 _NOTHING = -1
 """No token: what follows the last one of a response."""
@@ -127,9 +130,9 @@ def read_trace(path: Path) -> list[Response]:
         InputError: the file is missing, empty, or a line is not such an object.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = read_small(path, _MOST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror or error if isinstance(error, OSError) else "it is no text"
         raise InputError(f"the trace '{path}' cannot be read ({reason}): give a JSONL file") from None
     responses = []
     for number, line in enumerate(lines, 1):
@@ -138,7 +141,7 @@ def read_trace(path: Path) -> list[Response]:
             target, draft = (tuple(map(int, row.get(k, ()))) for k in ("target_tokens", "draft_tokens"))
             if not all(0 <= token < 1 << 31 for token in (*target, *draft)):
                 raise ValueError("a token is below 0 or has more than 31 bits")
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"line {number} of the trace '{path}' is no response ({error}): "
                 'each must be an object like {"target_tokens": [450, 1820], "draft_tokens": []}'

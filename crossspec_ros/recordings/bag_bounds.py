@@ -10,11 +10,11 @@ import sqlite3
 import struct
 from bz2 import BZ2Decompressor
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 from lz4.frame import LZ4FrameDecompressor
 from rosbags.interfaces import Connection
@@ -40,8 +40,16 @@ LONGEST = MOST_UNPACKED + (1 << 20)
 """Bytes of a record: a chunk as large as may be, and what is around it."""
 _MESSAGE = 256
 """Bytes that a message takes while it is read, however short it is."""
+_LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
+"""Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept."""
+_TOPIC = 4096
+"""Bytes that a topic takes while a bag is read, however short its name is."""
 _MCAP_CHUNK = 0x06
 _SHARED = "SELECT count(*) > count(DISTINCT CAST(id AS INTEGER)) FROM topics"
+_apsw = vars(storage_sqlite3)["apsw"]
+_STEPS, _FEWEST, _MOST_STEPS = 100_000, 500, 10
+"""After how many steps SQLite is asked, how often at least, and steps for a byte; sound bags take one."""
+_ESCAPES = {ord(character): f"%{ord(character):02X}" for character in "%?#"}
 _TABLES = ("topics", "messages", "schema", "message_definitions", "metadata")
 
 unzstd = partial(unpack, decompressor=zstd.ZstdDecompressor)
@@ -71,8 +79,47 @@ class Spent:
             )
 
 
+def check_text(size: int) -> None:
+    """Raise TooLarge for so many bytes of a name or a definition."""
+    if size > _LONGEST_TEXT:
+        raise TooLarge(
+            f"has a name or a definition of {size} bytes, as no recorder writes: check where it comes from, "
+            f"and record it again"
+        )
+
+
+def check_names(topic: str, type_name: str) -> None:
+    """Raise TooLarge for names that nobody would want to read."""
+    if (size := max(len(topic), len(type_name))) > _LONGEST_NAME:
+        raise TooLarge(
+            f"has a topic with a name or type of {size} characters, which ROS does not allow: check where it "
+            f"comes from, and record it again"
+        )
+
+
+class Described(dict[Any, Any]):
+    """What a bag says of its types or of its topics by their numbers, tuples with texts; raises TooLarge for
+    absurdly much, which others may keep even where it is replaced here.
+    """
+
+    def __init__(self) -> None:
+        self._spent = Spent(0, _MOST_TEXT)
+
+    def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
+        # Some recorders say the same in each chunk.
+        if self.get(number) != told:
+            self._spent.add(_TOPIC + sum(len(text) for text in told if isinstance(text, str | bytes)))
+        super().__setitem__(number, told)
+
+
 class _Mcap(storage_mcap.McapReader):
-    """One whose chunks are not too much together, even where its index names some again and again."""
+    """One whose chunks are not too much together, even where its index names some again and again, and whose
+    topics are not either.
+    """
+
+    def __init__(self, path: Any) -> None:
+        super().__init__(path)
+        self.schemas, self.channels = Described(), Described()
 
     def open(self) -> None:
         super().open()
@@ -107,12 +154,52 @@ class _Mcap(storage_mcap.McapReader):
 
 
 class _Sqlite3(storage_sqlite3.Sqlite3Reader):
-    """One that has been checked, whatever the file is called and wherever it was unpacked to."""
+    """One that has been checked, whatever the file is called and wherever it was unpacked to, and that takes
+    no more steps than fit the size of its file: a crafted tree leads through the same pages again and again.
+    """
+
+    def __init__(self, path: Any) -> None:
+        # rosbags makes a URI of it as it is.
+        super().__init__(Path(str(path).translate(_ESCAPES)))
+        self._file = Path(str(path))
+        self._left = 0
 
     def open(self) -> None:
-        with closing(sqlite3.connect(read_only(Path(str(self.path))), uri=True)) as database:
-            check_tables(Path(str(self.path)), database)
-        super().open()
+        with self._bounded():
+            with closing(sqlite3.connect(read_only(self._file), uri=True)) as database:
+                database.set_progress_handler(self._is_over, _STEPS)
+                check_tables(self._file, database)
+            _apsw.connection_hooks.append(self._bound)
+            try:
+                super().open()
+            finally:
+                _apsw.connection_hooks.remove(self._bound)
+
+    def messages(
+        self, connections: Collection[Connection], start: int | None = None, stop: int | None = None
+    ) -> Generator[tuple[Connection, int, bytes], None, None]:
+        with self._bounded():
+            yield from super().messages(connections, start, stop)
+
+    def _bound(self, connection: Any) -> None:
+        connection.set_progress_handler(self._is_over, _STEPS)
+
+    def _is_over(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        self._left = _FEWEST + _MOST_STEPS * self._file.stat().st_size // _STEPS
+        try:
+            yield
+        except (_apsw.Error, ros2.ReaderError):
+            if self._left < 0:
+                raise TooLarge(
+                    "walks through more of its database than there is: check where it comes from, and record "
+                    "it again"
+                ) from None
+            raise
 
 
 class Ros1Reader(ros1.Reader):
@@ -190,10 +277,16 @@ def bound_rosbags() -> None:
             replaced = {storage_mcap.McapReader: _Mcap, storage_sqlite3.Sqlite3Reader: _Sqlite3}
             vars(reader)["STORAGE_PLUGINS"][name] = replaced.get(plugin, plugin)
     ros1.decompressors.update(bz2=unbz2, lz4=unlz4)
-    vars(storage_mcap)["msgsrc"] = _Merged()
+    vars(storage_mcap).update(msgsrc=_Merged(), read_bytes=_read_text)
     vars(ros2)["zstd"] = SimpleNamespace(decompress=unzstd, open=open_zstd, ZstdError=zstd.ZstdError)
     for module in (storage_mcap, storage_sqlite3, ros2):
         vars(module)["parse_qos"] = lambda profiles: []
+
+
+def _read_text(stream: BinaryIO) -> bytes:
+    size = int.from_bytes(storage_mcap.read_exact(stream, 4), "little")
+    check_text(size)
+    return storage_mcap.read_exact(stream, size)
 
 
 def _few(chunk: bytes, packed: int) -> bytes:

@@ -14,7 +14,13 @@ from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_bounds import Ros1Reader, Spent, bound_rosbags, check_metadata
+from crossspec_ros.recordings.bag_bounds import (
+    Ros1Reader,
+    Spent,
+    bound_rosbags,
+    check_metadata,
+    check_names,
+)
 from crossspec_ros.recordings.ros1 import to_cdr
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
 from crossspec_ros.yaml_files import TooMuchYaml
@@ -70,6 +76,9 @@ class BagReader:
         try:
             with self._refusing():
                 self._readers = self._open(path)
+                for reader in self._readers:
+                    for connection in reader.connections:
+                        check_names(*_key(connection))
             self.promised = sum(reader.message_count for reader in self._readers)
             for index, reader in enumerate(self._readers):
                 for connection in reader.connections:

@@ -22,6 +22,7 @@ from crossspec_ros.events.messages import (
 )
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
+from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Topics
 
 # Some drivers publish their rendered events there, which are no view of the scene.
@@ -127,12 +128,13 @@ def _events(bag: BagReader, key: TopicKey) -> Candidate:
         packet: Any = next(packet for packet in packets if not is_end_mark(packet))
     except Exception as error:  # rosbags promises none for damaged bytes
         return Candidate(key, bag.topics[key], "damaged", one_line(error))
+    encoding = cut(packet.encoding)
     try:
         make_decoder(packet.encoding, packet.width, packet.height)
     except InputError as error:
-        return Candidate(key, bag.topics[key], packet.encoding, str(error))
-    no_events = "it has triggers and no events" if packet.encoding == "trigger" else ""
-    return Candidate(key, bag.topics[key], packet.encoding, no_events)
+        return Candidate(key, bag.topics[key], encoding, str(error))
+    no_events = "it has triggers and no events" if encoding == "trigger" else ""
+    return Candidate(key, bag.topics[key], encoding, no_events)
 
 
 def _image(bag: BagReader, key: TopicKey) -> Candidate:
@@ -146,6 +148,6 @@ def _image(bag: BagReader, key: TopicKey) -> Candidate:
     try:
         pixels = read(message)
     except InputError as error:
-        return Candidate(key, bag.topics[key], encoding, str(error))
+        return Candidate(key, bag.topics[key], cut(encoding), str(error))
     is_grey = bool((pixels == pixels[..., :1]).all())
-    return Candidate(key, bag.topics[key], encoding, is_grey=is_grey)
+    return Candidate(key, bag.topics[key], cut(encoding), is_grey=is_grey)

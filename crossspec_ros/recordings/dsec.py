@@ -13,17 +13,14 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.camera_images import compressed_array
 from crossspec_ros.events.packets import MAX_US
-from crossspec_ros.files import read_small
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
-from crossspec_ros.recordings.source import read_times
+from crossspec_ros.recordings.source import read_picture, read_times
 
 EVENTS_FILE = "events/left/events.h5"
 FRAMES_FOLDER = "images/left/rectified"
 FRAME_STAMPS_FILE = "images/timestamps.txt"
-_MOST_BYTES = 64 << 20
-"""Of a frame."""
 
 
 def is_dsec(path: Path) -> bool:
@@ -73,7 +70,7 @@ class DsecSequence:
     def frame_bytes(self, i: int) -> bytes:
         """The i-th frame as it lies on disk, a PNG; raises InputError when it cannot be read."""
         try:
-            return read_small(self._frames[i], _MOST_BYTES)
+            return read_picture(self._frames[i])
         except OSError as error:
             raise InputError(
                 f"the frame '{self._frames[i]}' cannot be read ({error}): copy the sequence again"

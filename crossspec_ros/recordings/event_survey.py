@@ -13,6 +13,7 @@ from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
 from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, is_end_mark
 from crossspec_ros.events.packet_decoder import PacketDecoder
+from crossspec_ros.recordings.kinds import Kinds
 from crossspec_ros.recordings.stream_digest import StreamDigest
 from crossspec_ros.recordings.topic_survey import StampedSurvey, Times
 
@@ -40,10 +41,8 @@ class EventSurvey(StampedSurvey):
         self._times = Times()
         self._clock = SensorClock()
         self._digest = StreamDigest()
-        self._encodings: Counter[str] = Counter()
-        self._sizes: Counter[str] = Counter()
+        self._encodings, self._sizes, self._refused = Kinds(), Kinds(), Kinds()
         self._edges: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
         self._bins: dict[int, int] = {}
         self._peak = 0
         self._dvs = DvsDecoder()
@@ -57,16 +56,16 @@ class EventSurvey(StampedSurvey):
 
     def _take(self, stamp: int, message: Any) -> None:
         if self._is_dvs:
-            self._encodings["dvs"] += 1
+            self._encodings.see("dvs")
             batch, triggers = self._dvs.decode(message), NO_TRIGGERS
-            self._sizes[f"{batch.width}x{batch.height}"] += 1
+            self._sizes.see(f"{batch.width}x{batch.height}")
         else:
-            self._encodings[message.encoding] += 1
-            self._sizes[f"{message.width}x{message.height}"] += 1
+            self._encodings.see(message.encoding)
+            self._sizes.see(f"{message.width}x{message.height}")
             try:
                 batch, triggers = self._decoder.decode(message), self._decoder.triggers
             except InputError as error:
-                self._refused[str(error)] += 1
+                self._refused.see(str(error))
                 return
             self._clock.to_ros_ns(batch.t, stamp)
         self._count(batch, stamp)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.files import read_small
-from crossspec_ros.recordings.source import SourceRecording, read_times
+from crossspec_ros.recordings.source import SourceRecording, read_picture, read_times
 from crossspec_ros.recordings.text import TextEvents
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 _STAMPS = (".txt", ".csv")
-# Those of published data sets are below 1 MB.
-_MOST_BYTES = 64 << 20
 _UNITS = {"s": 10**9, "us": 10**3, "ns": 1}
 """In ns."""
 _LATEST_NS = (1 << 31) * 10**9
@@ -60,7 +57,7 @@ class FolderImages:
         unreadable = []
         for stamp_ns, path in self._files:
             try:
-                data = read_small(path, _MOST_BYTES)
+                data = read_picture(path)
             except OSError as error:
                 unreadable.append(f"'{path}': {error}")
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from array import array
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import COMPRESSED_IMAGE
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS
+from crossspec_ros.recordings.kinds import Kinds
 from crossspec_ros.recordings.topic_survey import StampedSurvey
 
 
@@ -26,8 +26,7 @@ class ImageSurvey(StampedSurvey):
 
     def __init__(self, topic: str, type_name: str) -> None:
         super().__init__(topic, type_name)
-        self._encodings: Counter[str] = Counter()
-        self._sizes: Counter[str] = Counter()
+        self._encodings, self._sizes = Kinds(), Kinds()
         self._all_stamps = array("q")
         self._short = 0
         self._readable: set[str] = set()
@@ -40,11 +39,11 @@ class ImageSurvey(StampedSurvey):
             self._short += not _is_whole(message.data)
         else:
             encoding, read = message.encoding, camera_array
-            self._sizes[f"{message.width}x{message.height}"] += 1
+            self._sizes.see(f"{message.width}x{message.height}")
             self._short += not len(message.data) or len(message.data) < message.height * message.step
-        self._encodings[encoding] += 1
-        if encoding not in self._readable:
-            self._try(encoding, read, message)
+        kind = self._encodings.see(encoding)
+        if kind not in self._readable:
+            self._try(kind, read, message)
 
     def _try(self, encoding: str, read: Callable[[Any], np.ndarray], message: Any) -> None:
         try:
@@ -54,7 +53,7 @@ class ImageSurvey(StampedSurvey):
             return
         self._readable.add(encoding)
         if self.type == COMPRESSED_IMAGE:
-            self._sizes[f"{pixels.shape[1]}x{pixels.shape[0]}"] += 1
+            self._sizes.see(f"{pixels.shape[1]}x{pixels.shape[0]}")
 
     def _take_stamp(self, stamp: int) -> None:
         self._all_stamps.append(stamp)

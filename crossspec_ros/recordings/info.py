@@ -40,7 +40,7 @@ from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import BEST, Topics, open_recording
+from crossspec_ros.recordings.recording import BEST, Topics, open_recording, telling_unreadable
 from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.topic_survey import TopicSurvey
 
@@ -80,12 +80,13 @@ def survey(
     Raises InputError when `path` is no recording, when no message of it can be read, or when it has none of
     the `topics` to play.
     """
-    if not storage_files(path):
-        return _survey_recording(path, tick, topics, images)
-    try:
-        return _survey_bag(path, tick, topics, images)
-    except _Damaged as error:
-        return _survey_damaged_bag(path, str(error))
+    with telling_unreadable(path):
+        if not storage_files(path):
+            return _survey_recording(path, tick, topics, images)
+        try:
+            return _survey_bag(path, tick, topics, images)
+        except _Damaged as error:
+            return _survey_damaged_bag(path, str(error))
 
 
 def _survey_recording(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
@@ -101,18 +103,35 @@ def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None
     """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
 
     The images of the folder `images`, where one is given, are in place of its own. Raises InputError when
-    `path` is none of these, is damaged, or has nothing to play or none of `topics`, and as
+    `path` is none of these, cannot be read, is damaged, or has nothing to play or none of `topics`, and as
     `image_folder.FolderImages` does.
     """
-    if images is not None:
+    with telling_unreadable(path):
+        recording = _find(path, topics)
+        if images is None:
+            return recording
         from crossspec_ros.recordings.image_folder import WithImages
 
-        recording = open_recording(path, topics)
         try:
             return WithImages(recording, images)
-        except InputError:
+        except BaseException:
             recording.close()
             raise
+
+
+@contextmanager
+def telling_unreadable(path: Path) -> Iterator[None]:
+    """Raise InputError in place of an OSError about a recording, or about a file that belongs to it."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"'{error.filename or path}' cannot be read ({error.strerror or error}): give yourself the right "
+            f"to read it, or copy it again"
+        ) from error
+
+
+def _find(path: Path, topics: Topics) -> Recording:
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     for format in _FORMATS:

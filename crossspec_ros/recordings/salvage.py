@@ -18,7 +18,17 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
-from crossspec_ros.recordings.bag_bounds import LONGEST, Spent, check_tables, read_only, unlz4, unzstd
+from crossspec_ros.recordings.bag_bounds import (
+    LONGEST,
+    Described,
+    Spent,
+    check_names,
+    check_tables,
+    check_text,
+    read_only,
+    unlz4,
+    unzstd,
+)
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
@@ -52,11 +62,14 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
             spent = Spent(file.stat().st_size)
             try:
                 for message in read(storage, losses):
+                    check_names(message.topic, message.type)
                     whole = _unpacked(message)
                     spent.add(len(whole.data))
                     yield whole
             except TooLarge as error:
                 losses.append(f"{file.name} {error}")
+            except (OSError, sqlite3.Error) as error:
+                losses.append(f"{file.name} cannot be read ({error})")
 
 
 def _unpack(source: Path, target: Path, losses: Losses) -> None:
@@ -129,8 +142,7 @@ class _Patience:
 
 
 def _read_mcap(file: Path, losses: Losses) -> Iterator[StoredMessage]:
-    types: dict[int, str] = {}
-    channels: dict[int, tuple[str, str]] = {}
+    types, channels = Described(), Described()
     whole = False
     with file.open("rb") as stream:
         if stream.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
@@ -141,13 +153,14 @@ def _read_mcap(file: Path, losses: Losses) -> Iterator[StoredMessage]:
                 inner = _chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
                 for kind, record in inner:
                     if kind == _SCHEMA:
-                        types[_u16(record, 0)] = _text(record, 2)[0]
+                        types[_u16(record, 0)] = (_text(record, 2)[0],)
                     elif kind == _CHANNEL:
                         topic, _ = _text(record, 4)
-                        channels[_u16(record, 0)] = (topic, types.get(_u16(record, 2), ""))
+                        channels[_u16(record, 0)] = (topic, *types.get(_u16(record, 2), ("",)))
                     elif kind == _MESSAGE and _u16(record, 0) in channels:
                         (recorded_ns,) = struct.unpack_from("<q", record, 6)
-                        yield StoredMessage(*channels[_u16(record, 0)], recorded_ns, record[22:])
+                        topic, type_name = channels[_u16(record, 0)]
+                        yield StoredMessage(topic, type_name, recorded_ns, record[22:])
             except (struct.error, UnicodeDecodeError) as error:
                 losses.append(f"a record of {len(body)} bytes is damaged ({error})")
             whole = opcode == _DATA_END
@@ -202,5 +215,6 @@ def _u16(record: bytes, offset: int) -> int:
 def _text(record: bytes, offset: int) -> tuple[str, int]:
     """A length-prefixed string and where it ends."""
     (length,) = struct.unpack_from("<I", record, offset)
+    check_text(length)
     end = offset + 4 + length
     return record[offset + 4 : end].decode(), end

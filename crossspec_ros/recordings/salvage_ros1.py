@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from crossspec_ros.recordings.bag_bounds import LONGEST, unbz2, unlz4
+from crossspec_ros.recordings.bag_bounds import LONGEST, Described, check_text, unbz2, unlz4
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.ros1 import to_cdr
@@ -36,8 +36,11 @@ class _Topic(NamedTuple):
 
 
 def salvage_ros1(file: Path, losses: Losses) -> Iterator[StoredMessage]:
-    """All messages that can still be read; what cannot is told in `losses`, a phrase each. Raises nothing."""
-    topics: dict[bytes, _Topic] = {}
+    """All messages that can still be read; what cannot is told in `losses`, a phrase each.
+
+    Raises TooLarge where its topics are absurdly many, and nothing else.
+    """
+    topics = Described()
     with file.open("rb") as stream:
         if stream.read(len(_MAGIC)) != _MAGIC:
             losses.append(f"{file.name} does not start as a ROS 1 bag")
@@ -96,22 +99,25 @@ def _unpacked(chunk: _Record, losses: Losses) -> bytes:
     return chunk.body
 
 
-def _take(record: _Record, topics: dict[bytes, _Topic], losses: Losses) -> Iterator[StoredMessage]:
+def _take(record: _Record, topics: Described, losses: Losses) -> Iterator[StoredMessage]:
     if not record.is_whole:
         return
     fields, number = record.fields, record.fields.get(b"conn", b"")
     if fields.get(b"op") == _CONNECTION and number not in topics:
         description = _fields(record.body)
+        check_text(len(record.body))
         try:
             package, _, name = description[b"type"].decode().rpartition("/")
             topic, type_name = fields[b"topic"].decode(), f"{package}/msg/{name}"
             definition, md5 = (description[key].decode() for key in (b"message_definition", b"md5sum"))
-            topics[number] = _Topic(topic, type_name, to_cdr(topic, type_name, definition, md5))
+            told = _Topic(topic, type_name, to_cdr(topic, type_name, definition, md5))
         # rosbags promises no exception for a definition that it cannot read.
         except Exception as error:
             losses.append(f"the description of a topic is damaged ({one_line(error)})")
+        else:
+            topics[number] = told
     elif fields.get(b"op") == _MESSAGE and number in topics and len(fields.get(b"time", b"")) == 8:
-        known = topics[number]
+        known: _Topic = topics[number]
         sec, nanosec = struct.unpack("<II", fields[b"time"])
         recorded_ns = sec * 1_000_000_000 + nanosec
         yield StoredMessage(known.topic, known.type, recorded_ns, known.to_cdr(record.body))

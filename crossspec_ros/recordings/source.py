@@ -16,6 +16,8 @@ from crossspec_ros.files import read_small
 
 # Of a file of times: comments, and a line with the name of a file.
 _HEAD, _LINE = 64_000, 1000
+# Pictures of published data sets are below 1 MB.
+_MOST_PICTURE = 64 << 20
 
 
 class Recording(Protocol):
@@ -143,3 +145,11 @@ def read_times(path: Path, images: int) -> str:
     Raises OSError where it has far more or cannot be read, and UnicodeDecodeError.
     """
     return read_small(path, _HEAD + _LINE * images).decode()
+
+
+def read_picture(path: Path) -> bytes:
+    """The bytes of a PNG or JPEG file; raises OSError for what else a link may lead to."""
+    data = read_small(path, _MOST_PICTURE)
+    if not data.startswith((b"\x89PNG", b"\xff\xd8")):
+        raise OSError("it is neither PNG nor JPEG")
+    return data

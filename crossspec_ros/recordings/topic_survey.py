@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from crossspec_ros.events.messages import EVENT_TYPES, stamp_ns, typestore
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, Judged, StrayFinder
+from crossspec_ros.recordings.kinds import Kinds
 
 SECOND = 1_000_000_000
 _TELLING_DELAY_NS = SECOND
@@ -94,7 +94,7 @@ class StampedSurvey(TopicSurvey, ABC):
         self.stamps = Times()
         self.strays = self.gaps = self.longest_gap_ns = 0
         self._finder = StrayFinder[int]()
-        self.unreadable: Counter[str] = Counter()
+        self.unreadable = Kinds()
         self._delay_sum_ns = 0
         self._definition = EVENT_TYPES.get(type_name, type_name)
 
@@ -104,7 +104,7 @@ class StampedSurvey(TopicSurvey, ABC):
             stamp, message = stamp_ns(data), self._parse(data)
         # rosbags promises no exception for damaged bytes; struct.error, ValueError and others were seen.
         except Exception as error:
-            self.unreadable[str(error) or type(error).__name__] += 1
+            self.unreadable.see(str(error) or type(error).__name__)
             return
         if message is None:
             return

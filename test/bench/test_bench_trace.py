@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,8 @@ def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
         ('{"target_tokens": [5, -1]}\n', "line 1 .* is no response"),
         ('{"target_tokens": [5, 2147483648]}\n', "line 1 .* is no response"),
         ("nonsense\n", "line 1 .* is no response"),
+        ('{"target_tokens": [Infinity]}\n', "line 1 .* is no response"),
+        (100_000 * "[" + "\n", "line 1 .* is no response"),
     ],
 )
 def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
@@ -113,6 +116,18 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
         read_trace(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path / "missing.jsonl")
+
+
+def test_a_trace_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=r"cannot be read \(it is no regular file\)"):
+        read_trace(path)
+    path.unlink()
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(InputError, match=r"cannot be read \(it has more than \d+ bytes\)"):
+        read_trace(path)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")

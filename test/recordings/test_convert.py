@@ -240,7 +240,7 @@ def test_a_disk_that_is_really_full(tmp_path, sequence):
 
 def test_a_damaged_source_leaves_no_bag(tmp_path, sequence):
     (sequence / "images/left/rectified/000002.png").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is no picture"):
+    with pytest.raises(InputError, match="it is neither PNG nor JPEG"):
         convert(sequence, tmp_path / "bag")
     assert nothing_stays(tmp_path)
 

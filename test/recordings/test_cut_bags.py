@@ -17,6 +17,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import bag_bounds
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.kinds import Kinds
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.salvage_ros1 import Losses
@@ -97,6 +98,28 @@ def test_a_record_that_is_absurdly_long_is_passed_over_and_told(bag):
     finally:
         tracemalloc.stop()
     assert len(losses.told()) == 1 and "longer than any that is read" in losses.told()[0]
+
+
+def test_a_topic_with_an_endless_name_is_refused(tmp_path, ros1):  # noqa: F811
+    name, told = "/" + 2000 * "x", "has a topic with a name or type of 2001 characters, which ROS does not"
+    bags = [
+        write(tmp_path / storage.name, [(name, *rest) for _, *rest in sound()[:1]], storage)
+        for storage in StoragePlugin
+    ]
+    bags.append(write_ros1(tmp_path / "bag.bag", ros1, [(name, next(drive())[1])]))
+    for bag in bags:
+        losses = Losses()
+        assert not list(salvage(bag, losses)) and told in losses.told()[0]
+        with pytest.raises(InputError, match=told):
+            survey(bag)
+
+
+def test_many_texts_are_counted_as_few_and_short_ones():
+    kinds = Kinds()
+    for i in range(1000):
+        kinds.see(f"{i:04}" + 1000 * "x")
+    assert (len(kinds), kinds.total(), kinds["others"]) == (21, 1000, 980)
+    assert all(len(kind) < 400 for kind in kinds)
 
 
 def test_a_million_losses_take_no_memory():

@@ -140,3 +140,13 @@ def test_a_damaged_frame_is_named(sequence):
     (sequence / "images/left/rectified/000001.png").write_bytes(b"\x89PNG")
     with pytest.raises(InputError, match=r"000001\.png' is no picture"):
         DsecSequence(sequence).frame(1)
+
+
+def test_a_link_to_what_is_no_picture_is_named(sequence, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("TOP SECRET")
+    frame = sequence / "images/left/rectified/000001.png"
+    frame.unlink()
+    frame.symlink_to(secret)
+    with pytest.raises(InputError, match=r"000001\.png' cannot be read \(it is neither PNG nor JPEG\)"):
+        DsecSequence(sequence).frame_bytes(1)

@@ -30,6 +30,7 @@ RATIO = "unpacks to [0-9]+ MB, more than 100 times its size, as no recording doe
 COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
 PIXELS = r"0\.png' is no picture that is read: a compressed image has more than the 50000000 pixels"
 NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
+LONG_NAME = "has a name or a definition of 62914560 bytes, as no recorder writes: check"
 TOLD = {
     "mcap zstd scanned": PART,
     "mcap zstd indexed": PART,
@@ -40,6 +41,10 @@ TOLD = {
     "mcap chunk again and again": TOTAL,
     "mcap tiny messages indexed": MANY,
     "mcap tiny messages scanned": MANY,
+    "mcap long names": LONG_NAME,
+    "mcap long names cut": "is damaged .*: copy it again",
+    "mcap many names": "bomb.mcap unpacks to more than 32 MB, as no recording of its size does|is damaged",
+    "mcap long formats": "12 messages|cannot be read: a compressed image with format",
     "bag1 bz2": PART,
     "bag1 lz4": PART,
     "bag packed as a file": "unpacks to more than 100 times its size, .*: unpack it with `zstd -d`",
@@ -50,6 +55,7 @@ TOLD = {
     "bag of a packed view": COMPUTED.format("messages"),
     "db3 number for bytes": "is damaged .*a bytes-like object is required",
     "db3 shared number": "has topics that share a number, as no recorder writes: check",
+    "db3 tangled": "walks through more of its database than there is: check where it comes from",
     "metadata deep": "nested more than 50 deep",
     "metadata aliases": "stands for more than 100000 values",
     "db3 endless view": COMPUTED.format("messages"),

@@ -164,6 +164,20 @@ def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, reco
         assert opened.losses[0].startswith("1 of 5 images cannot be read ('") and NAMES[2] in opened.losses[0]
 
 
+def test_a_link_to_what_is_no_picture_is_told_and_not_played(tmp_path, recording):
+    folder = pictures(tmp_path / "images")
+    (folder / "timestamps.txt").write_text(US)
+    secret = tmp_path / "secret.txt"
+    secret.write_text("TOP SECRET")
+    (folder / NAMES[2]).unlink()
+    (folder / NAMES[2]).symlink_to(secret)
+    with closing(open_recording(recording, images=folder)) as opened:
+        played = list(opened.messages())
+        assert not any(b"SECRET" in message.data for message in played)
+        assert sum(message.kind == "image" for message in played) == 4
+        assert f"{NAMES[2]}': it is neither PNG nor JPEG" in opened.losses[0]
+
+
 def test_convert_takes_them_into_the_bag(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(SECONDS)

@@ -378,6 +378,17 @@ def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind) -
     assert open_recording(bag).event_topic == EVENTS
 
 
+def test_a_database_is_read_whatever_it_is_called(tmp_path) -> None:
+    """rosbags makes a URI of its name."""
+    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
+    folder = tmp_path / "run#1?%62"
+    folder.mkdir()
+    (folder / "ab.db3").write_bytes(b"another")
+    storage_file(bag).rename(folder / "a%62.db3")
+    report = survey(folder / "a%62.db3")
+    assert (report["messages"], report["findings"]) == (120, [])
+
+
 def test_a_database_that_is_cut_by_a_few_bytes_is_told(tmp_path) -> None:
     bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
     file = bag / "bag.db3"

@@ -1,0 +1,71 @@
+"""Recordings that nobody may read, or that a disk does not give: one sentence each, and no traceback."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from unprivileged import unprivileged
+
+from crossspec_ros.cli import main
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import open_recording
+
+SUFFIXES = ("raw", "dat", "aedat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_may_not_be_read_is_a_sentence(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"0.1 1 1 1\n")
+    path.chmod(0)
+    for read in (survey, open_recording):
+        with unprivileged(), pytest.raises(InputError, match=rf"/a\.{suffix}' .*: [a-z]"):
+            read(path)
+
+
+@pytest.mark.parametrize("mode", [0, 0o400])
+@pytest.mark.parametrize("inside", ["metadata.yaml", "events.txt", "events/left/events.h5", "a.mcap"])
+def test_a_folder_that_may_not_be_read_is_a_sentence(tmp_path, inside, mode):
+    folder = tmp_path / "recording"
+    (folder / inside).parent.mkdir(parents=True)
+    (folder / inside).write_bytes(b"0.1 1 1 1\n")
+    folder.chmod(mode)
+    for read in (survey, open_recording):
+        with unprivileged(), pytest.raises(InputError, match=str(folder)):
+            read(folder)
+    folder.chmod(0o700)
+
+
+def test_images_that_may_not_be_read_are_a_sentence(tmp_path):
+    events, images = tmp_path / "events.txt", tmp_path / "images"
+    events.write_text("0.1 1 1 1\n0.2 1 1 1\n")
+    images.mkdir(mode=0)
+    with unprivileged(), pytest.raises(InputError, match=r"images' cannot be read \(Permission denied\)"):
+        open_recording(events, images=images)
+
+
+def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "events.txt"
+    path.write_text("0.1 1 1 1\n0.2 1 1 1\n")
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("crossspec_ros.recordings.text.TextEvents.batches", fail)
+    with pytest.raises(InputError, match=r"events.txt' cannot be read \(Input/output error\)"):
+        survey(path)
+    with closing(open_recording(path)):
+        pass
+
+
+def test_a_command_tells_the_file_that_it_cannot_use(capsys, monkeypatch):
+    def fail(*_):
+        raise PermissionError(13, "Permission denied", "/a/\x1bsecret")
+
+    monkeypatch.setattr("crossspec_ros.recordings.info.survey", fail)
+    assert main(["info", "a.txt"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(r"crossspec: error: '/a/\x1bsecret' cannot be used (Permission denied): check")
+    assert told.count("\n") == 1
