@@ -88,6 +88,8 @@ _ENVIRONMENT = {
     # streams came and went.
     "RAY_LD_PRELOAD_ON_WORKERS": "1",
     "MALLOC_CONF": "background_thread:true,narenas:2,dirty_decay_ms:2000",
+    # NumPy would have the system make huge pages of freed ones, which stay when a part of them is in use.
+    "NUMPY_MADVISE_HUGEPAGE": "0",
     # Ray lets its workers give way to all else on a machine.
     "RAY_worker_niceness": "0",
 }
