@@ -175,6 +175,8 @@ def in_process(monkeypatch):
     """Without processes that read, which take half a second each to start."""
     for module in (dv_module, dv_stream):
         monkeypatch.setattr(module, "isolated", lambda generator, *args, timeout_s: generator(*args))
+        # It would stay for all later tests.
+        monkeypatch.setattr(module, "bound_memory", lambda: None)
 
 
 def decode(messages):
