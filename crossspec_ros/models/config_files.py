@@ -13,8 +13,10 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 
 _REMEMBERED = 32
-_MOST_BYTES = 16 << 20
-"""The indices of the largest checkpoints have a few MB; tokenizers are not read here."""
+_MOST_BYTES, _MOST_OF_INDEX = 1 << 20, 4 << 20
+"""A config has some kB, the index of ten thousand tensors 1 MB; tokenizers are not read here."""
+_MOST_ITEMS = 1000
+"""Of a list; some of them make a layer of a model for each item."""
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -79,7 +81,16 @@ def first_line(error: Exception) -> str:
 
 @lru_cache(_REMEMBERED)
 def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
-    values = json.loads(read_small(file, _MOST_BYTES).decode())
+    most = _MOST_OF_INDEX if file.name.endswith(".index.json") else _MOST_BYTES
+    values = json.loads(read_small(file, most).decode())
     if not isinstance(values, dict):
         raise ValueError("no object")
+    if _longest(values) > _MOST_ITEMS:
+        raise ValueError(f"a list in it has more than {_MOST_ITEMS} items")
     return values
+
+
+def _longest(value: object) -> int:
+    """How many items the longest list in it has."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max([len(inner) if isinstance(value, list) else 0, *map(_longest, inner)])

@@ -132,7 +132,7 @@ def test_a_bin_of_something_else(tmp_path: Path) -> None:
     [("{", "is no readable JSON"), ("[]", "is no readable JSON"), ("{}", "lacks the value 'weight_map'"),
      ('{"weight_map": {"a": "../a.safetensors"}}', "is no index"), ('{"weight_map": [1]}', "is no index"),
      ('{"weight_map": {"a": 1}}', "is no index"), ("[" * 100_000, "is no readable JSON"),
-     (" " * ((16 << 20) + 1), r"is no readable JSON \(it has more than")],
+     (" " * ((4 << 20) + 1), r"is no readable JSON \(it has more than")],
 )  # fmt: skip
 def test_an_index_that_is_none(tmp_path: Path, index: str, sentence: str) -> None:
     file = tmp_path / "model.safetensors.index.json"
@@ -226,7 +226,9 @@ def test_a_target_whose_tensors_do_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["target", "draft"])
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [("{", "is no readable JSON"), ({"model_type": None}, "lacks the value 'model_type'"),
+    [("{", "is no readable JSON"), (" " * ((1 << 20) + 1), r"is no readable JSON \(it has more than"),
+     ({"more": {"a": [[0] * 1001]}}, r"is no readable JSON \(a list in it has more than 1000 items"),
+     ({"model_type": None}, "lacks the value 'model_type'"),
      ({"model_type": "llama"}, "is of the type llama, not of"),
      ({"quantization_config": {"bits": 4}}, "is of a quantised"),
      ({"vision_config": None, "hidden_size": None}, "lacks the value '(vision_config|hidden_size)'"),
