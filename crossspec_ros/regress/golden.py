@@ -15,7 +15,7 @@ from crossspec_ros.regress.record import Record, levels_apart, whole
 from crossspec_ros.regress.setup import Setup
 from crossspec_ros.windows.grid import SECOND
 
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 8 << 20
 """Of a file: an hour of windows has 6 MB. Python may take thirty times as much."""
 _MOST_LEVELS = 4.0
 """JPEG decoders differ by two; another resampling, another order of channels or another frame by far more."""
