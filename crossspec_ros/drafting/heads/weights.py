@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import regular, replace_file
+from crossspec_ros.files import replace_file, tensors_file
 from crossspec_ros.models.config_files import first_line
 
 WEIGHTS = "model.safetensors"
@@ -23,7 +23,7 @@ _HEAD = "draft head"
 def stored(file: Path, what: str = _HEAD) -> dict[str, Tensor]:
     """The tensors in a file of weights; raises InputError where it is missing or damaged."""
     try:
-        return load_file(regular(file))
+        return load_file(tensors_file(file))
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"the weights '{file}' of a {what} are missing or damaged ({first_line(error)}): copy them again"
