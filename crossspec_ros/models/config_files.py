@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
@@ -49,6 +49,16 @@ def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
             f"models.dtype instead"
         )
     return values
+
+
+def open_part(file: Path) -> BinaryIO:
+    """A file of a checkpoint; raises InputError that names it where it cannot be read."""
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise InputError(
+            f"'{file}' cannot be read ({error.strerror}): let its owner give you the right, or copy it again"
+        ) from error
 
 
 def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
