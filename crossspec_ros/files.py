@@ -15,14 +15,22 @@ _LEFT_S = 3600.0
 """A scratch file that is older was left by a process that was killed: no write takes as long."""
 
 
+_MOST_HEADER = 8 << 20
+"""Of a file in safetensors, where a tensor takes some 100 bytes."""
+
+
 class NoSmallFileError(OSError):
     """It is too large, or no regular file."""
 
 
-def regular(path: Path) -> Path:
-    """The path, for libraries that would wait for ever for what comes from a pipe; raises OSError for one."""
+def tensors_file(path: Path) -> Path:
+    """The path of a file in safetensors, for its library, which takes a header of any length and would wait
+    for ever for what comes from a pipe; raises OSError for these."""
     if path.exists() and not path.is_file():
-        raise OSError("it is no regular file")
+        raise NoSmallFileError("it is no regular file")
+    with path.open("rb") as file:
+        if int.from_bytes(file.read(8), "little") > _MOST_HEADER:
+            raise NoSmallFileError(f"its header has more than {_MOST_HEADER} bytes")
     return path
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import pickletools
+import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 # Of a dtype, a shape or the state of an array: a dozen.
 _MOST_PARTS = 1000
@@ -15,13 +17,27 @@ _KEPT = (pickletools.pylist, pickletools.pydict, pickletools.pyset)
 _LEGACY_PICKLES = 5
 _MOST_OPCODES, _MOST_BYTES = 1_000_000, 32 << 20
 """Of a file of torch.save: a tensor takes some 30 opcodes and 200 bytes, and its numbers lie beside it."""
+_OF_TENSORS = re.compile(
+    r"collections OrderedDict|torch(\.cuda|\.storage)? \w+Storage|torch [a-z]+\d\w*"  # and types of numbers
+    r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter)"
+)
+_MOST_STATES = 10
+"""A dict of tensors has one, its versions."""
 
 
-def check_pickle(data: bytes | IO[bytes], most_opcodes: int | None = None) -> None:
+def check_pickle(data: bytes, most_opcodes: int | None = None) -> None:
     """Raise UnpicklingError for tuples that hold each other so often that a hash of one would not end.
 
-    What a tuple counts is found by going through the opcodes as an unpickler does, without its objects.
     Raises too where there are more than `most_opcodes`, and what pickletools raises for no pickle.
+    """
+    for _ in _steps(io.BytesIO(data), most_opcodes):
+        pass
+
+
+def _steps(data: io.BytesIO, most_opcodes: int | None) -> Iterator[tuple[str, object, int]]:
+    """Each opcode that does not only put into the memo, its argument, and how many values it takes.
+
+    What a tuple counts is found by going through the opcodes as an unpickler does, without its objects.
     """
     stack: list[int] = []
     memo: dict[object, int] = {}
@@ -51,19 +67,40 @@ def check_pickle(data: bytes | IO[bytes], most_opcodes: int | None = None) -> No
         if size > _MOST_PARTS:
             raise pickle.UnpicklingError("it has tuples of too many parts")
         stack += [size] * len(opcode.stack_after)
+        yield name, argument, len(taken)
+
+
+def _check_tensors(data: io.BytesIO) -> None:
+    """Raise UnpicklingError for what torch.save does not write of tensors and plain containers.
+
+    torch takes more: what allocates by a number, and what copies one large value again and again.
+    """
+    before, count, states = "", 0, 0
+    for name, argument, taken in _steps(data, _MOST_OPCODES):
+        states += name == "BUILD"
+        if name == "GLOBAL" and not _OF_TENSORS.fullmatch(str(argument)):
+            raise pickle.UnpicklingError(f"GLOBAL {str(argument).replace(' ', '.')}")
+        # An OrderedDict is made of nothing, and a tensor of three values or more.
+        is_made = before == "EMPTY_TUPLE" or (before.startswith("TUPLE") and count > 2)
+        if name == "NEWOBJ" or states > _MOST_STATES or (name == "REDUCE" and not is_made):
+            raise pickle.UnpicklingError("it makes what is no tensor")
+        before, count = name, taken
 
 
 def check_torch_file(file: Path) -> None:
-    """The same for a file of torch.save; raises ValueError where its archive is not one as torch writes."""
+    """The same for a file of torch.save, and for what is more than tensors; raises ValueError where its
+    archive is not one as torch writes."""
     if not zipfile.is_zipfile(file):
         with file.open("rb") as stream:
-            for _ in range(_LEGACY_PICKLES):
-                check_pickle(stream, _MOST_OPCODES)
+            # They come first; what a number in one says is not read where it is not there.
+            pickles = io.BytesIO(stream.read(_MOST_BYTES))
+        for _ in range(_LEGACY_PICKLES):
+            _check_tensors(pickles)
         return
     with zipfile.ZipFile(file) as archive:
         if any(member.compress_type for member in archive.infolist()):
             raise ValueError("its archive is packed")
-        pickles = [member for member in archive.infolist() if member.filename.endswith("data.pkl")]
-        if len(pickles) != 1 or pickles[0].file_size > _MOST_BYTES:
+        members = [member for member in archive.infolist() if member.filename.endswith("data.pkl")]
+        if len(members) != 1 or members[0].file_size > _MOST_BYTES:
             raise ValueError("it has no pickle, several, or a huge one")
-        check_pickle(archive.read(pickles[0]), _MOST_OPCODES)
+        _check_tensors(io.BytesIO(archive.read(members[0])))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import struct
+import tracemalloc
 import zipfile
 
 import pytest
@@ -11,7 +14,7 @@ import torch
 from crossspec_ros import pickles
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
-from crossspec_ros.pickles import check_pickle
+from crossspec_ros.pickles import check_pickle, check_torch_file
 from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 
 TUPLES = {"memo": b"q\1h\1\x86", "copies": b"2\x86"}
@@ -81,6 +84,63 @@ def test_the_format_before_archives_is_looked_at_too(tmp_path):
     )
     path.write_bytes(heads + b"\x80\x02}N" + TUPLES["memo"] * 60 + b"Ns." + pickle.dumps([], 2))
     assert refused(path) == "UnpicklingError"
+
+
+NUMBER = b"J" + struct.pack("<i", 1_500_000_000)
+LIST = b"]q\1(NN\x86NN\x86e0"
+CALLS = {
+    "bytes": b"cbuiltins\nbytearray\n" + NUMBER + b"\x85R",
+    "bytes of Python 2": b"c__builtin__\nbytearray\n" + NUMBER + b"\x85R",
+    "tensor": b"ctorch\nFloatTensor\n" + NUMBER + b"\x85R",
+    "storage": b"ctorch.storage\nUntypedStorage\n" + NUMBER + b"\x85R",
+    "new storage": b"ctorch.storage\nUntypedStorage\n" + NUMBER + b"\x85\x81",
+    "text": b"c_codecs\nencode\nX\1\0\0\0aX\6\0\0\0latin1\x86R",
+    "copy": LIST + b"ccollections\nOrderedDict\nh\1\x85R",
+    "copy by a list": LIST + b"ccollections\nOrderedDict\n](h\1eR",
+    "copy by the memo": LIST + b"ccollections\nOrderedDict\nh\1h\1h\1\x87q\2" + b"0h\2R",
+    "states": b"ccollections\nOrderedDict\n)R" + b"}b" * 11,
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_calls_that_make_no_tensor_are_refused(crafted, call):
+    with pytest.raises(pickle.UnpicklingError, match=r"GLOBAL [\w.]+|it makes what is no tensor"):
+        check_torch_file(crafted(content=b"\x80\x02" + call + b"."))
+
+
+def test_the_format_before_archives_makes_no_more(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(pickle.dumps(1, 2) * 3 + b"\x80\x02" + CALLS["bytes"] + b"." + pickle.dumps([], 2))
+    with pytest.raises(pickle.UnpicklingError, match=r"GLOBAL builtins.bytearray"):
+        check_torch_file(path)
+
+
+def test_a_text_that_is_not_written_is_not_read(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(b"\x80\x04\x8e" + struct.pack("<Q", 1500 << 20))
+    os.truncate(path, 1600 << 20)
+    tracemalloc.start()
+    assert refused(path) == "ValueError"
+    assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    tracemalloc.stop()
+
+
+def test_all_that_a_tensor_may_be_passes(tmp_path):
+    linear = torch.nn.Linear(3, 3)
+    content = {**linear.state_dict(), "parameter": linear.weight, "turned": linear.weight.data.T.half()}
+    # torch itself reads these from an archive alone.
+    new = {
+        "small": torch.zeros(2).to(torch.float8_e4m3fn),
+        "unsigned": torch.zeros(2, dtype=torch.uint16),
+    }
+    for tensors, is_archive in (
+        (content | new, True),
+        (content, False),
+        (linear.state_dict(), True),
+        (linear.state_dict(), False),
+    ):
+        torch.save(tensors, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=is_archive)
+        assert [*stored_tensors(tmp_path)] == [*tensors]
 
 
 def test_a_packed_archive_is_refused(crafted):

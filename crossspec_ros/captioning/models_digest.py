@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from crossspec_ros.files import read_small, replace_file
+from crossspec_ros.models.config_files import open_part
 from crossspec_ros.paths import state_dir
 
 
@@ -17,6 +18,7 @@ def models_digest(folders: Iterable[Path]) -> str:
 
     They are read whole, unless their paths, sizes and times are those of an earlier call. What is remembered
     of that lies in the user's state folder, a small file for each set of weights, and may be deleted.
+    Raises InputError that names the file which cannot be read.
     """
     found = [
         (path, path.relative_to(folder).as_posix())
@@ -33,7 +35,7 @@ def models_digest(folders: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path, name in found:
         digest.update(name.encode())
-        with path.open("rb") as file:
+        with open_part(path) as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     told = f"sha256 {digest.hexdigest()}"

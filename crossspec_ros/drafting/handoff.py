@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, write
+from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
@@ -144,12 +144,15 @@ def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) ->
                 f"{values['sizes'].get(name)!r}, but this pair's is {value!r}: train one for it with "
                 f"crossspec train handoff"
             )
-    try:
-        handoff = Handoff(Sizes(**mine), **values["options"])
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise InputError(
-            f"'{file}' describes no feature hand-off ({first_line(error)}): take the one that came with the "
-            f"weights"
-        ) from error
-    fill(handoff, folder / WEIGHTS, what="feature hand-off")
+
+    def make() -> Handoff:
+        try:
+            return Handoff(Sizes(**mine), **values["options"])
+        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+            raise InputError(
+                f"'{file}' describes no feature hand-off ({first_line(error)}): take the one that came with "
+                f"the weights"
+            ) from error
+
+    handoff = filled(make, folder / WEIGHTS, what="feature hand-off")
     return handoff.to(target.device).eval().requires_grad_(False)

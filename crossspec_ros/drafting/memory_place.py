@@ -7,6 +7,7 @@ import logging
 import os
 from pathlib import Path
 
+from crossspec_ros.models.config_files import open_part
 from crossspec_ros.paths import state_dir
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ def memory_path(choice: str, target: Path, vocabulary: str) -> Path | None:
 def target_key(folder: Path, vocabulary: str) -> str:
     """A digest of the checkpoint in a folder, fast to make: of large files it sees samples.
 
-    A mistake would cost speed alone, because what a memory proposes is verified.
+    A mistake would cost speed alone, because what a memory proposes is verified. Raises InputError that names
+    the file which cannot be read.
     """
     digest = hashlib.blake2b(vocabulary.encode(), digest_size=12)
     for path in sorted(folder.rglob("*")):
@@ -53,7 +55,7 @@ def target_key(folder: Path, vocabulary: str) -> str:
             continue
         size = path.stat().st_size
         digest.update(f"{path.relative_to(folder).as_posix()} {size}\0".encode())
-        with path.open("rb") as file:
+        with open_part(path) as file:
             for i in range(_BLOCKS):
                 file.seek(i * size // _BLOCKS)
                 digest.update(file.read(min(_BLOCK, size // _BLOCKS + 1)))

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import regular, replace_file
+from crossspec_ros.files import replace_file, tensors_file
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.trace import Trace
@@ -86,7 +86,7 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
     Raises InputError where it is damaged, or was not made of what `identity` says.
     """
     try:
-        with safe_open(regular(path), "numpy") as file:
+        with safe_open(tensors_file(path), "numpy") as file:
             stored = (file.metadata() or {}).get("identity")
             if stored is None:
                 raise ValueError("it holds something else")

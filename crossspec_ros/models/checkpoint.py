@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import tensors_file
 from crossspec_ros.models.config_files import first_line, read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.pickles import check_torch_file
@@ -249,7 +250,7 @@ def _contents(file: Path) -> dict[str, Stored]:
 def _safetensors(file: Path) -> dict[str, Stored]:
     try:
         # Reads the header, and compares it with the file's length.
-        with safe_open(file, framework="pt") as opened:
+        with safe_open(tensors_file(file), framework="pt") as opened:
             lazy = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise InputError(f"'{file}' is cut off or damaged ({first_line(error)}): copy it again") from error

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 
 _REMEMBERED = 32
-_MOST_BYTES = 16 << 20
-"""The indices of the largest checkpoints have a few MB; tokenizers are not read here."""
+_MOST_BYTES = 4 << 20
+"""A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
+_MOST_ITEMS = 5000
+"""Of a list, as of special tokens; some lists make a layer of a model for each item."""
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -47,6 +49,16 @@ def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
             f"models.dtype instead"
         )
     return values
+
+
+def open_part(file: Path) -> BinaryIO:
+    """A file of a checkpoint; raises InputError that names it where it cannot be read."""
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise InputError(
+            f"'{file}' cannot be read ({error.strerror}): let its owner give you the right, or copy it again"
+        ) from error
 
 
 def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
@@ -82,4 +94,12 @@ def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
     values = json.loads(read_small(file, _MOST_BYTES).decode())
     if not isinstance(values, dict):
         raise ValueError("no object")
+    if _longest(values) > _MOST_ITEMS:
+        raise ValueError(f"a list in it has more than {_MOST_ITEMS} items")
     return values
+
+
+def _longest(value: object) -> int:
+    """How many items the longest list in it has."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max([len(inner) if isinstance(value, list) else 0, *map(_longest, inner)])

@@ -11,8 +11,11 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 from crossspec_ros.models.config_files import read_json
 
+_MOST_BYTES, _MOST_COMMAS = 64 << 20, 2_000_000
+"""The largest published have 33 MB and 1.3 million; what a comma parts takes hundreds of bytes more."""
 _MOST_STEPS = 10
 """Of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
 _PROBE = "What are the key elements in this scene?"
@@ -44,7 +47,10 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"the weights there"
         )
     try:
-        tokenizer = Tokenizer.from_file(str(fast)) if file == fast else _from_sentencepiece(folder)
+        content = read_small(file, _MOST_BYTES)
+        if file == fast and content.count(b",") > _MOST_COMMAS:
+            raise ValueError("it has too many parts")
+        tokenizer = Tokenizer.from_buffer(content) if file == fast else _from_sentencepiece(folder)
         bound(tokenizer)
     except (InputError, KeyboardInterrupt, SystemExit):
         raise

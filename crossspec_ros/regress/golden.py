@@ -15,8 +15,8 @@ from crossspec_ros.regress.record import Record, levels_apart, whole
 from crossspec_ros.regress.setup import Setup
 from crossspec_ros.windows.grid import SECOND
 
-_MOST_BYTES = 16 << 20
-"""Of a file: an hour of windows has 6 MB. Python may take thirty times as much."""
+_MOST_BYTES, _MOST_PARTS = 16 << 20, 1_000_000
+"""Of a file: an hour of windows has 6 MB. Of its lists and objects: Python takes a hundred bytes for each."""
 _MOST_LEVELS = 4.0
 """JPEG decoders differ by two; another resampling, another order of channels or another frame by far more."""
 
@@ -50,7 +50,10 @@ def read_stored(path: Path, setup: Setup, options: str) -> dict[str, Any]:
     Raises InputError when it is missing, damaged, or belongs to another replay.
     """
     try:
-        content: dict[str, Any] = json.loads(read_small(path, _MOST_BYTES))
+        text = read_small(path, _MOST_BYTES)
+        if text.count(b"[") + text.count(b"{") > _MOST_PARTS:
+            raise ValueError("it has too many parts")
+        content: dict[str, Any] = json.loads(text)
         identity = dict(content["identity"])
         if not isinstance(identity.get("settings", {}), dict):
             raise TypeError("its settings are none")

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from crossspec_ros.drafting.handoff import Handoff, likeness, save_handoff
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes, state_loss, token_loss
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replacing
+from crossspec_ros.files import replacing, tensors_file
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         with replacing(file) as scratch:
             save_file(features(pair, frames, events), scratch)
     try:
-        lessons = load_file(file)
+        lessons = load_file(tensors_file(file))
     except (OSError, SafetensorError) as error:
         raise damaged(file, error) from error
     handoff = fit(pair, lessons, args.steps, work)

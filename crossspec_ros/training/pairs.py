@@ -21,7 +21,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file, replacing
+from crossspec_ros.files import replace_file, replacing, tensors_file
 from crossspec_ros.models.base import Chunk, to_device
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
@@ -160,7 +160,7 @@ def _shard(number: int) -> str:
 def _windows(file: Path) -> int:
     """How many windows a shard has; 0 where it is missing or damaged."""
     try:
-        with safe_open(file, framework="pt") as opened:
+        with safe_open(tensors_file(file), framework="pt") as opened:
             return sum(key.endswith(".tokens") for key in opened.keys())  # noqa: SIM118
     except (OSError, SafetensorError):
         return 0
@@ -196,7 +196,7 @@ class PairShards:
         for file in sorted(folder.glob("shard-*.safetensors")):
             rows: dict[int, set[str]] = {}
             try:
-                shard = safe_open(file, framework="pt")
+                shard = safe_open(tensors_file(file), framework="pt")
                 for key in shard.keys():  # noqa: SIM118
                     row, _, name = key.partition(".")
                     rows.setdefault(int(row), set()).add(name)

@@ -14,6 +14,8 @@ from checkpoint_layouts import copied, edit, hub_weights, save, weights, write
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.drafting.memory_place import target_key
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import Stored, load, stored_tensors
 from crossspec_ros.models.placement import Placement
@@ -132,7 +134,7 @@ def test_a_bin_of_something_else(tmp_path: Path) -> None:
     [("{", "is no readable JSON"), ("[]", "is no readable JSON"), ("{}", "lacks the value 'weight_map'"),
      ('{"weight_map": {"a": "../a.safetensors"}}', "is no index"), ('{"weight_map": [1]}', "is no index"),
      ('{"weight_map": {"a": 1}}', "is no index"), ("[" * 100_000, "is no readable JSON"),
-     (" " * ((16 << 20) + 1), r"is no readable JSON \(it has more than")],
+     (" " * ((4 << 20) + 1), r"is no readable JSON \(it has more than")],
 )  # fmt: skip
 def test_an_index_that_is_none(tmp_path: Path, index: str, sentence: str) -> None:
     file = tmp_path / "model.safetensors.index.json"
@@ -226,7 +228,9 @@ def test_a_target_whose_tensors_do_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["target", "draft"])
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [("{", "is no readable JSON"), ({"model_type": None}, "lacks the value 'model_type'"),
+    [("{", "is no readable JSON"), (" " * ((4 << 20) + 1), r"is no readable JSON \(it has more than"),
+     ({"more": {"a": [[0] * 5001]}}, r"is no readable JSON \(a list in it has more than 5000 items"),
+     ({"model_type": None}, "lacks the value 'model_type'"),
      ({"model_type": "llama"}, "is of the type llama, not of"),
      ({"quantization_config": {"bits": 4}}, "is of a quantised"),
      ({"vision_config": None, "hidden_size": None}, "lacks the value '(vision_config|hidden_size)'"),
@@ -259,3 +263,20 @@ def test_a_single_file_wins_over_shards_left_from_before(tmp_path: Path) -> None
     write(tmp_path, {str(i): torch.zeros(1) for i in range(6)}, "safetensors shards index")
     save(tmp_path / "model.safetensors", {"0": torch.ones(1)})
     assert set(stored_tensors(tmp_path)) == {"0"}
+
+
+@pytest.mark.parametrize(
+    "read", [lambda folder: models_digest([folder]), lambda folder: target_key(folder, "")]
+)
+def test_a_file_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], str]
+) -> None:
+    save_file({"a": torch.zeros(4)}, tmp_path / "model.safetensors")
+
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    # Rights are no limit where the tests run as root.
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match=r"model.safetensors' cannot be read \(Permission denied\): let"):
+        read(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,20 @@ def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, sentence: 
     (folder / file).write_bytes(content)
     with pytest.raises(InputError, match=sentence):
         load_tokenizer(folder, 500)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
+def test_a_huge_tokenizer(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, 1500 << 20)
+    with pytest.raises(InputError, match=rf"{name}' is no tokenizer \(NoSmallFileError: it has more than"):
+        load_tokenizer(tmp_path, 500)
+
+
+def test_a_tokenizer_of_very_many_parts(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": [' + "[]," * 2_000_001 + "0]}}")
+    with pytest.raises(InputError, match=r"is no tokenizer \(ValueError: it has too many parts\)"):
+        load_tokenizer(tmp_path, 500)
 
 
 def replacing(content: str) -> dict[str, object]:

@@ -225,6 +225,12 @@ def test_goldens_without_end_are_refused(tmp_path, setup, make):
         read_golden(tmp_path / "windows.json", setup)
 
 
+def test_goldens_that_python_would_blow_up_are_refused(tmp_path, setup):
+    (tmp_path / "windows.json").write_text('{"x": [' + '{"":[]},' * (1 << 20) + "0]}")
+    with pytest.raises(InputError, match="is damaged"):
+        read_golden(tmp_path / "windows.json", setup)
+
+
 def test_goldens_that_would_be_refused_when_they_are_read_are_not_written(
     tmp_path, setup, golden, monkeypatch
 ):

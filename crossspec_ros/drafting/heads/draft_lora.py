@@ -11,11 +11,13 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 from torch import Tensor
 
+from crossspec_ros.drafting.heads.files import PEFT
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel
-from crossspec_ros.models.config_files import first_line
+from crossspec_ros.models.config_files import first_line, read_json
 
 WEIGHTS = "adapter_model.safetensors"
 """peft's own name."""
@@ -74,8 +76,13 @@ def merge(draft: EventModel, folder: Path) -> None:
     """
     if not (folder / WEIGHTS).is_file():
         raise InputError(f"'{folder}' has no '{WEIGHTS}': name the folder of an adapter in safetensors")
+    config = folder / PEFT
+    if (kind := read_json(config, ["peft_type"])["peft_type"]) != "LORA":
+        raise InputError(f"'{config}' is of the type {kind!r}, but only LORA is known: name such an adapter")
     try:
-        PeftModel.from_pretrained(draft.body, folder).merge_and_unload()
+        tensors_file(folder / WEIGHTS)
+        # So its sizes are those of its file: its config can ask for any.
+        PeftModel.from_pretrained(draft.body, folder, low_cpu_mem_usage=True).merge_and_unload()
     # Whatever peft makes of a folder that is none of its own.
     except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise InputError(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
-from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, write
+from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import first_line, read_json
@@ -93,11 +93,10 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
     mine = Sizes.of(target, draft)
     for name in ("target_type", "width", "layers", "tokens", "vocabulary"):
         _compare(folder, name, "a target", sizes, mine)
-    head = make_head(values["kind"], sizes, values["options"])
+    head = filled(lambda: make_head(values["kind"], sizes, values["options"]), folder / WEIGHTS)
     if draft is not None and "events" in head.needs:
         for name in ("draft_width", "draft_tokens"):
             _compare(folder, name, "models", sizes, mine)
-    fill(head, folder / WEIGHTS)
     return _ready(head, target)
 
 

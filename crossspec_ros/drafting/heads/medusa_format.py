@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.medusa import Medusa
-from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, stored, stored_dtype, write
+from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
@@ -32,15 +32,17 @@ def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
             f"'{file}' is of Medusa heads with a truncated vocabulary or the target's own head, which are "
             f"not known: name some with a whole head each"
         )
-    try:
-        bias = bool(values.get("medusa_fc_bias"))
-        head = Medusa(sizes, values["num_heads"], values["num_hidden_layers"], bias)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise no_config(file, "Medusa heads", error) from error
     tensors = {name.removeprefix(_PREFIX): one for name, one in stored(folder / WEIGHTS).items()}
-    head.to(stored_dtype(tensors))
-    fill(head, folder / WEIGHTS, tensors)
-    return head
+
+    def make() -> Medusa:
+        try:
+            bias = bool(values.get("medusa_fc_bias"))
+            head = Medusa(sizes, values["num_heads"], values["num_hidden_layers"], bias)
+            return head.to(stored_dtype(tensors))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise no_config(file, "Medusa heads", error) from error
+
+    return filled(make, folder / WEIGHTS, tensors)
 
 
 def save_medusa(head: Medusa, folder: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.weights import WEIGHTS, fill, stored, stored_dtype, write
+from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
@@ -65,13 +65,14 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
     options: dict[str, Any] = {name: bool(values.get(name)) for name in _NORMS}
     options |= {"layer": layer, "taps": taps, "own_embeddings": "embed_tokens.weight" in tensors}
     options["draft_vocabulary"] = _vocabulary(values["draft_vocab_size"], tensors, sizes.tokens, folder)
-    try:
-        head = Eagle(sizes, **options)
-    except (TypeError, ValueError, LookupError, RuntimeError) as error:
-        raise no_config(file, "an EAGLE-3 head", error) from error
-    head.to(stored_dtype(tensors))
-    fill(head, folder / WEIGHTS, tensors)
-    return head
+
+    def make() -> Eagle:
+        try:
+            return Eagle(sizes, **options).to(stored_dtype(tensors))
+        except (TypeError, ValueError, LookupError, RuntimeError) as error:
+            raise no_config(file, "an EAGLE-3 head", error) from error
+
+    return filled(make, folder / WEIGHTS, tensors)
 
 
 def save_speculators(head: Eagle, folder: Path, verifier: str, architecture: str) -> None:

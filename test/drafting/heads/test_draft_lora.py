@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkpoint_layouts import edit
 
 from crossspec_ros.captioning.model_loading import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -99,6 +100,18 @@ def test_a_merged_adapter_says_what_it_learned(
             ),
             "no adapter of this event draft",
         ),
+        (
+            lambda folder: edit(folder / "adapter_config.json", peft_type="VERA"),
+            "adapter_config.json' is of the type 'VERA', but",
+        ),
+        (
+            lambda folder: (folder / "adapter_config.json").write_text("{"),
+            "adapter_config.json' is no readable JSON",
+        ),
+        (
+            lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"\xff" * 8),
+            "no adapter of this event draft .its header has more than",
+        ),
     ],
 )
 def test_what_is_no_adapter_of_this_draft_is_refused(
@@ -114,6 +127,23 @@ def test_what_is_no_adapter_of_this_draft_is_refused(
     assert own.draft is not None
     with pytest.raises(InputError, match=complaint):
         merge(own.draft, tmp_path)
+
+
+def test_an_adapter_has_no_memory_before_its_sizes_are_seen_to_be_those_of_its_file(
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
+    edit(tmp_path / "adapter_config.json", r=17)
+    drawn = []
+    monkeypatch.setattr(torch.nn.init, "kaiming_uniform_", lambda one, **_: drawn.append(one.device.type))
+    assert own.draft is not None
+    with pytest.raises(InputError, match="is no adapter of this event draft"):
+        merge(own.draft, tmp_path)
+    assert set(drawn) == {"meta"}
 
 
 def test_the_parameter_heads_names_heads_and_adapters(

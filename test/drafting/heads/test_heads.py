@@ -204,6 +204,7 @@ def piped(folder: Path) -> None:
         (lambda folder: replaced(folder, '"event_head"', '"hedgehog"'), "no head of the kind 'hedgehog'"),
         (lambda folder: replaced(folder, '"crossspec_head": 1', '"crossspec_head": 7'), "has version 7"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the draft head"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": 1000000000'), "not those of the draft"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": "x"'), "cannot have the options"),
         (lambda folder: replaced(folder, '"width": 192', '"width": 96'), "whose width is 96"),
         (lambda folder: replaced(folder, '"vocabulary": "', '"vocabulary": "0'), "whose vocabulary is '0"),

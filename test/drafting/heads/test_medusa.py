@@ -100,6 +100,8 @@ def test_there_and_back_no_bit_changes(
         ({"num_heads": None}, "lacks the value 'num_heads'"),
         ({"num_heads": 5}, "are not those of the draft head.*blocks.4"),
         ({"num_heads": "four"}, "is no config of Medusa heads"),
+        ({"num_heads": 10**7}, "is no config of Medusa heads .it has too many parts"),
+        ({"num_hidden_layers": 10**7}, "is no config of Medusa heads .it has too many parts"),
         ({"truncated_vocab_size": 100}, "truncated vocabulary"),
         ({"original_lm_head": True}, "the target's own head"),
         ({"medusa_fc_bias": True}, "are not those of the draft head.*bias"),
@@ -114,3 +116,4 @@ def test_other_heads_are_refused_in_a_sentence(
     with pytest.raises(InputError, match=problem) as raised:
         load_head(tmp_path, pair.target)
     assert str(tmp_path) in str(raised.value) and "\n" not in str(raised.value)
+    assert torch.is_grad_enabled()
