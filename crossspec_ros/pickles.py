@@ -19,7 +19,7 @@ _MOST_OPCODES, _MOST_BYTES = 1_000_000, 32 << 20
 """Of a file of torch.save: a tensor takes some 30 opcodes and 200 bytes, and its numbers lie beside it."""
 _OF_TENSORS = re.compile(
     r"collections OrderedDict|torch(\.cuda|\.storage)? \w+Storage|torch [a-z]+\d\w*"  # and types of numbers
-    r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter)"
+    r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?)"
 )
 _MOST_STATES = 10
 """A dict of tensors has one, its versions."""

@@ -262,7 +262,8 @@ class RemoteSession:
                 LinkError(
                     f"the target's server sent {tokens} tokens as a piece of an answer, none or more than "
                     f"were asked for: check that it is crossspec serve"
-                )
+                ),
+                piece.number,
             )
 
     def _told(self, piece: wire.Piece, now_ns: int) -> Step:

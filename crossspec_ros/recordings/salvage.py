@@ -62,7 +62,11 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
             spent = Spent(file.stat().st_size)
             try:
                 for message in read(storage, losses):
-                    check_names(message.topic, message.type)
+                    try:
+                        check_names(message.topic, message.type)
+                    except TooLarge as error:
+                        losses.append(f"a message {error}")
+                        continue
                     whole = _unpacked(message)
                     spent.add(len(whole.data))
                     yield whole
@@ -149,9 +153,9 @@ def _read_mcap(file: Path, losses: Losses) -> Iterator[StoredMessage]:
             losses.append(f"{file.name} does not start as an MCAP file")
             return
         for opcode, body in _records(stream, file.stat().st_size, losses):
-            try:
-                inner = _chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
-                for kind, record in inner:
+            inner = _chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
+            for kind, record in inner:
+                try:
                     if kind == _SCHEMA:
                         types[_u16(record, 0)] = (_text(record, 2)[0],)
                     elif kind == _CHANNEL:
@@ -161,8 +165,8 @@ def _read_mcap(file: Path, losses: Losses) -> Iterator[StoredMessage]:
                         (recorded_ns,) = struct.unpack_from("<q", record, 6)
                         topic, type_name = channels[_u16(record, 0)]
                         yield StoredMessage(topic, type_name, recorded_ns, record[22:])
-            except (struct.error, UnicodeDecodeError) as error:
-                losses.append(f"a record of {len(body)} bytes is damaged ({error})")
+                except (struct.error, UnicodeDecodeError) as error:
+                    losses.append(f"a record of {len(record)} bytes is damaged ({error})")
             whole = opcode == _DATA_END
             if whole:
                 break
@@ -183,8 +187,12 @@ def _records(stream: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int,
 
 
 def _chunk_records(body: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
-    size, crc = struct.unpack_from("<QI", body, 16)
-    compression, start = _text(body, 28)
+    try:
+        size, crc = struct.unpack_from("<QI", body, 16)
+        compression, start = _text(body, 28)
+    except (struct.error, UnicodeDecodeError) as error:
+        losses.append(f"a chunk of {len(body)} bytes is damaged ({error})")
+        return
     # Not a copy: it may be as large as what comes of it.
     stored = memoryview(body)[start + 8 :]
     try:
@@ -213,8 +221,11 @@ def _u16(record: bytes, offset: int) -> int:
 
 
 def _text(record: bytes, offset: int) -> tuple[str, int]:
-    """A length-prefixed string and where it ends."""
+    """A length-prefixed string and where it ends; raises struct.error where no recorder writes such."""
     (length,) = struct.unpack_from("<I", record, offset)
-    check_text(length)
+    try:
+        check_text(length)
+    except TooLarge as error:  # of this record alone
+        raise struct.error(f"it {error}") from None
     end = offset + 4 + length
     return record[offset + 4 : end].decode(), end

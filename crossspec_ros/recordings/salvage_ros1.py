@@ -104,9 +104,9 @@ def _take(record: _Record, topics: Described, losses: Losses) -> Iterator[Stored
         return
     fields, number = record.fields, record.fields.get(b"conn", b"")
     if fields.get(b"op") == _CONNECTION and number not in topics:
-        description = _fields(record.body)
-        check_text(len(record.body))
         try:
+            check_text(len(record.body))
+            description = _fields(record.body)
             package, _, name = description[b"type"].decode().rpartition("/")
             topic, type_name = fields[b"topic"].decode(), f"{package}/msg/{name}"
             definition, md5 = (description[key].decode() for key in (b"message_definition", b"md5sum"))

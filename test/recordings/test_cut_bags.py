@@ -74,6 +74,17 @@ def test_nothing_is_lost_without_a_word(bag):
         assert all("\n" not in sentence for sentence in (*findings, *losses))
 
 
+def test_a_damaged_length_of_a_topic_s_name_costs_this_topic_alone(tmp_path):
+    (file,) = write(tmp_path / "bag", sound()).glob("*.mcap")
+    data = bytearray(file.read_bytes())
+    name = sound()[0][0].encode()
+    data[data.index(len(name).to_bytes(4, "little") + name) + 3] ^= 0x40
+    file.write_bytes(data)
+    losses = Losses()
+    assert len(list(salvage(file, losses))) in (20, 100)
+    assert "as no recorder writes" in "".join(losses.told())
+
+
 LONG = 200 * MB
 ROS1_CHUNK = struct.pack("<II", 8, 4) + b"op=\x05"
 

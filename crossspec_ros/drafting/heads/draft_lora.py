@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from crossspec_ros.drafting.heads.files import PEFT
@@ -80,9 +81,15 @@ def merge(draft: EventModel, folder: Path) -> None:
     if (kind := read_json(config, ["peft_type"])["peft_type"]) != "LORA":
         raise InputError(f"'{config}' is of the type {kind!r}, but only LORA is known: name such an adapter")
     try:
-        tensors_file(folder / WEIGHTS)
+        tensors = load_file(tensors_file(folder / WEIGHTS))
         # So its sizes are those of its file: its config can ask for any.
-        PeftModel.from_pretrained(draft.body, folder, low_cpu_mem_usage=True).merge_and_unload()
+        changed = PeftModel.from_pretrained(draft.body, folder, low_cpu_mem_usage=True)
+        # That has rounded them to the draft's type.
+        for name, parameter in changed.named_parameters():
+            if "lora_" in name and parameter.dtype in (torch.float16, torch.bfloat16):
+                parameter.data = parameter.data.float()
+        set_peft_model_state_dict(changed, tensors)
+        changed.merge_and_unload()
     # Whatever peft makes of a folder that is none of its own.
     except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise InputError(

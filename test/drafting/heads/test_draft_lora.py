@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_layouts import edit
+from peft import PeftModel
 
 from crossspec_ros.captioning.model_loading import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -17,6 +18,7 @@ from crossspec_ros.drafting.heads.draft_lora import DraftLora, merge
 from crossspec_ros.drafting.heads.files import save_head
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
@@ -84,6 +86,23 @@ def test_a_merged_adapter_says_what_it_learned(
     assert torch.allclose(said(own, windows[0])[0, :width], after[0, 0], atol=0.05)
     assert not torch.allclose(before[0, 0], after[0, 0], atol=0.5)
     assert not [name for name, _ in own.draft.module.named_parameters() if "lora" in name]
+
+
+def test_an_adapter_is_merged_as_exactly_as_it_was_stored(
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+) -> None:
+    merged = []
+    for way in (lambda draft: merge(draft, trained[0]), lambda draft: plainly_merged(draft, trained[0])):
+        draft = load_pair(share_dir() / "models" / "tiny").draft
+        assert draft is not None
+        draft.module.to(torch.bfloat16)
+        way(draft)
+        merged.append(dict(draft.module.named_parameters()))
+    assert all(torch.equal(one, merged[1][name]) for name, one in merged[0].items())
+
+
+def plainly_merged(draft: EventModel, folder: Path) -> None:
+    PeftModel.from_pretrained(draft.body, folder).merge_and_unload()
 
 
 @pytest.mark.parametrize(
