@@ -151,7 +151,7 @@ class CaptionWorker:
         self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
         self._waiting: list[_Waiting] = []
         # Those that have no outcome yet, without their pixels.
-        self._unfinished: dict[int, Window] = {}
+        self._unfinished: deque[Window] = deque()
         # Frames of each open window so far, and how many the window before them had.
         self._frames: Counter[int] = Counter()
         self._expected: int | None = None
@@ -217,7 +217,7 @@ class CaptionWorker:
             # A window that will be skipped needs no pixels.
             self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
             self._waiting.append(_Waiting(window, closed_ns, time.perf_counter_ns()))
-            self._unfinished[window.index] = without_images(window)
+            self._unfinished.append(without_images(window))
             self._changed.notify()
 
     def ask(self, question: str, on_answer: OnAnswer) -> None:
@@ -267,7 +267,8 @@ class CaptionWorker:
         while self._questions:
             _, on_answer = self._questions.popleft()
             on_answer(_deactivated(), None)
-        return list(self._unfinished.values())
+        with self._changed:
+            return list(self._unfinished)
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -400,7 +401,8 @@ class CaptionWorker:
         ):
             self._on_outcome(outcome)
         # Not before: where `stop` does not wait for it, it may fail, and be in nobody's report.
-        self._unfinished.pop(outcome.window.index, None)
+        with self._changed:
+            self._unfinished.popleft()
 
 
 @contextmanager

@@ -113,9 +113,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     @guarded_transition
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._assembler.clear()
-        self._closed_ns.clear()
-        # Subscribed before the models load, so that nothing that closes meanwhile is lost.
+        # Subscribed before the models load, so that what closes meanwhile waits: 64 windows, as DDS keeps them.
         for kind, topic, take in (
             (Image, "frame", self._take_frame),
             (Image, "event_image", self._take_event_image),
@@ -190,7 +188,6 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             return self._fail("unload its models", error)
         self._drop_inputs()
         self._close_decoder()
-        self._outcomes.forget_missed()
         self.get_logger().info("unconfigured: its models are unloaded")
         return super().on_cleanup(state)
 
@@ -283,6 +280,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         for subscription in self._inputs:
             self.destroy_subscription(subscription)
         self._inputs.clear()
+        self._take(self._assembler.clear)
+        self._closed_ns.clear()
 
     def _await_synchronizer(self) -> None:
         """Whoever sees a publisher has been seen by it; without any synchronizer go on after a while."""

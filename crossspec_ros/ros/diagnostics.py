@@ -9,12 +9,13 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import PartHealth, Reading
-from crossspec_ros.captioning.memory_watch import MemoryWatch
+from crossspec_ros.captioning.memory_watch import MINUTE_S, MemoryWatch
 from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time
 from crossspec_ros.ros.thread_watch import NodeWatch
 from crossspec_ros.ros.topic_watch import TopicWatch
+from crossspec_ros.telemetry.memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import ThreadWatch
 
@@ -47,6 +48,8 @@ class Diagnostics:
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._aggregate = Aggregate(node)
         self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
+        # One odd message can leave hundreds of MB free in the heap, which nobody else could use.
+        self._trim = node.create_timer(MINUTE_S, give_back, clock=STEADY)
         self._watch = NodeWatch(self.threads, self._tell_fault)
         node.at_end.append(self._watch.stop)
 

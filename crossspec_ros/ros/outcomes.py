@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
 
 from rclpy.node import Node
 from rclpy.timer import Timer
@@ -25,7 +24,9 @@ from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.windows.window import Window
 
 SETTLE_S = 0.5
-"""Until those who listen to a new publisher have found it."""
+"""Until those who listen to a new publisher have found it, and have taken what was published."""
+MOST_REPORTS = 32
+"""At once: those who listen keep 64 until they take them."""
 MOST_MISSED = 3600
 """Windows that closed while the node was inactive and are reported later: an hour of them."""
 
@@ -66,13 +67,15 @@ class Outcomes:
             self._forgotten += len(self._missed) == self._missed.maxlen
             self._missed.append(window)
 
-    def forget_missed(self) -> None:
-        """Report none of the windows that were missed so far."""
-        self._missed.clear()
-        self._forgotten = 0
-
     def tell_missed_soon(self) -> None:
-        """Report the missed windows once those who listen are there."""
+        """Report the missed windows once those who listen are there, and as fast as they can listen."""
+        if not self._missed:
+            return
+        forgotten, self._forgotten = self._forgotten, 0
+        earlier = f"; of {forgotten} more before them there is no report" if forgotten else ""
+        self._node.get_logger().warning(
+            f"{len(self._missed)} windows closed while the captioner was inactive{earlier}"
+        )
         self._telling = self._node.create_timer(SETTLE_S, self._tell_missed, clock=STEADY)
 
     def tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
@@ -105,32 +108,21 @@ class Outcomes:
             print(text, flush=True)
 
     def _tell_missed(self) -> None:
-        if self._telling is not None:
+        assert self.outputs is not None and self._telling is not None
+        for _ in range(min(MOST_REPORTS, len(self._missed))):
+            # Where it cannot be told, the next ones are, half a second later.
+            window = self._missed.popleft()
+            self.summary.count(windows=1, inactive=1)
+            reason = "not captioned: the captioner was inactive"
+            dropped = self.summary.counts["skipped"]
+            self.outputs.report(report(window, "inactive", reason, dropped=dropped))
+        if not self._missed:
             self._telling.cancel()
-        count = 0
-        with suppress(IndexError):
-            while self.outputs is not None:
-                window = self._missed.popleft()
-                reason = "not captioned: the captioner was inactive"
-                dropped = self.summary.counts["skipped"]
-                try:
-                    self.outputs.report(report(window, "inactive", reason, dropped=dropped))
-                    count += 1
-                except Exception as error:  # it costs no other window its report
-                    self._node.get_logger().error(described(error))
-        if count:
-            self.summary.count(windows=count, inactive=count)
-            forgotten, self._forgotten = self._forgotten, 0
-            earlier = f"; of {forgotten} more before them there is no report" if forgotten else ""
-            self._node.get_logger().warning(
-                f"{count} windows closed while the captioner was inactive{earlier}"
-            )
 
     def _tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
         window, outputs = outcome.window, self.outputs
         if outputs is None:
             return  # deactivated meanwhile
-        self._tell_missed()
         if self._origin_ns is None:
             self._origin_ns = window.start_ns
         self.summary.count(late_events=window.late_events, late_frames=window.late_frames)

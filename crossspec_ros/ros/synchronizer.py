@@ -49,6 +49,8 @@ _REMEDIES = {
     },
 }
 """Against a publisher of the second type where the first is subscribed."""
+_MOST_FRAME_ID = 256
+"""Characters; it is copied into every image."""
 
 
 class SynchronizerNode(GuardedNode):
@@ -143,7 +145,8 @@ class SynchronizerNode(GuardedNode):
             self._closed.publish(closed_message(update.end_ns, Counts(*counts)))
         else:
             frame_id = self._frame_id if isinstance(update, FrameReady) else self._pipeline.stream.frame_id
-            self._outputs[type(update)].publish(image_message(update.image, update.stamp_ns, frame_id))
+            image = image_message(update.image, update.stamp_ns, frame_id[:_MOST_FRAME_ID])
+            self._outputs[type(update)].publish(image)
 
     def _read_counters(self) -> Mapping[str, Reading]:
         stream = self._pipeline.stream

@@ -20,6 +20,7 @@ from crossspec_ros.errors import InputError, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
 from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
@@ -152,6 +153,9 @@ class RobotStream:
                 f"synchronizer send smaller ones (frame_size)"
             )
         frame = read_frame(message)
+        # Here, for all robots share the engine's thread. A target looks at no more than this.
+        if min(frame.shape[:2]) > self._fleet.target.spec.image_size:
+            frame = resize_shortest(frame, self._fleet.target.spec.image_size)
         if message.stamp_ns in window.frames:
             raise InputError(
                 f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
@@ -243,6 +247,7 @@ class RobotStream:
                 window.asked = None
                 over.set_result(None)
                 if self._windows.get(index) is window:
+                    self._fleet.counts["failed_answers"] += 1
                     self._refuse(index, ask.number, f"the target failed: {error!r}")
                 forget_frames(error)
                 return

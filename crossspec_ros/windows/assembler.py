@@ -76,12 +76,13 @@ class WindowAssembler:
         self._announced[index] = Counts(*counts)
         return windows + self._ready()
 
-    def clear(self) -> None:
-        """Forget all windows, but not the counts."""
+    def clear(self) -> list[Window]:
+        """Forget all windows, but not the counts; returns those that were closed and lacked images still."""
+        closed = self._give_up()
         self._frames.clear()
         self._event_images.clear()
-        self._announced.clear()
         self._emitted = None
+        return closed
 
     def _add(self, store: dict[int, Images], index: int, stamp_ns: int, image: np.ndarray) -> list[Window]:
         images = store.setdefault(index, [])

@@ -258,6 +258,27 @@ def test_a_window_whose_telling_outlasts_the_end_is_left_to_be_told_otherwise():
     assert [one.index for one in left] == [0]
 
 
+def test_a_window_that_closes_twice_has_two_outcomes():
+    """As after a step back of the clock."""
+    begun, released = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    count = iter(range(2))
+
+    def gate(window, cancel):
+        i = next(count)
+        begun[i].set()
+        released[i].wait(WAIT_S)
+
+    outcomes = Outcomes()
+    worker = CaptionWorker(FakeDecoder(gate), "what?", ignore, ignore, outcomes)
+    worker.submit(window(5), time.perf_counter_ns())
+    assert begun[0].wait(WAIT_S)
+    worker.submit(window(5, frames=2), time.perf_counter_ns())
+    released[0].set()
+    assert begun[1].wait(WAIT_S)
+    assert len(outcomes.all) == 1 and [left.index for left in worker.stop(0.1)] == [5]
+    released[1].set()
+
+
 def test_a_caption_is_late_by_the_time_since_its_window_closed():
     outcomes = Outcomes()
     worker = CaptionWorker(FakeDecoder(), "", ignore, ignore, outcomes, deadline_s=0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -339,6 +340,24 @@ def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, cap
     assert outcomes == [*missed, (8, WindowReport.OK, "captioned")]
     said = capfd.readouterr().err
     assert "inactive: windows" in said and said.count("captioner: active: every window") == 1
+
+
+def test_hundreds_of_windows_that_were_missed_are_all_reported_after_a_cleanup_too(stage):
+    observer, send, _, node = stage
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
+    send(154, 0, 0)
+    observer.wait(lambda: len(node._outcomes._missed) == 1)
+    (window,) = node._outcomes._missed
+    node._outcomes.miss(replace(window, end_ns=second * SECOND) for second in range(150))
+    # One has closed whose frame has not come yet.
+    node._assembler.close(156 * SECOND, 1, 0)
+    assert trigger(observer, node, node.trigger_cleanup) == SUCCESS
+    assert trigger(observer, node, node.trigger_configure) == SUCCESS
+    assert trigger(observer, node, node.trigger_activate) == SUCCESS
+    observer.wait(lambda: len(observer["/captioner/report"]) == 152)
+    assert {end for end, *_ in observer.reports()} >= {0, 149 * SECOND, 155 * SECOND, 156 * SECOND}
+    assert node._outcomes.summary.counts["inactive"] == 152
 
 
 def test_windows_that_are_too_many_to_be_reported_later_are_counted(stage, capfd):

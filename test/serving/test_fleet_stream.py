@@ -12,11 +12,12 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import cv2
 import grpc
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
+from crossspec_ros.engine.local import LocalSession
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
 from crossspec_ros.engine.sequence import TargetSequence
@@ -416,6 +418,26 @@ def test_frames_may_be_larger_than_lists(server: Server) -> None:
         assert said[-1].ByteSize() > MOST_LISTS
         told = raw(server, [one.SerializeToString() for one in said], 1.0)
         assert [one.WhichOneof("what") for one in told] == ["welcome"]
+
+
+def test_the_thread_of_all_robots_gets_no_frame_larger_than_the_target_looks_at(
+    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [cv2.resize(frame, (900, 1200)) for frame in windows[0].frames]
+    window = replace(windows[0], frames=np.stack(large))
+    shapes, append = [], LocalSession.append
+
+    def watched(self: LocalSession, frame: np.ndarray, stamp_ns: int) -> Future[None]:
+        shapes.append(frame.shape)
+        return append(self, frame, stamp_ns)
+
+    monkeypatch.setattr(LocalSession, "append", watched)
+    decoder = robot(server, "sharp")
+    # CLIP's own first step is the same.
+    assert caption(decoder, window) == generated(pair, window)
+    decoder.close()
+    size = pair.target.spec.image_size
+    assert shapes == [(size * 4 // 3, size, 3)] * len(large)
 
 
 def test_a_robot_whose_frames_take_for_ever_keeps_no_other_waiting(
