@@ -113,7 +113,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     @guarded_transition
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        # Subscribed before the models load, so that what closes meanwhile waits: 64 windows, as DDS keeps them.
+        # Subscribed before the models load, so that what closes meanwhile waits: the last 64 windows do.
         for kind, topic, take in (
             (Image, "frame", self._take_frame),
             (Image, "event_image", self._take_event_image),

@@ -289,3 +289,20 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
         descriptor = good.describe_parameter("max_lateness_s")
         assert descriptor.read_only and descriptor.floating_point_range[0].to_value == 10.0
         assert not good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0].successful
+
+
+def test_free_memory_is_given_back_again_and_again(stage, monkeypatch):
+    given = []
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.MINUTE_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.give_back", lambda: given.append(1))
+    stage().observer.wait(lambda: len(given) > 2)
+
+
+def test_no_name_of_megabytes_is_copied_into_images(stage):
+    stage = stage(frame_size=0, event_image_size=0)
+    message = frame(0)
+    message.header.frame_id = 3_000_000 * "x"
+    stage.image.publish(message)
+    stage.events.publish(packet(0))
+    stage.observer.wait(lambda: stage.observer["/synchronizer/frame"])
+    assert len(stage.observer["/synchronizer/frame"][0].header.frame_id) == 256
