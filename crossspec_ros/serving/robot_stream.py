@@ -20,15 +20,16 @@ from crossspec_ros.errors import InputError, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
 from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.frames import read_frame
 
 _LOG = logging.getLogger(__name__)
 
+MOST_PIXELS = 2_500_000
+"""Of a frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
 MOST_PIXELS_HELD = 60_000_000
-"""Of a robot's frames: three windows of eight 1440x1080 frames have 37 million."""
+"""Of a robot's frames: three windows of eight full-HD frames have 50 million."""
 _PAUSE_S = 0.05
 """Between two pieces of an answer; the first and the last go at once."""
 
@@ -41,6 +42,7 @@ class _Window:
         self.frames: dict[int, np.ndarray] = {}
         self.hint = Hint()
         self.cut = threading.Event()
+        self.fitted: Future[None] | None = None
         self.over: Future[None] | None = None
         # Of an answer whose trees the robot sends.
         self.asked: wire.Ask | None = None
@@ -147,15 +149,13 @@ class RobotStream:
     def _take_frame(self, index: int, message: wire.Frame) -> None:
         window = self._window(index)
         held = sum(frame.nbytes for one in self._windows.values() for frame in one.frames.values())
-        if held + 3 * message.height * message.width > MOST_PIXELS_HELD * 3:
+        pixels = message.height * message.width
+        if pixels > MOST_PIXELS or held + 3 * pixels > 3 * MOST_PIXELS_HELD:
             raise InputError(
                 f"a frame of {message.width}x{message.height} is more than is held of a robot: let the "
                 f"synchronizer send smaller ones (frame_size)"
             )
         frame = read_frame(message)
-        # Here, for all robots share the engine's thread. A target looks at no more than this.
-        if min(frame.shape[:2]) > self._fleet.target.spec.image_size:
-            frame = resize_shortest(frame, self._fleet.target.spec.image_size)
         if message.stamp_ns in window.frames:
             raise InputError(
                 f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
@@ -184,7 +184,10 @@ class RobotStream:
                 f"send frames before they are asked about"
             )
         self._cut(window)
-        window.session.fit([window.frames[stamp] for stamp in stamps_ns], stamps_ns)
+        # One at a time, or those of one robot would pile up before the answers of all.
+        if window.fitted is not None:
+            wait([window.fitted], TURN_S)
+        window.fitted = window.session.fit([window.frames[stamp] for stamp in stamps_ns], stamps_ns)
 
     def _ask(self, index: int, ask: wire.Ask) -> None:
         window = self._window(index)

@@ -12,12 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import cv2
 import grpc
 import numpy as np
 import pytest
@@ -31,7 +30,6 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
-from crossspec_ros.engine.local import LocalSession
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
 from crossspec_ros.engine.sequence import TargetSequence
@@ -420,24 +418,29 @@ def test_frames_may_be_larger_than_lists(server: Server) -> None:
         assert [one.WhichOneof("what") for one in told] == ["welcome"]
 
 
-def test_the_thread_of_all_robots_gets_no_frame_larger_than_the_target_looks_at(
-    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+def test_frames_that_take_long_in_the_thread_of_all_robots_are_refused(server: Server) -> None:
+    for width, wanted in ((1080, ["welcome"]), (1400, ["welcome", "refused"])):
+        frame = frame_message(np.zeros((1920, width, 3), np.uint8), 1)
+        said = [hello("sharp"), wire.Up(session=1, frame=frame)]
+        told = raw(server, [one.SerializeToString() for one in said], 1.0)
+        assert [one.WhichOneof("what") for one in told] == wanted
+    assert "smaller ones (frame_size)" in told[-1].refused.sentence
+
+
+def test_fits_of_one_robot_do_not_pile_up_before_the_answers_of_all(
+    server: Server, windows: list[Window]
 ) -> None:
-    large = [cv2.resize(frame, (900, 1200)) for frame in windows[0].frames]
-    window = replace(windows[0], frames=np.stack(large))
-    shapes, append = [], LocalSession.append
-
-    def watched(self: LocalSession, frame: np.ndarray, stamp_ns: int) -> Future[None]:
-        shapes.append(frame.shape)
-        return append(self, frame, stamp_ns)
-
-    monkeypatch.setattr(LocalSession, "append", watched)
-    decoder = robot(server, "sharp")
-    # CLIP's own first step is the same.
-    assert caption(decoder, window) == generated(pair, window)
-    decoder.close()
-    size = pair.target.spec.image_size
-    assert shapes == [(size * 4 // 3, size, 3)] * len(large)
+    frames = [wire.Up(session=1, frame=frame_message(f, i)) for i, f in enumerate(windows[0].frames)]
+    # Of frames with one stamp nothing is remembered: each fit encodes them all.
+    fits = [wire.Up(session=1, fit=wire.Fit(stamps_ns=8 * [i % 8])) for i in range(200)]
+    said = [one.SerializeToString() for one in (hello("eager"), *frames, *fits)]
+    scheduler, most = server.fleet.engine.scheduler, 0
+    with ThreadPoolExecutor(1) as thread:
+        over = thread.submit(raw, server, said, 2.0)
+        while not over.done():
+            most = max(most, len(scheduler._urgent))
+            time.sleep(0.001)
+    assert 0 < most < 4
 
 
 def test_a_robot_whose_frames_take_for_ever_keeps_no_other_waiting(
