@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import struct
 import zipfile
@@ -42,6 +43,15 @@ def packed_npz(folder):
     packed = deflated(200)[2:-4]
     members = [(f"{name}.npy", 8, packed, len(packed), 200 * MB) for name in "txyp"]
     return zipped(folder / "bomb.npz", members)
+
+
+def lzma_npz(folder):
+    """A column that says it is small; what is packed by lzma zipfile unpacks in one go."""
+    settings = {"id": lzma.FILTER_LZMA1, "preset": 0}
+    packer = lzma.LZMACompressor(lzma.FORMAT_RAW, filters=[settings])
+    head = b"\x09\4\5\0" + b"\x5d" + struct.pack("<I", 1 << 18)
+    packed = head + b"".join(packer.compress(bytes(MB)) for _ in range(700)) + packer.flush()
+    return zipped(folder / "bomb.npz", [("t.npy", 14, packed, len(packed), 1000)])
 
 
 def sparse_npz(folder):
@@ -452,6 +462,7 @@ FILES = {
     "bag1 endless": lambda folder: endless(folder / "bomb.bag"),
     "metadata endless": endless_metadata,
     "npz packed": packed_npz,
+    "npz of lzma": lzma_npz,
     "npz sparse": sparse_npz,
     "npy sparse": sparse_npy,
     "npz of small events": small_events_npz,

@@ -69,6 +69,7 @@ TOLD = {
     "bag1 endless": NO_FILE,
     "metadata endless": NO_FILE,
     "npz packed": RATIO,
+    "npz of lzma": "is packed by method 14 of zip, which numpy does not use: write it again with numpy",
     "npz sparse": RATIO,
     "npy sparse": RATIO,
     "npz of small events": RATIO,
