@@ -288,15 +288,15 @@ def shared_number(folder):
     )
 
 
-def tangled(folder):
-    """Each of 12 pages leads 51 times to the next: rows without end."""
-    path = sqlite(folder, "INSERT INTO messages VALUES (1, 1, 1, x'00010000');")
+def tangled(levels, script, folder, table="messages"):
+    """Each of so many pages leads 51 times to the next, and the last to the table's rows."""
+    path = sqlite(folder, script)
     with closing(sqlite3.connect(path)) as database:
-        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'")
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
         ((size,),) = database.execute("PRAGMA page_size")
     data = path.read_bytes()
     leaf, last = data[(root - 1) * size : root * size], len(data) // size
-    pages = b"".join(inner_page(last + i, size) for i in range(2, 13))
+    pages = b"".join(inner_page(last + i, size) for i in range(2, levels + 1))
     data = data.replace(leaf, inner_page(last + 1, size)) + pages + leaf
     path.write_bytes(data[:28] + struct.pack(">I", len(data) // size) + data[32:])
     return path
@@ -310,6 +310,16 @@ def inner_page(child, size):
     return head.ljust(start, b"\0") + cells
 
 
+MESSAGE = "INSERT INTO messages VALUES (1, 1, 1, x'00010000');"
+LARGE = "INSERT INTO messages VALUES (1, 1, 1, zeroblob(300000));"
+DEFINITION = f"""{MESSAGE}
+CREATE TABLE schema(schema_version);
+INSERT INTO schema VALUES (4);
+ALTER TABLE topics ADD COLUMN type_description_hash DEFAULT '';
+CREATE TABLE message_definitions(
+  id INTEGER PRIMARY KEY, topic_type, encoding, encoded_message_definition, type_description_hash);
+INSERT INTO message_definitions VALUES (1, '', '', CAST(zeroblob(300000) AS TEXT), '');
+"""
 COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
 
 
@@ -412,7 +422,9 @@ BAGS = {
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,
-    "db3 tangled": tangled,
+    "db3 tangled": partial(tangled, 12, MESSAGE),
+    "db3 messages in one place": partial(tangled, 2, LARGE),
+    "db3 definitions in one place": partial(tangled, 2, DEFINITION, table="message_definitions"),
     "bag1 bz2": partial(ros1, bz2_of, b"bz2"),
     "bag1 lz4": partial(ros1, lz4_of, b"lz4"),
     "bag packed as a file": packed_file,

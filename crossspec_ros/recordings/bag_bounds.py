@@ -45,7 +45,9 @@ _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
 _TOPIC = 4096
 """Bytes that a topic takes while a bag is read, however short its name is."""
 _MCAP_CHUNK = 0x06
-_SHARED = "SELECT count(*) > count(DISTINCT CAST(id AS INTEGER)) FROM topics"
+_SHARED = "SELECT count(*) > count(DISTINCT CASE typeof(id) WHEN 'integer' THEN id END) FROM topics"
+_BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(CAST({0} AS BLOB)) ELSE 0 END"
+"""Of a column that is no number; of a blob, SQLite reads nothing but its length."""
 _apsw = vars(storage_sqlite3)["apsw"]
 _STEPS, _FEWEST, _MOST_STEPS = 100_000, 500, 10
 """After how many steps SQLite is asked, how often at least, and steps for a byte; sound bags take one."""
@@ -174,6 +176,28 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
                 super().open()
             finally:
                 _apsw.connection_hooks.remove(self._bound)
+
+    def _open(self) -> None:
+        for table in _TABLES:
+            self._check_size(table)
+        super()._open()
+
+    def _check_size(self, table: str) -> None:
+        """Raise TooLarge where rows share their bytes: a table may be sorted, or kept, as a whole."""
+        database: Any = self.dbconn
+        names = [column[1].replace('"', '""') for column in database.execute(f"PRAGMA table_info({table})")]
+        if not names:
+            return
+        size = "+".join(_BYTES.format(f'"{name}"') for name in names)
+        # Where a recorder was killed, some rows lack their ends.
+        left = self._file.stat().st_size + MOST_UNPACKED
+        for (count,) in database.execute(f"SELECT {size} FROM {table}"):
+            left -= count
+            if left < 0:
+                raise TooLarge(
+                    "has a table of more bytes than its file, as no recorder writes: check where it comes "
+                    "from, and record it again"
+                )
 
     def messages(
         self, connections: Collection[Connection], start: int | None = None, stop: int | None = None
