@@ -47,7 +47,7 @@ def message_head(megabytes, log_time):
 
 
 def mcap(path, chunks, has_index, times=1):
-    """`chunks` are (compression, packed bytes, size they say); the index names them so many times."""
+    """`chunks` are (compression, packed bytes, size they say); the summary names them so many times."""
     start = MAGIC + record(1, text("ros2") + text("x"))
     schema = record(3, struct.pack("<H", 1) + text(IMAGE) + text("ros2msg") + text(""))
     channel = record(4, struct.pack("<HH", 1, 1) + text("/image") + text("cdr") + text(""))
@@ -102,6 +102,12 @@ def grainy_chunks(folder):
 def same_chunk(folder):
     chunk = "zstd", zstd_of(message_head(100, 1), 100), 31 + 100 * MB
     return mcap(folder / "bomb.mcap", [chunk], True, 2000)
+
+
+def idle_chunks(folder):
+    """Thirty chunks of a record that nobody reads, and a summary that names none of them."""
+    chunk = "zstd", zstd_of(struct.pack("<BQ", 0x7F, 120 * MB), 120), 9 + 120 * MB
+    return mcap(folder / "bomb.mcap", [chunk] * 30, True, 0)
 
 
 def tiny_messages(has_index, folder):
@@ -410,6 +416,7 @@ BAGS = {
     "mcap overlapping chunks": overlapping_chunks,
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,
+    "mcap idle chunks": idle_chunks,
     "mcap tiny messages indexed": partial(tiny_messages, True),
     "mcap tiny messages scanned": partial(tiny_messages, False),
     "mcap long names": partial(long_names, False),

@@ -123,13 +123,10 @@ class _Mcap(storage_mcap.McapReader):
         super().__init__(path)
         self.schemas, self.channels = Described(), Described()
 
-    def open(self) -> None:
-        super().open()
-        try:
-            self._check(chunk.uncompressed_size for chunk in self.chunks)
-        except TooLarge:
-            self.close()
-            raise
+    def read_index(self) -> None:
+        super().read_index()
+        # Where it names no chunk, all that are there are unpacked.
+        self._check((chunk.uncompressed_size for chunk in self.chunks) if self.chunks else self._sizes())
 
     def meta_scan(self) -> None:
         self._check(self._sizes())

@@ -39,6 +39,7 @@ TOLD = {
     "mcap overlapping chunks": OVERLAP,
     "mcap overlapping grainy chunks": OVERLAP,
     "mcap chunk again and again": TOTAL,
+    "mcap idle chunks": TOTAL,
     "mcap tiny messages indexed": MANY,
     "mcap tiny messages scanned": MANY,
     "mcap long names": LONG_NAME,
