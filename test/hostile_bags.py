@@ -105,9 +105,16 @@ def same_chunk(folder):
 
 
 def idle_chunks(folder):
-    """Thirty chunks of a record that nobody reads, and a summary that names none of them."""
+    """Sixty chunks of a record that nobody reads, and a summary that names none of them."""
     chunk = "zstd", zstd_of(struct.pack("<BQ", 0x7F, 120 * MB), 120), 9 + 120 * MB
-    return mcap(folder / "bomb.mcap", [chunk] * 30, True, 0)
+    return mcap(folder / "bomb.mcap", [chunk] * 60, True, 0)
+
+
+def cut_idle_chunks(folder):
+    """The same with neither summary nor end."""
+    path = idle_chunks(folder)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
 
 
 def tiny_messages(has_index, folder):
@@ -351,6 +358,21 @@ def ros1_turns(folder):
     return write_ros1(folder / "bomb.bag", stamped, Writer.CompressionFormat.BZ2)
 
 
+def ros1_idle_chunks(folder):
+    """Thirty chunks of a record that nobody reads, without an index."""
+    packed = bz2.compress(ros1_record([b"op=\x09"], bytes(100 * MB)), 1)
+    chunk = ros1_record([b"op=\5", b"compression=bz2", b"size=" + struct.pack("<I", 101 * MB)], packed)
+    header = ros1_record([b"op=\3", b"index_pos=" + bytes(8)], b"")
+    path = folder / "bomb.bag"
+    path.write_bytes(b"#ROSBAG V2.0\n" + header + chunk * 30)
+    return path
+
+
+def ros1_record(fields, body):
+    head = b"".join(struct.pack("<I", len(field)) + field for field in fields)
+    return struct.pack("<I", len(head)) + head + struct.pack("<I", len(body)) + body
+
+
 def ros1_index(folder):
     """An index that names its only chunk, which has its own index, 10,000 times."""
     path = write_ros1(folder / "bomb.bag", [(1 + i, 9) for i in range(3000)])
@@ -365,8 +387,7 @@ def ros1_index(folder):
         b"end_time=" + struct.pack("<II", 9, 0),
         b"count=" + struct.pack("<I", 1),
     ]
-    head = b"".join(struct.pack("<I", len(field)) + field for field in fields)
-    info = struct.pack("<I", len(head)) + head + struct.pack("<III", 8, 0, 3000)
+    info = ros1_record(fields, struct.pack("<II", 0, 3000))
     (count,) = struct.unpack_from("<I", data, at)
     path.write_bytes(data[:at] + struct.pack("<I", count + 10_000) + data[at + 4 :] + info * 10_000)
     return path
@@ -417,6 +438,7 @@ BAGS = {
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,
     "mcap idle chunks": idle_chunks,
+    "mcap idle chunks cut": cut_idle_chunks,
     "mcap tiny messages indexed": partial(tiny_messages, True),
     "mcap tiny messages scanned": partial(tiny_messages, False),
     "mcap long names": partial(long_names, False),
@@ -424,6 +446,7 @@ BAGS = {
     "mcap many names": many_names,
     "mcap long formats": long_formats,
     "bag1 turns": ros1_turns,
+    "bag1 idle chunks": ros1_idle_chunks,
     "bag1 index": ros1_index,
     "bag of packed files": packed_files,
     "bag of a packed view": packed_view,

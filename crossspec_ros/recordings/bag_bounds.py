@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from bz2 import BZ2Decompressor
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.unpacking import (
     MOST_PICTURES,
     MOST_UNPACKED,
+    Decompressor,
     TooLarge,
     most_of,
     open_zstd,
@@ -99,6 +100,30 @@ def check_names(topic: str, type_name: str) -> None:
         )
 
 
+def texts_of(values: Iterable[Any]) -> int:
+    """The length of all texts and bytes among these."""
+    return sum(len(value) for value in values if isinstance(value, str | bytes))
+
+
+def unpack_cut(
+    data: bytes | memoryview, decompressor: Callable[[], Decompressor], size: int, spent: Spent
+) -> bytes:
+    """What there is of a part that says it unpacks to `size` bytes; those that come out are spent, or where
+    it is damaged, those that it says.
+
+    Raises EOFError where it is larger, and what the decompressor raises.
+    """
+    most = count = min(size, MOST_UNPACKED)
+    try:
+        unpacked = decompressor().decompress(data, most + 1)
+        count = len(unpacked)
+    finally:
+        spent.add(count)
+    if count > most:
+        raise EOFError("it unpacks to more than it says, or than is read")
+    return unpacked
+
+
 class Described(dict[Any, Any]):
     """What a bag says of its types or of its topics by their numbers, tuples with texts; raises TooLarge for
     absurdly much, which others may keep even where it is replaced here.
@@ -110,7 +135,7 @@ class Described(dict[Any, Any]):
     def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
         # Some recorders say the same in each chunk.
         if self.get(number) != told:
-            self._spent.add(_TOPIC + sum(len(text) for text in told if isinstance(text, str | bytes)))
+            self._spent.add(_TOPIC + texts_of((number, *told)))
         super().__setitem__(number, told)
 
 
