@@ -7,6 +7,7 @@ import os
 import struct
 import zipfile
 import zlib
+from functools import partial
 
 import h5py
 import hdf5plugin
@@ -267,15 +268,15 @@ def many_events_h5(folder):
     return folder / "bomb.h5"
 
 
-def one_chunk_h5(folder):
-    """Two thousand million events in some kilobytes: all chunks of a column lie in one place."""
-    size, count = MB, 500
+def one_chunk_h5(megabytes, count, folder):
+    """Thousands of millions of events in some kilobytes: all chunks of a column lie in one place."""
+    size = megabytes * MB
     with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
         places = []
         for name in ("events/t", "events/x", "events/y", "events/p"):
             data = file.create_dataset(name, (count * size,), "u1", chunks=(size,), compression="gzip")
             # So long that the chunks add up to a hundredth.
-            data.id.write_direct_chunk((0,), deflated(1) + bytes(12_000))
+            data.id.write_direct_chunk((0,), deflated(megabytes) + bytes(12_000))
             for i in range(1, count):
                 data.id.write_direct_chunk((i * size,), b"x")
             places.append([data.id.get_chunk_info(i) for i in range(count)])
@@ -491,7 +492,8 @@ FILES = {
     "h5 short chunk": short_chunk_h5,
     "h5 packed twice": twice_packed_h5,
     "h5 many events": many_events_h5,
-    "h5 one chunk": one_chunk_h5,
+    "h5 one chunk": partial(one_chunk_h5, 1, 500),
+    "h5 one large chunk": partial(one_chunk_h5, 60, 200),
     "h5 many images": many_images_h5,
     "h5 linked images": linked_images_h5,
     "h5 many texts": many_texts_h5,

@@ -100,6 +100,7 @@ TOLD = {
     "h5 many events": RATIO,
     "h5 short chunk": r"in 'events/t' a chunk of 9 bytes that does not unpack to the",
     "h5 one chunk": RATIO,
+    "h5 one large chunk": RATIO,
     "h5 many images": "has 251658240 images davis/left/image_raw, and up to 1000000 are read: split it",
     "h5 linked images": "under several names: store each image once",
     "h5 many texts": "its attribute width is a list of texts, and one is read",
