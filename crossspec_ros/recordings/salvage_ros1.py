@@ -18,7 +18,7 @@ from lz4.frame import LZ4FrameDecompressor
 from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent, check_text, unpack_cut
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.ros1 import to_cdr
+from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED
 
 _MAGIC = b"#ROSBAG V2.0\n"
@@ -45,7 +45,7 @@ def salvage_ros1(file: Path, losses: Losses, stored: int) -> Iterator[StoredMess
     Raises TooLarge where its topics, or what its chunks unpack to, are absurdly much for so many bytes
     `stored`, and nothing else.
     """
-    topics, spent = Described(), Spent(stored, MOST_UNPACKED)
+    topics, definitions, spent = Described(), Definitions(), Spent(stored, MOST_UNPACKED)
     with file.open("rb") as stream:
         if stream.read(len(_MAGIC)) != _MAGIC:
             losses.append(f"{file.name} does not start as a ROS 1 bag")
@@ -55,9 +55,9 @@ def salvage_ros1(file: Path, losses: Losses, stored: int) -> Iterator[StoredMess
             if record.fields.get(b"op") == _CHUNK:
                 unpacked = _unpacked(record, losses, spent)
                 for inner in _records(io.BytesIO(unpacked), len(unpacked)):
-                    yield from _take(inner, topics, losses)
+                    yield from _take(inner, topics, definitions, losses)
             else:
-                yield from _take(record, topics, losses)
+                yield from _take(record, topics, definitions, losses)
             if not record.is_whole:
                 losses.append(f"{file.name} has a record that is cut, or longer than any that is read")
 
@@ -103,7 +103,9 @@ def _unpacked(chunk: _Record, losses: Losses, spent: Spent) -> bytes:
         return b""
 
 
-def _take(record: _Record, topics: Described, losses: Losses) -> Iterator[StoredMessage]:
+def _take(
+    record: _Record, topics: Described, definitions: Definitions, losses: Losses
+) -> Iterator[StoredMessage]:
     if not record.is_whole:
         return
     fields, number = record.fields, record.fields.get(b"conn", b"")
@@ -114,7 +116,7 @@ def _take(record: _Record, topics: Described, losses: Losses) -> Iterator[Stored
             package, _, name = description[b"type"].decode().rpartition("/")
             topic, type_name = fields[b"topic"].decode(), f"{package}/msg/{name}"
             definition, md5 = (description[key].decode() for key in (b"message_definition", b"md5sum"))
-            told = _Topic(topic, type_name, to_cdr(topic, type_name, definition, md5))
+            told = _Topic(topic, type_name, definitions.to_cdr(topic, type_name, definition, md5))
         # rosbags promises no exception for a definition that it cannot read.
         except Exception as error:
             losses.append(f"the description of a topic is damaged ({one_line(error)})")
