@@ -350,7 +350,7 @@ def read_only(file: Path) -> str:
 
 
 def check_tables(file: Path, database: sqlite3.Connection) -> None:
-    """Raise InputError where a table of a bag is computed and not stored, or topics share a number.
+    """Raise InputError where a table of a bag is computed and not stored, or topics lack their own numbers.
 
     Of damage nothing is said.
     """
@@ -367,8 +367,8 @@ def check_tables(file: Path, database: sqlite3.Connection) -> None:
         return
     if shared:
         raise InputError(
-            f"'{file}' has topics that share a number, as no recorder writes: check where it comes from, and "
-            f"record it again"
+            f"'{file}' has topics that share a number or have none, as no recorder writes: check where it "
+            f"comes from, and record it again"
         )
     if computed:
         raise InputError(
