@@ -47,7 +47,7 @@ def message_head(megabytes, log_time):
 
 
 def mcap(path, chunks, has_index, times=1):
-    """`chunks` are (compression, packed bytes, size they say); the index names them so many times."""
+    """`chunks` are (compression, packed bytes, size they say); the summary names them so many times."""
     start = MAGIC + record(1, text("ros2") + text("x"))
     schema = record(3, struct.pack("<H", 1) + text(IMAGE) + text("ros2msg") + text(""))
     channel = record(4, struct.pack("<HH", 1, 1) + text("/image") + text("cdr") + text(""))
@@ -102,6 +102,19 @@ def grainy_chunks(folder):
 def same_chunk(folder):
     chunk = "zstd", zstd_of(message_head(100, 1), 100), 31 + 100 * MB
     return mcap(folder / "bomb.mcap", [chunk], True, 2000)
+
+
+def idle_chunks(folder):
+    """Sixty chunks of a record that nobody reads, and a summary that names none of them."""
+    chunk = "zstd", zstd_of(struct.pack("<BQ", 0x7F, 120 * MB), 120), 9 + 120 * MB
+    return mcap(folder / "bomb.mcap", [chunk] * 60, True, 0)
+
+
+def cut_idle_chunks(folder):
+    """The same with neither summary nor end."""
+    path = idle_chunks(folder)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
 
 
 def tiny_messages(has_index, folder):
@@ -288,15 +301,15 @@ def shared_number(folder):
     )
 
 
-def tangled(folder):
-    """Each of 12 pages leads 51 times to the next: rows without end."""
-    path = sqlite(folder, "INSERT INTO messages VALUES (1, 1, 1, x'00010000');")
+def tangled(levels, script, folder, table="messages"):
+    """Each of so many pages leads 51 times to the next, and the last to the table's rows."""
+    path = sqlite(folder, script)
     with closing(sqlite3.connect(path)) as database:
-        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'")
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
         ((size,),) = database.execute("PRAGMA page_size")
     data = path.read_bytes()
     leaf, last = data[(root - 1) * size : root * size], len(data) // size
-    pages = b"".join(inner_page(last + i, size) for i in range(2, 13))
+    pages = b"".join(inner_page(last + i, size) for i in range(2, levels + 1))
     data = data.replace(leaf, inner_page(last + 1, size)) + pages + leaf
     path.write_bytes(data[:28] + struct.pack(">I", len(data) // size) + data[32:])
     return path
@@ -310,6 +323,16 @@ def inner_page(child, size):
     return head.ljust(start, b"\0") + cells
 
 
+MESSAGE = "INSERT INTO messages VALUES (1, 1, 1, x'00010000');"
+LARGE = "INSERT INTO messages VALUES (1, 1, 1, zeroblob(300000));"
+DEFINITION = f"""{MESSAGE}
+CREATE TABLE schema(schema_version);
+INSERT INTO schema VALUES (4);
+ALTER TABLE topics ADD COLUMN type_description_hash DEFAULT '';
+CREATE TABLE message_definitions(
+  id INTEGER PRIMARY KEY, topic_type, encoding, encoded_message_definition, type_description_hash);
+INSERT INTO message_definitions VALUES (1, '', '', CAST(zeroblob(300000) AS TEXT), '');
+"""
 COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
 
 
@@ -335,6 +358,21 @@ def ros1_turns(folder):
     return write_ros1(folder / "bomb.bag", stamped, Writer.CompressionFormat.BZ2)
 
 
+def ros1_idle_chunks(folder):
+    """Thirty chunks of a record that nobody reads, without an index."""
+    packed = bz2.compress(ros1_record([b"op=\x09"], bytes(100 * MB)), 1)
+    chunk = ros1_record([b"op=\5", b"compression=bz2", b"size=" + struct.pack("<I", 101 * MB)], packed)
+    header = ros1_record([b"op=\3", b"index_pos=" + bytes(8)], b"")
+    path = folder / "bomb.bag"
+    path.write_bytes(b"#ROSBAG V2.0\n" + header + chunk * 30)
+    return path
+
+
+def ros1_record(fields, body):
+    head = b"".join(struct.pack("<I", len(field)) + field for field in fields)
+    return struct.pack("<I", len(head)) + head + struct.pack("<I", len(body)) + body
+
+
 def ros1_index(folder):
     """An index that names its only chunk, which has its own index, 10,000 times."""
     path = write_ros1(folder / "bomb.bag", [(1 + i, 9) for i in range(3000)])
@@ -349,8 +387,7 @@ def ros1_index(folder):
         b"end_time=" + struct.pack("<II", 9, 0),
         b"count=" + struct.pack("<I", 1),
     ]
-    head = b"".join(struct.pack("<I", len(field)) + field for field in fields)
-    info = struct.pack("<I", len(head)) + head + struct.pack("<III", 8, 0, 3000)
+    info = ros1_record(fields, struct.pack("<II", 0, 3000))
     (count,) = struct.unpack_from("<I", data, at)
     path.write_bytes(data[:at] + struct.pack("<I", count + 10_000) + data[at + 4 :] + info * 10_000)
     return path
@@ -400,6 +437,8 @@ BAGS = {
     "mcap overlapping chunks": overlapping_chunks,
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,
+    "mcap idle chunks": idle_chunks,
+    "mcap idle chunks cut": cut_idle_chunks,
     "mcap tiny messages indexed": partial(tiny_messages, True),
     "mcap tiny messages scanned": partial(tiny_messages, False),
     "mcap long names": partial(long_names, False),
@@ -407,12 +446,15 @@ BAGS = {
     "mcap many names": many_names,
     "mcap long formats": long_formats,
     "bag1 turns": ros1_turns,
+    "bag1 idle chunks": ros1_idle_chunks,
     "bag1 index": ros1_index,
     "bag of packed files": packed_files,
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,
-    "db3 tangled": tangled,
+    "db3 tangled": partial(tangled, 12, MESSAGE),
+    "db3 messages in one place": partial(tangled, 2, LARGE),
+    "db3 definitions in one place": partial(tangled, 2, DEFINITION, table="message_definitions"),
     "bag1 bz2": partial(ros1, bz2_of, b"bz2"),
     "bag1 lz4": partial(ros1, lz4_of, b"lz4"),
     "bag packed as a file": packed_file,

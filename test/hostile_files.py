@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import struct
 import zipfile
 import zlib
+from functools import partial
 
 import h5py
 import hdf5plugin
@@ -42,6 +44,15 @@ def packed_npz(folder):
     packed = deflated(200)[2:-4]
     members = [(f"{name}.npy", 8, packed, len(packed), 200 * MB) for name in "txyp"]
     return zipped(folder / "bomb.npz", members)
+
+
+def lzma_npz(folder):
+    """A column that says it is small; what is packed by lzma zipfile unpacks in one go."""
+    settings = {"id": lzma.FILTER_LZMA1, "preset": 0}
+    packer = lzma.LZMACompressor(lzma.FORMAT_RAW, filters=[settings])
+    head = b"\x09\4\5\0" + b"\x5d" + struct.pack("<I", 1 << 18)
+    packed = head + b"".join(packer.compress(bytes(MB)) for _ in range(700)) + packer.flush()
+    return zipped(folder / "bomb.npz", [("t.npy", 14, packed, len(packed), 1000)])
 
 
 def sparse_npz(folder):
@@ -257,15 +268,15 @@ def many_events_h5(folder):
     return folder / "bomb.h5"
 
 
-def one_chunk_h5(folder):
-    """Two thousand million events in some kilobytes: all chunks of a column lie in one place."""
-    size, count = MB, 500
+def one_chunk_h5(megabytes, count, folder):
+    """Thousands of millions of events in some kilobytes: all chunks of a column lie in one place."""
+    size = megabytes * MB
     with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
         places = []
         for name in ("events/t", "events/x", "events/y", "events/p"):
             data = file.create_dataset(name, (count * size,), "u1", chunks=(size,), compression="gzip")
             # So long that the chunks add up to a hundredth.
-            data.id.write_direct_chunk((0,), deflated(1) + bytes(12_000))
+            data.id.write_direct_chunk((0,), deflated(megabytes) + bytes(12_000))
             for i in range(1, count):
                 data.id.write_direct_chunk((i * size,), b"x")
             places.append([data.id.get_chunk_info(i) for i in range(count)])
@@ -452,6 +463,7 @@ FILES = {
     "bag1 endless": lambda folder: endless(folder / "bomb.bag"),
     "metadata endless": endless_metadata,
     "npz packed": packed_npz,
+    "npz of lzma": lzma_npz,
     "npz sparse": sparse_npz,
     "npy sparse": sparse_npy,
     "npz of small events": small_events_npz,
@@ -480,7 +492,8 @@ FILES = {
     "h5 short chunk": short_chunk_h5,
     "h5 packed twice": twice_packed_h5,
     "h5 many events": many_events_h5,
-    "h5 one chunk": one_chunk_h5,
+    "h5 one chunk": partial(one_chunk_h5, 1, 500),
+    "h5 one large chunk": partial(one_chunk_h5, 60, 200),
     "h5 many images": many_images_h5,
     "h5 linked images": linked_images_h5,
     "h5 many texts": many_texts_h5,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from bz2 import BZ2Decompressor
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.unpacking import (
     MOST_PICTURES,
     MOST_UNPACKED,
+    Decompressor,
     TooLarge,
     most_of,
     open_zstd,
@@ -45,7 +46,9 @@ _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
 _TOPIC = 4096
 """Bytes that a topic takes while a bag is read, however short its name is."""
 _MCAP_CHUNK = 0x06
-_SHARED = "SELECT count(*) > count(DISTINCT CAST(id AS INTEGER)) FROM topics"
+_SHARED = "SELECT count(*) > count(DISTINCT CASE typeof(id) WHEN 'integer' THEN id END) FROM topics"
+_BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(CAST({0} AS BLOB)) ELSE 0 END"
+"""Of a column that is no number; of a blob, SQLite reads nothing but its length."""
 _apsw = vars(storage_sqlite3)["apsw"]
 _STEPS, _FEWEST, _MOST_STEPS = 100_000, 500, 10
 """After how many steps SQLite is asked, how often at least, and steps for a byte; sound bags take one."""
@@ -97,6 +100,30 @@ def check_names(topic: str, type_name: str) -> None:
         )
 
 
+def texts_of(values: Iterable[Any]) -> int:
+    """The length of all texts and bytes among these."""
+    return sum(len(value) for value in values if isinstance(value, str | bytes))
+
+
+def unpack_cut(
+    data: bytes | memoryview, decompressor: Callable[[], Decompressor], size: int, spent: Spent
+) -> bytes:
+    """What there is of a part that says it unpacks to `size` bytes; those that come out are spent, or where
+    it is damaged, those that it says.
+
+    Raises EOFError where it is larger, and what the decompressor raises.
+    """
+    most = count = min(size, MOST_UNPACKED)
+    try:
+        unpacked = decompressor().decompress(data, most + 1)
+        count = len(unpacked)
+    finally:
+        spent.add(count)
+    if count > most:
+        raise EOFError("it unpacks to more than it says, or than is read")
+    return unpacked
+
+
 class Described(dict[Any, Any]):
     """What a bag says of its types or of its topics by their numbers, tuples with texts; raises TooLarge for
     absurdly much, which others may keep even where it is replaced here.
@@ -108,7 +135,7 @@ class Described(dict[Any, Any]):
     def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
         # Some recorders say the same in each chunk.
         if self.get(number) != told:
-            self._spent.add(_TOPIC + sum(len(text) for text in told if isinstance(text, str | bytes)))
+            self._spent.add(_TOPIC + texts_of((number, *told)))
         super().__setitem__(number, told)
 
 
@@ -121,13 +148,10 @@ class _Mcap(storage_mcap.McapReader):
         super().__init__(path)
         self.schemas, self.channels = Described(), Described()
 
-    def open(self) -> None:
-        super().open()
-        try:
-            self._check(chunk.uncompressed_size for chunk in self.chunks)
-        except TooLarge:
-            self.close()
-            raise
+    def read_index(self) -> None:
+        super().read_index()
+        # Where it names no chunk, all that are there are unpacked.
+        self._check((chunk.uncompressed_size for chunk in self.chunks) if self.chunks else self._sizes())
 
     def meta_scan(self) -> None:
         self._check(self._sizes())
@@ -174,6 +198,28 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
                 super().open()
             finally:
                 _apsw.connection_hooks.remove(self._bound)
+
+    def _open(self) -> None:
+        for table in _TABLES:
+            self._check_size(table)
+        super()._open()
+
+    def _check_size(self, table: str) -> None:
+        """Raise TooLarge where rows share their bytes: a table may be sorted, or kept, as a whole."""
+        database: Any = self.dbconn
+        names = [column[1].replace('"', '""') for column in database.execute(f"PRAGMA table_info({table})")]
+        if not names:
+            return
+        size = "+".join(_BYTES.format(f'"{name}"') for name in names)
+        # Where a recorder was killed, some rows lack their ends.
+        left = self._file.stat().st_size + MOST_UNPACKED
+        for (count,) in database.execute(f"SELECT {size} FROM {table}"):
+            left -= count
+            if left < 0:
+                raise TooLarge(
+                    "has a table of more bytes than its file, as no recorder writes: check where it comes "
+                    "from, and record it again"
+                )
 
     def messages(
         self, connections: Collection[Connection], start: int | None = None, stop: int | None = None
@@ -304,7 +350,7 @@ def read_only(file: Path) -> str:
 
 
 def check_tables(file: Path, database: sqlite3.Connection) -> None:
-    """Raise InputError where a table of a bag is computed and not stored, or topics share a number.
+    """Raise InputError where a table of a bag is computed and not stored, or topics lack their own numbers.
 
     Of damage nothing is said.
     """
@@ -321,8 +367,8 @@ def check_tables(file: Path, database: sqlite3.Connection) -> None:
         return
     if shared:
         raise InputError(
-            f"'{file}' has topics that share a number, as no recorder writes: check where it comes from, and "
-            f"record it again"
+            f"'{file}' has topics that share a number or have none, as no recorder writes: check where it "
+            f"comes from, and record it again"
         )
     if computed:
         raise InputError(

@@ -21,7 +21,7 @@ from crossspec_ros.recordings.bag_bounds import (
     check_metadata,
     check_names,
 )
-from crossspec_ros.recordings.ros1 import to_cdr
+from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
 from crossspec_ros.yaml_files import TooMuchYaml
 from rosbags import rosbag1, rosbag2
@@ -80,11 +80,13 @@ class BagReader:
                     for connection in reader.connections:
                         check_names(*_key(connection))
             self.promised = sum(reader.message_count for reader in self._readers)
+            definitions = Definitions()
             for index, reader in enumerate(self._readers):
                 for connection in reader.connections:
                     self.topics[_key(connection)] += connection.msgcount
                     if isinstance(reader, rosbag1.Reader):
-                        self._to_cdr[index, connection.id] = self._converter(connection)
+                        with self._refusing():
+                            self._to_cdr[index, connection.id] = self._converter(connection, definitions)
         except BaseException:
             self.close()
             raise
@@ -114,9 +116,9 @@ class BagReader:
             )
             return opened
 
-    def _converter(self, connection: Connection) -> Callable[[bytes], bytes]:
+    def _converter(self, connection: Connection, definitions: Definitions) -> Callable[[bytes], bytes]:
         try:
-            return to_cdr(*_key(connection), connection.msgdef.data, connection.digest)
+            return definitions.to_cdr(*_key(connection), connection.msgdef.data, connection.digest)
         except InputError as error:
             self.remarks.append(str(error))
             return lambda raw: b""

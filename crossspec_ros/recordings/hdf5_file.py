@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
-from crossspec_ros.recordings.unpacking import check_solid
+from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
 # Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
 # sets are below 20 MB.
@@ -40,6 +40,7 @@ class Hdf5File:
             self.size = path.stat().st_size
             # To look at chunks is to unpack some of them.
             self._checked: set[str] = set()
+            self._unpacked = 0
 
     def attribute(self, name: str) -> object:
         """An attribute of the file as a whole, None where there is none."""
@@ -98,7 +99,9 @@ class Hdf5File:
         return EcfDataset(data) if is_ecf(data) else data
 
     def _check_place(self, name: str, data: h5py.Dataset) -> None:
-        """Raise InputError for what would be read from elsewhere, cannot be unpacked, or is not there."""
+        """Raise InputError for what would be read from elsewhere, cannot be unpacked or not in bounds, or is
+        not there.
+        """
         kinds = [data.dtype[field] for field in data.dtype.names or ()] or [data.dtype]
         # h5py takes any enumeration of FALSE and TRUE for one of single bytes.
         is_true = data.id.get_type().get_size() == data.dtype.itemsize
@@ -142,6 +145,9 @@ class Hdf5File:
             raise InputError(
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
             )
+        # Already here, because of chunks that share their bytes each is looked at.
+        self._unpacked += data.nbytes
+        check_ratio(self.path, self.size, self._unpacked, MOST_PICTURES + MOST_EVENTS)
         if data.chunks is not None and (fault := missized_chunk(self.path, data)):
             raise InputError(
                 f"'{self.path}' has in '{name}' {fault}: check where it comes from, and record it again"

@@ -16,11 +16,19 @@ from crossspec_ros.recordings.unpacking import check_ratio
 def read_npz(path: Path) -> ArrayEvents:
     """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first.
 
-    Raises InputError when it is damaged, holds pickles, or its arrays are no events.
+    Raises InputError when it is damaged, is packed as numpy does not pack, holds pickles, or its arrays are
+    no events.
     """
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
         with zipfile.ZipFile(path) as archive:
+            # Of others, zipfile unpacks all there is in one go.
+            methods = {member.compress_type for member in archive.infolist()}
+            if unknown := methods - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise InputError(
+                    f"'{path}' is packed by method {min(unknown)} of zip, which numpy does not use: write it "
+                    f"again with numpy.savez(FILE, t=t, x=x, y=y, p=p)"
+                )
             check_ratio(path, path.stat().st_size, sum(member.file_size for member in archive.infolist()))
             broken = archive.testzip()
         if broken is not None:

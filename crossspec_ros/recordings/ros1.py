@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
+from typing import Any
 
 from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -11,35 +13,63 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.dvs import dvs_of_ros1
 from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, IMAGE_TYPES, typestore
+from crossspec_ros.recordings.unpacking import TooLarge
 
 _HEADER = "std_msgs/msg/Header"
 _DVS_MD5 = "5e8beee5a6c107e504c2e78903c224b8"
 """Of `dvs_msgs/EventArray`, and of its namesakes with the same fields."""
+_IDLE_LINE = re.compile(r"^[ \t]*(?:#.*)?\n", re.MULTILINE)
+"""A comment or nothing: rosbags takes a tenth of a second for a thousand of them."""
+_LONGEST, _MOST = 8192, 16
+"""Characters of a definition without such lines, of which known ones have 500; definitions that differ."""
 
 
-def to_cdr(topic: str, name: str, definition: str, md5: str) -> Callable[[bytes], bytes]:
-    """What turns a topic's messages into CDR, by the definition of their type `name` in the bag.
+class Definitions:
+    """What turns the messages of one bag into CDR; each definition of a type is read once."""
 
-    A message that is torn becomes nothing, b"". Those of types that nobody reads stay as they are. Raises
-    InputError when the definition is none that is known, and what rosbags raises when it cannot be read.
-    """
-    if name not in (*EVENT_TYPES, *IMAGE_TYPES):
-        return lambda raw: raw
-    known = typestore().fielddefs
-    read_as = EVENT_TYPES.get(name, name)
-    # The header of ROS 2 has no seq, which rosbags knows.
-    types = {**get_types_from_msg(definition, name), _HEADER: known[_HEADER]}
-    if read_as == DVS_EVENTS:
-        if md5 == _DVS_MD5:
-            return _or_nothing(dvs_of_ros1)
-    elif types[name][1] == known[read_as][1]:
-        store = get_typestore(Stores.EMPTY)
-        store.register(types)
-        return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, name)))
-    raise InputError(
-        f"{topic} is not read: its definition of {name} is not that of {read_as}, so record it with "
-        f"the driver's present messages"
-    )
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def to_cdr(self, topic: str, name: str, definition: str, md5: str) -> Callable[[bytes], bytes]:
+        """What turns a topic's messages into CDR, by the definition of their type `name` in the bag.
+
+        A message that is torn becomes nothing, b"". Those of types that nobody reads stay as they are. Raises
+        InputError when the definition is none that is known, TooLarge for too many, and what rosbags raises
+        when it cannot be read.
+        """
+        if name not in (*EVENT_TYPES, *IMAGE_TYPES):
+            return lambda raw: raw
+        known = typestore().fielddefs
+        read_as = EVENT_TYPES.get(name, name)
+        # The header of ROS 2 has no seq, which rosbags knows.
+        types = {**self._types_of(name, definition), _HEADER: known[_HEADER]}
+        if read_as == DVS_EVENTS:
+            if md5 == _DVS_MD5:
+                return _or_nothing(dvs_of_ros1)
+        elif name in types and types[name][1] == known[read_as][1]:
+            store = get_typestore(Stores.EMPTY)
+            store.register(types)
+            return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, name)))
+        raise InputError(
+            f"{topic} is not read: its definition of {name} is not that of {read_as}, so record it with "
+            f"the driver's present messages"
+        )
+
+    def _types_of(self, name: str, definition: str) -> dict[str, Any]:
+        """The types of a definition, none of one that is longer than any that is known."""
+        lines = _IDLE_LINE.sub("", definition)
+        if len(lines) > _LONGEST:
+            return {}
+        if (name, lines) not in self._read:
+            if len(self._read) == _MOST:
+                raise TooLarge(
+                    f"has more than {_MOST} definitions of events and images, as no recorder writes: check "
+                    f"where it comes from, and record it again"
+                )
+            # One that cannot be read counts too.
+            self._read[name, lines] = {}
+            self._read[name, lines] = get_types_from_msg(lines, name)
+        return self._read[name, lines]
 
 
 def _or_nothing(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:

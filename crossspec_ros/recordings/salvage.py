@@ -18,6 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
+from lz4.frame import LZ4FrameDecompressor
+
 from crossspec_ros.recordings.bag_bounds import (
     LONGEST,
     Described,
@@ -26,17 +28,18 @@ from crossspec_ros.recordings.bag_bounds import (
     check_tables,
     check_text,
     read_only,
-    unlz4,
-    unzstd,
+    texts_of,
+    unpack_cut,
 )
 from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
-from crossspec_ros.recordings.unpacking import TooLarge, open_zstd, zstd
+from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge, open_zstd, zstd
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MCAP_MAGIC = b"\x89MCAP0\r\n"
 _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
+_DECOMPRESSORS = {"zstd": zstd.ZstdDecompressor, "lz4": LZ4FrameDecompressor}
 _LARGEST_ID = 1 << 40
 _PATIENCE_S, _STEPS = 5, 100_000
 """How long SQLite may look for a message, and after how many of its steps it is asked."""
@@ -59,17 +62,16 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
             read = _read_sqlite if storage.suffix == ".db3" else _read_mcap
             if storage.suffix in ROS1_SUFFIXES:
                 read = salvage_ros1
-            spent = Spent(file.stat().st_size)
+            stored = file.stat().st_size
+            spent = Spent(stored)
             try:
-                for message in read(storage, losses):
+                for message in read(storage, losses, stored):
                     try:
                         check_names(message.topic, message.type)
                     except TooLarge as error:
                         losses.append(f"a message {error}")
                         continue
-                    whole = _unpacked(message)
-                    spent.add(len(whole.data))
-                    yield whole
+                    yield _unpacked(message, spent)
             except TooLarge as error:
                 losses.append(f"{file.name} {error}")
             except (OSError, sqlite3.Error) as error:
@@ -84,39 +86,45 @@ def _unpack(source: Path, target: Path, losses: Losses) -> None:
         losses.append(f"{source.name} cannot be unpacked to its end ({error})")
 
 
-def _unpacked(message: StoredMessage) -> StoredMessage:
+def _unpacked(message: StoredMessage, spent: Spent) -> StoredMessage:
     # No CDR message starts like this; in a bag that compresses its messages one by one, each does.
     if not message.data.startswith(_ZSTD_MAGIC):
+        spent.add(len(message.data))
         return message
     try:
-        return message._replace(data=unzstd(message.data))
-    except (zstd.ZstdError, EOFError, TooLarge):
+        size = zstd.get_frame_info(message.data).decompressed_size
+        most = MOST_UNPACKED if size is None else size
+        return message._replace(data=unpack_cut(message.data, zstd.ZstdDecompressor, most, spent))
+    except (zstd.ZstdError, EOFError):
         return message
 
 
-def _read_sqlite(file: Path, losses: Losses) -> Iterator[StoredMessage]:
+def _read_sqlite(file: Path, losses: Losses, stored: int) -> Iterator[StoredMessage]:
     with closing(sqlite3.connect(read_only(file), uri=True)) as database:
-        patience = _Patience()
+        patience, topics, spent = _Patience(), Described(), Spent(stored)
         database.set_progress_handler(patience.is_over, _STEPS)
         try:
             # Else a file that is shorter than its header says is not even opened.
             database.execute("PRAGMA writable_schema = ON")
             check_tables(file, database)
-            rows = database.execute("SELECT id, name, type FROM topics")
-            topics = {id_: (name, type_name) for id_, name, type_name in rows}
+            for id_, name, type_name in database.execute("SELECT id, name, type FROM topics"):
+                topics[id_] = name, type_name
         except sqlite3.Error as error:
             losses.append(f"{file.name} has no readable list of topics ({error})")
             return
         last = skipped = 0
         while last + skipped < _LARGEST_ID:
             try:
-                for id_, topic, recorded_ns, data in database.execute(
-                    "SELECT id, topic_id, timestamp, data FROM messages NOT INDEXED WHERE id > ? ORDER BY id",
+                # In the table's own order: sorting takes all rows first, and they may share their bytes.
+                for id_, *row in database.execute(
+                    "SELECT id, topic_id, timestamp, data FROM messages NOT INDEXED WHERE id > ?",
                     (last + skipped,),
                 ):
+                    spent.add(texts_of(row))
                     if id_ <= last:  # A damaged tree may lead back to what was read.
                         continue
                     last, skipped = id_, 0
+                    topic, recorded_ns, data = row
                     if topic in topics and isinstance(data, bytes):
                         name, type_name = topics[topic]
                         yield StoredMessage(name, type_name, recorded_ns, data)
@@ -145,15 +153,15 @@ class _Patience:
         return time.monotonic() > self._until_s
 
 
-def _read_mcap(file: Path, losses: Losses) -> Iterator[StoredMessage]:
-    types, channels = Described(), Described()
+def _read_mcap(file: Path, losses: Losses, stored: int) -> Iterator[StoredMessage]:
+    types, channels, spent = Described(), Described(), Spent(stored)
     whole = False
     with file.open("rb") as stream:
         if stream.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
             losses.append(f"{file.name} does not start as an MCAP file")
             return
         for opcode, body in _records(stream, file.stat().st_size, losses):
-            inner = _chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
+            inner = _chunk_records(body, losses, spent) if opcode == _CHUNK else [(opcode, body)]
             for kind, record in inner:
                 try:
                     if kind == _SCHEMA:
@@ -186,7 +194,7 @@ def _records(stream: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int,
             stream.seek(there, os.SEEK_CUR)
 
 
-def _chunk_records(body: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
+def _chunk_records(body: bytes, losses: Losses, spent: Spent) -> Iterator[tuple[int, bytes]]:
     try:
         size, crc = struct.unpack_from("<QI", body, 16)
         compression, start = _text(body, 28)
@@ -195,14 +203,10 @@ def _chunk_records(body: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
         return
     # Not a copy: it may be as large as what comes of it.
     stored = memoryview(body)[start + 8 :]
+    decompressor = _DECOMPRESSORS.get(compression)
     try:
-        if compression == "zstd":
-            packed = unzstd(stored, cut=True)
-        elif compression == "lz4":
-            packed = unlz4(stored, cut=True)
-        else:
-            packed = bytes(stored)
-    except (zstd.ZstdError, RuntimeError, EOFError, TooLarge) as error:
+        packed = unpack_cut(stored, decompressor, size, spent) if decompressor else bytes(stored)
+    except (zstd.ZstdError, RuntimeError, EOFError) as error:
         losses.append(f"a chunk of {size} bytes cannot be unpacked ({error})")
         return
     if len(packed) == size and crc and crc32(packed) != crc:

@@ -8,18 +8,22 @@ from __future__ import annotations
 import io
 import os
 import struct
+from bz2 import BZ2Decompressor
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from crossspec_ros.recordings.bag_bounds import LONGEST, Described, check_text, unbz2, unlz4
+from lz4.frame import LZ4FrameDecompressor
+
+from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent, check_text, unpack_cut
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.ros1 import to_cdr
-from crossspec_ros.recordings.unpacking import TooLarge
+from crossspec_ros.recordings.ros1 import Definitions
+from crossspec_ros.recordings.unpacking import MOST_UNPACKED
 
 _MAGIC = b"#ROSBAG V2.0\n"
 _MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
+_DECOMPRESSORS = {b"bz2": BZ2Decompressor, b"lz4": LZ4FrameDecompressor}
 
 
 class _Record(NamedTuple):
@@ -35,12 +39,13 @@ class _Topic(NamedTuple):
     to_cdr: Callable[[bytes], bytes]
 
 
-def salvage_ros1(file: Path, losses: Losses) -> Iterator[StoredMessage]:
+def salvage_ros1(file: Path, losses: Losses, stored: int) -> Iterator[StoredMessage]:
     """All messages that can still be read; what cannot is told in `losses`, a phrase each.
 
-    Raises TooLarge where its topics are absurdly many, and nothing else.
+    Raises TooLarge where its topics, or what its chunks unpack to, are absurdly much for so many bytes
+    `stored`, and nothing else.
     """
-    topics = Described()
+    topics, definitions, spent = Described(), Definitions(), Spent(stored, MOST_UNPACKED)
     with file.open("rb") as stream:
         if stream.read(len(_MAGIC)) != _MAGIC:
             losses.append(f"{file.name} does not start as a ROS 1 bag")
@@ -48,11 +53,11 @@ def salvage_ros1(file: Path, losses: Losses) -> Iterator[StoredMessage]:
         # A chunk that was still being written says that it is empty; its records then follow as the file's.
         for record in _records(stream, file.stat().st_size):
             if record.fields.get(b"op") == _CHUNK:
-                unpacked = _unpacked(record, losses)
+                unpacked = _unpacked(record, losses, spent)
                 for inner in _records(io.BytesIO(unpacked), len(unpacked)):
-                    yield from _take(inner, topics, losses)
+                    yield from _take(inner, topics, definitions, losses)
             else:
-                yield from _take(record, topics, losses)
+                yield from _take(record, topics, definitions, losses)
             if not record.is_whole:
                 losses.append(f"{file.name} has a record that is cut, or longer than any that is read")
 
@@ -86,20 +91,21 @@ def _fields(header: bytes) -> dict[bytes, bytes]:
     return fields
 
 
-def _unpacked(chunk: _Record, losses: Losses) -> bytes:
-    compression = chunk.fields.get(b"compression")
+def _unpacked(chunk: _Record, losses: Losses, spent: Spent) -> bytes:
+    decompressor = _DECOMPRESSORS.get(chunk.fields.get(b"compression", b""))
+    if decompressor is None:
+        return chunk.body
+    size = int.from_bytes(chunk.fields.get(b"size", b""), "little")
     try:
-        if compression == b"bz2":
-            return unbz2(chunk.body, cut=True)
-        if compression == b"lz4":
-            return unlz4(chunk.body, cut=True)
-    except (OSError, RuntimeError, EOFError, TooLarge) as error:
+        return unpack_cut(chunk.body, decompressor, size, spent)
+    except (OSError, RuntimeError, EOFError) as error:
         losses.append(f"a chunk of {len(chunk.body)} bytes cannot be unpacked ({error})")
         return b""
-    return chunk.body
 
 
-def _take(record: _Record, topics: Described, losses: Losses) -> Iterator[StoredMessage]:
+def _take(
+    record: _Record, topics: Described, definitions: Definitions, losses: Losses
+) -> Iterator[StoredMessage]:
     if not record.is_whole:
         return
     fields, number = record.fields, record.fields.get(b"conn", b"")
@@ -110,7 +116,7 @@ def _take(record: _Record, topics: Described, losses: Losses) -> Iterator[Stored
             package, _, name = description[b"type"].decode().rpartition("/")
             topic, type_name = fields[b"topic"].decode(), f"{package}/msg/{name}"
             definition, md5 = (description[key].decode() for key in (b"message_definition", b"md5sum"))
-            told = _Topic(topic, type_name, to_cdr(topic, type_name, definition, md5))
+            told = _Topic(topic, type_name, definitions.to_cdr(topic, type_name, definition, md5))
         # rosbags promises no exception for a definition that it cannot read.
         except Exception as error:
             losses.append(f"the description of a topic is damaged ({one_line(error)})")

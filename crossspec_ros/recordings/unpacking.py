@@ -30,7 +30,7 @@ class TooLarge(ValueError):
     """What is packed unpacks to more than is read; the message says so of a file, from its verb on."""
 
 
-class _Decompressor(Protocol):
+class Decompressor(Protocol):
     """As in `bz2`, `lz4.frame` and `zstd`."""
 
     @property
@@ -78,8 +78,8 @@ def check_solid(path: Path) -> None:
     check_ratio(path, written, size)
 
 
-def unpack(data: bytes | memoryview, decompressor: Callable[[], _Decompressor], cut: bool = False) -> bytes:
-    """All that is packed in `data`, one part behind the other; where it is `cut`, what there is of the first.
+def unpack(data: bytes | memoryview, decompressor: Callable[[], Decompressor]) -> bytes:
+    """All that is packed in `data`, one part behind the other.
 
     Raises TooLarge for more than `MOST_UNPACKED` bytes, EOFError where a part has no end, and what the
     decompressor raises.
@@ -95,8 +95,6 @@ def unpack(data: bytes | memoryview, decompressor: Callable[[], _Decompressor], 
                 f"has a part that unpacks to more than {MOST_UNPACKED >> 20} MB: record it again with "
                 f"smaller chunks and messages"
             )
-        if cut:
-            break
         if not one.eof:
             raise EOFError("what is packed has no end")
         data = one.unused_data or b""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hostile_bags import MAGIC, MB
+from backports import zstd
+from hostile_bags import COUNT, MAGIC, MB, MESSAGE, sqlite
 from rosbags.rosbag1 import ReaderError
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import sound, write
@@ -15,12 +17,14 @@ from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import bag_bounds
+from crossspec_ros.recordings.bag_bounds import Spent, unpack_cut
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.kinds import Kinds
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.salvage_ros1 import Losses
+from crossspec_ros.recordings.unpacking import TooLarge
 
 
 @pytest.fixture(params=["mcap", "mcap in chunks", "sqlite3", "ROS 1"])
@@ -123,6 +127,41 @@ def test_a_topic_with_an_endless_name_is_refused(tmp_path, ros1):  # noqa: F811
         assert not list(salvage(bag, losses)) and told in losses.told()[0]
         with pytest.raises(InputError, match=told):
             survey(bag)
+
+
+def test_what_is_read_of_a_damaged_database_is_counted_where_nothing_plays_of_it(tmp_path, monkeypatch):
+    few = (
+        f"{COUNT.format(10)} INSERT INTO messages(topic_id, timestamp, data) SELECT 9, i, zeroblob(9) FROM n;"
+    )
+    file, losses = sqlite(tmp_path, few), Losses()
+    assert not list(salvage(file, losses)) and not losses.told()
+    monkeypatch.setattr("crossspec_ros.recordings.salvage.Spent", lambda stored: Spent(0, 80))
+    assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
+
+
+def test_topics_of_a_damaged_database_take_no_memory_without_bound(tmp_path, monkeypatch):
+    topics = f"{COUNT.format(10)} INSERT INTO topics(id, name, type) SELECT i + 1, '/' || i, 'x' FROM n;"
+    file, losses = sqlite(tmp_path, f"{MESSAGE} {topics}"), Losses()
+    assert len(list(salvage(file, losses))) == 1 and not losses.told()
+    monkeypatch.setattr(bag_bounds, "_MOST_TEXT", 40_000)
+    assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
+
+
+@pytest.mark.parametrize(("size", "out"), [(1000, 1000), (5000, 1000), (300, 301), (1 << 60, 1000)])
+def test_what_comes_out_of_a_chunk_is_spent_and_bounded(size, out):
+    spent = Spent(0, 10_000)
+    with pytest.raises(EOFError) if size < out else nullcontext():
+        assert unpack_cut(zstd.compress(bytes(1000)), zstd.ZstdDecompressor, size, spent) == bytes(1000)
+    spent.add(10_000 - out)
+    with pytest.raises(TooLarge):
+        spent.add(1)
+
+
+def test_a_damaged_chunk_spends_what_it_says():
+    packed = bytearray(zstd.compress(np.random.default_rng(0).bytes(1000)))
+    packed[4] ^= 0xFF
+    with pytest.raises(TooLarge):
+        unpack_cut(packed, zstd.ZstdDecompressor, 5000, Spent(0, 4000))
 
 
 def test_many_texts_are_counted_as_few_and_short_ones():
