@@ -12,6 +12,8 @@ import psutil
 from crossspec_ros.telemetry.memory import resident_mb
 
 MOST_MB, MOST_MB_PER_MIN = 1500.0, 1.0
+FUZZ_WARM_SHARE = 0.3
+"""Of the time that a process is fuzzed, before growth counts: buffers and memories fill until then."""
 _PERIOD_S = 1.0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from rich.progress import Progress
 
 from crossspec_ros.bench.harness import tell
-from crossspec_ros.bench.memory_watch import MemoryWatch, missed
+from crossspec_ros.bench.memory_watch import FUZZ_WARM_SHARE, MemoryWatch, missed
 from crossspec_ros.bench.processes import Child, end
 from crossspec_ros.bench.soak_bars import missed_bars
 from crossspec_ros.environment import ros_environment
@@ -58,17 +58,16 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
         command = [sys.executable, "-m", "crossspec_ros.ros.fuzz_publisher", str(count), str(seed)]
         publisher = child(command)
         memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
-        began_s, warm_s = time.monotonic(), 0.0
+        began_s = time.monotonic()
         progress = stack.enter_context(Progress(transient=True))
         task = progress.add_task("publishing", total=count)
         while publisher.process.poll() is None and not ended:
             time.sleep(1.0)
-            if not any("warm" in line for line in publisher.lines):
-                warm_s = time.monotonic() - began_s
             progress.update(task, completed=max((line.get("sent", 0) for line in publisher.lines), default=0))
             codes = {name: node.process.poll() for name, node in nodes.items()}
             ended = {name: code for name, code in codes.items() if code is not None}
         memory.stop()
+        warm_s = FUZZ_WARM_SHARE * (time.monotonic() - began_s)
         said = publisher.heard()
     if not said:
         raise RuntimeError(f"the nodes did not come up: see {_LOG}")

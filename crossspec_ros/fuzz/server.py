@@ -14,14 +14,12 @@ from typing import Any
 from crossspec_ros.bench.faults import noise, told
 from crossspec_ros.bench.faults_fleet import FAILED, RIGHT, WRONG, Life, Server, cases_of
 from crossspec_ros.bench.harness import tell
-from crossspec_ros.bench.memory_watch import MemoryWatch, missed
+from crossspec_ros.bench.memory_watch import FUZZ_WARM_SHARE, MemoryWatch, missed
 from crossspec_ros.bench.soak_bars import missed_bars
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 
 _ROBOTS = 2
-_WARM_SHARE = 0.3
-"""Of the time, before growth counts: buffers fill until then."""
 _CAPTIONS_FIRST = 0.15
 """For each unsound message, before the first: 3,000 of 20,000, which fill the memory of all robots."""
 _NO_CAPTION_S = 60.0
@@ -55,7 +53,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         memory.stop()
         # Ray Serve starts another within half a minute, and robots find it.
         is_same = server.replica() == replica
-    rss = memory.figures(_WARM_SHARE * took_s)
+    rss = memory.figures(FUZZ_WARM_SHARE * took_s)
     bars = {"captions": row[RIGHT] > 0 == row[WRONG] + row[FAILED], "replica": is_same}
     figures = {"messages": count, "seed": seed, "robots": row, "rss": rss}
     return {**figures, "missed_bars": missed_bars(bars) + missed(rss)}

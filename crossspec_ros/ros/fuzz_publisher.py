@@ -1,8 +1,8 @@
 """Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
 whether a sound window still gets its caption.
 
-Its output is lines of JSON: `{"targets": [...]}`, `{"warm": true}` once the largest messages have been
-sent, and `{"sent": N, "captioned": true, "diagnosed": true}` after each stretch.
+Its output is lines of JSON: `{"targets": [...]}`, and `{"sent": N, "captioned": true, "diagnosed": true}`
+after each stretch.
 """
 
 from __future__ import annotations
@@ -324,7 +324,6 @@ def main(args: Sequence[str] | None = None) -> None:
         _tell(targets=node.find())
         node.warm_up()
         node.are_well()
-        _tell(warm=True)
         for sent in range(0, count, STRETCH):
             node.say(min(STRETCH, count - sent))
             _tell(sent=min(count, sent + STRETCH), **node.are_well())
