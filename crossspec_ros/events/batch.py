@@ -10,8 +10,8 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 
-MOST_EVENTS = 10_000_000
-"""Of a packet, whose words may hold twelve events each: a quarter of a gigabyte while it is decoded."""
+MOST_EVENTS = 12 << 20
+"""Of a packet, or a block of a file: a million words of twelve events each, 300 MB while it is decoded."""
 MOST_PIXELS = 4096
 """Largest width and height that is believed: what is drawn of the events takes room by them."""
 

@@ -156,6 +156,11 @@ def connect(address: Address, what: str) -> dv.io.NetworkReader:
             f"{name_of(address)} cannot be reached ({dv_message(error)}): start the camera's software there "
             f"and let it serve {what}"
         ) from error
+    # As C++ finds them in a stream's description.
+    except (ValueError, LookupError) as error:
+        raise InputError(
+            f"{name_of(address)} describes its stream in no way that can be read ({error}): check its server"
+        ) from error
     if not (reader.isEventStreamAvailable() if what == "events" else reader.isFrameStreamAvailable()):
         raise InputError(f"{name_of(address)} serves no {what}: give the port that does")
     return reader

@@ -5,6 +5,7 @@ dv-processing loops for ever, deaf to Ctrl-C, on some damaged files and on serve
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import sys
@@ -137,6 +138,10 @@ def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments:
         signal.signal(number, signal.SIG_IGN)
     # Hanging, it would outlive a parent that is killed.
     end_with_parent()
+    # C++ quotes what it could not read as it is, and a terminal would obey it.
+    with open(os.devnull, "wb") as nothing:
+        for descriptor in (1, 2):
+            os.dup2(nothing.fileno(), descriptor)
     try:
         sender.send(("ready", None))
         for value in generator(*arguments):

@@ -16,6 +16,8 @@ from crossspec_ros.files import read_small
 
 # Of a file of times: comments, and a line with the name of a file.
 _HEAD, _LINE = 64_000, 1000
+_JUMP_NS, _MOST_JUMPS = 10 * 10**9, 10_000
+"""How often times may go back by a packet, or ahead by ten seconds, beside once in twenty events."""
 # Pictures of published data sets are below 1 MB.
 _MOST_PICTURE = 64 << 20
 
@@ -114,9 +116,19 @@ class SourceRecording:
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter = PacketCutter(self._path)
         message = None
+        events = jumps = last_ns = 0
         try:
             for batch in self._events.batches():
+                events += len(batch)
                 for message in cutter.cut(batch):
+                    jumps += not 0 <= message.stamp_ns - last_ns <= _JUMP_NS
+                    last_ns = message.stamp_ns
+                    # Each begins a packet, and a small file would play for minutes.
+                    if jumps > _MOST_JUMPS + events // 20:
+                        raise InputError(
+                            f"times jump {jumps} times in the first {events} events of '{self._path}', as no "
+                            f"sensor's do: copy it again, or sort its events"
+                        )
                     yield message
         except InputError as error:
             if message is None:

@@ -132,6 +132,8 @@ def test_a_sequence_plays_aligned(tmp_path):
 
 BROKEN = calibration()
 BROKEN["extrinsics"]["T_10"] = [[1, 2], [3, 4]]
+FLAT = calibration()
+FLAT["extrinsics"]["R_rect0"] = 5
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,7 @@ BROKEN["extrinsics"]["T_10"] = [[1, 2], [3, 4]]
         "extrinsics: 5",
         "extrinsics: {R_rect0: [[a]]}",
         yaml.safe_dump(BROKEN),
+        yaml.safe_dump(FLAT),
         "\0",
         "!!python/name:os.system",
     ],

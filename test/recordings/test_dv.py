@@ -298,6 +298,15 @@ def test_a_reader_that_crashes_or_raises_is_told_apart():
         list(isolated(raising, timeout_s=20))
 
 
+def shouting():
+    yield os.write(1, b"\x1b[2J") + os.write(2, b"\x1b[2J")
+
+
+def test_what_a_library_quotes_reaches_no_terminal(capfd):
+    assert list(isolated(shouting, timeout_s=20)) == [8]
+    assert "".join(capfd.readouterr()) == ""
+
+
 SERVER = f"""
 import sys, time, os
 import numpy as np

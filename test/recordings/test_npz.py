@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
 from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.source import SourceRecording
 
 START_US = 3 << 24
 
@@ -201,6 +204,16 @@ def test_few_events_of_months_are_no_flood_of_packets(monkeypatch):
     t = np.arange(100_000) * 59_000_000
     batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
     assert len(list(PacketCutter("clock").cut(batch[:1000]))) < 2 * 5900 + 1000 + 14 * 100
+
+
+def test_times_that_jump_to_and_fro_end_a_recording(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.recordings.source._MOST_JUMPS", 100)
+    t = np.tile([START_US, START_US + 500_000], 2000)
+    batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
+    source = SimpleNamespace(format="", start_us=START_US, end_us=START_US, batches=lambda: iter([batch]))
+    recording = SourceRecording(Path("cam"), source)
+    assert 2 * 300 <= len(list(recording.messages())) < 2 * 300 + 60
+    assert "times jump 301 times in the first 4000 events of 'cam'" in recording.losses[0]
 
 
 def test_events_outside_their_sensor_are_refused():
