@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -249,6 +250,18 @@ def test_a_config_that_is_none(
         edit(file, **change)
     with pytest.raises(InputError, match=f"'{file}' {sentence}"):
         (target_architecture if name == "target" else draft_architecture)(folder).load(Placement())
+
+
+LABELS = {"num_labels": 20_000, "id2label": None, "label2id": {"a": 1}}
+
+
+def test_labels_take_no_memory(tmp_path: Path) -> None:
+    folder = copied("target", tmp_path / "target")
+    values = json.loads((folder / "config.json").read_text())
+    parts = {name: values[name] | LABELS for name in ("text_config", "vision_config")}
+    edit(folder / "config.json", **LABELS, **parts)
+    config: Any = target_architecture(folder).config
+    assert [part.num_labels for part in (config, config.text_config, config.vision_config)] == [2] * 3
 
 
 def test_safetensors_whose_header_lies(tmp_path: Path) -> None:
