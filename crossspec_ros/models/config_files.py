@@ -17,8 +17,9 @@ _MOST_BYTES = 4 << 20
 """A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
 _MOST_ITEMS = 5000
 """Of a list, as of special tokens; some lists make a layer of a model for each item."""
-_NOT_OURS = frozenset({"num_labels", "id2label", "label2id"})
-"""Labels are of models that classify; transformers makes a name for each of any number of them."""
+_NOT_OURS = frozenset({"num_labels", "id2label", "label2id", "return_dict"})
+"""Labels are of models that classify; transformers makes a name for each of any number of them. What a pass
+returns is asked for by name."""
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:

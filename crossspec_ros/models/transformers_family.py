@@ -193,7 +193,13 @@ def config_values(folder: Path) -> dict[str, Any]:
 def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
     """The values of config.json as transformers' class `config`; raises InputError."""
     try:
-        return config.from_dict(for_transformers(values))
+        found = config.from_dict(for_transformers(values))
+        if hasattr(found, "vision_feature_layer"):
+            layer, layers = found.vision_feature_layer, found.vision_config.num_hidden_layers
+            # Of several layers none was compared with transformers; at 0 stands what is no layer's.
+            if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
+                raise ValueError(f"vision_feature_layer is {layer}")
+        return found
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise no_config(file, family, error) from error
