@@ -136,19 +136,23 @@ def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) ->
             f"train handoff --out '{folder}', or set handoff to off"
         )
     values = read_json(file, ["crossspec_handoff", "sizes", "options"])
-    mine = asdict(Sizes.of(target, draft))
+    mine, its = asdict(Sizes.of(target, draft)), values["sizes"]
+    its = its if isinstance(its, dict) else {}
     for name, value in mine.items():
-        if values["sizes"].get(name) != value:
+        if its.get(name) != value:
             raise InputError(
                 f"the hand-off '{folder}' is for a pair whose {name.replace('_', ' ')} is "
-                f"{values['sizes'].get(name)!r}, but this pair's is {value!r}: train one for it with "
+                f"{its.get(name)!r}, but this pair's is {value!r}: train one for it with "
                 f"crossspec train handoff"
             )
 
     def make() -> Handoff:
         try:
             return Handoff(Sizes(**mine), **values["options"])
-        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        except MemoryError:
+            raise
+        # Whatever torch makes of options that are none.
+        except Exception as error:
             raise InputError(
                 f"'{file}' describes no feature hand-off ({first_line(error)}): take the one that came with "
                 f"the weights"

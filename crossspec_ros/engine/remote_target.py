@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenizers import Tokenizer
-
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
-from crossspec_ros.models.text_tokenizer import bound
+from crossspec_ros.models.text_tokenizer import read_tokenizer
 from crossspec_ros.wire import captions_pb2 as wire
 
 
@@ -39,8 +37,7 @@ class RemoteTarget:
         self._closing = tuple(welcome.closing_ids)
         self.device, self.dtype = RemoteDevice(url), "the server's"
         try:
-            self.tokenizer = Tokenizer.from_str(welcome.tokenizer)
-            bound(self.tokenizer)
+            self.tokenizer = read_tokenizer(welcome.tokenizer.encode())
         except (KeyboardInterrupt, SystemExit):
             raise
         # tokenizers knows only the bare Exception, and its panics are not even that.

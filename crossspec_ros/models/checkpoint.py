@@ -107,6 +107,9 @@ def load(
             attn_implementation="sdpa",
             quantization_config=placement.quantization(unquantized),
         )
+    # What there is no memory or no library for is told by others.
+    except (TypeError, AttributeError, LookupError) as error:
+        raise _no_model(model, folder, error) from error
     finally:
         logging.set_verbosity(verbosity)
     return loaded.eval().requires_grad_(False)
@@ -117,24 +120,34 @@ def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> M
 
     Raises InputError where the configs, those in `folder`, describe no such model.
     """
-    where = f" in '{folder}'" if folder else ""
     # What a config may ask for instead takes no mask as a tree needs it, or is code from elsewhere.
     for part in _parts(*configs):
         part._attn_implementation = "sdpa"
-    layers = max(getattr(part, "num_hidden_layers", 0) for part in _parts(*configs))
-    if layers > _MOST_LAYERS:
-        raise InputError(
-            f"the config{where} describes no {model.__name__} ({layers} layers): take the one that came "
-            f"with the weights"
-        )
     try:
+        _check_numbers(*configs)
         with torch.device("meta"):
             return model(*configs).eval()
-    except (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, AssertionError) as error:
-        raise InputError(
-            f"the config{where} describes no {model.__name__} ({first_line(error)}): take the one that came "
-            f"with the weights"
-        ) from error
+    # Whatever transformers and torch make of values that are none.
+    except Exception as error:
+        raise _no_model(model, folder, error) from error
+
+
+def _no_model(model: type[PreTrainedModel], folder: Path | None, error: Exception) -> InputError:
+    where = f" in '{folder}'" if folder else ""
+    return InputError(
+        f"the config{where} describes no {model.__name__} ({first_line(error)}): take the one that came with "
+        f"the weights"
+    )
+
+
+def _check_numbers(*configs: Any) -> None:
+    """Raise TypeError or ValueError for numbers with which a module can be made, but never or not work."""
+    for part in _parts(*configs):
+        if (layers := getattr(part, "num_hidden_layers", 0)) > _MOST_LAYERS:
+            raise ValueError(f"{layers} layers")
+        for name in ("num_attention_heads", "num_heads"):
+            if (heads := getattr(part, name, 1)) < 1:
+                raise ValueError(f"{heads} heads")
 
 
 def _parts(*configs: Any) -> Iterator[Any]:

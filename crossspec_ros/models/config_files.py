@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,9 @@ _MOST_BYTES = 4 << 20
 """A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
 _MOST_ITEMS = 5000
 """Of a list, as of special tokens; some lists make a layer of a model for each item."""
+_NOT_OURS = frozenset({"num_labels", "id2label", "label2id", "return_dict"})
+"""Labels are of models that classify; transformers makes a name for each of any number of them. What a pass
+returns is asked for by name."""
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -49,6 +52,15 @@ def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
             f"models.dtype instead"
         )
     return values
+
+
+def for_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's values without those, in it and in its parts, that no model here has a use for."""
+    return {
+        name: for_transformers(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if name not in _NOT_OURS
+    }
 
 
 def open_part(file: Path) -> BinaryIO:

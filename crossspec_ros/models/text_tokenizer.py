@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,13 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.config_files import read_json
 
-_MOST_BYTES, _MOST_COMMAS = 64 << 20, 2_000_000
+_MOST_BYTES, _MOST_COMMAS = 48 << 20, 1_600_000
 """The largest published have 33 MB and 1.3 million; what a comma parts takes hundreds of bytes more."""
+_MOST_TOKENS = 500_000
+"""The largest published have 262,144."""
+_MOST_NODES = 1_400_000
+"""Of the trie of a Unigram's tokens, with those of added ones: a node takes up to 340 bytes. The largest
+published have 250,000 tokens, which share most of their beginnings."""
 _MOST_STEPS = 10
 """Of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
 _PROBE = "What are the key elements in this scene?"
@@ -48,10 +55,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
         )
     try:
         content = read_small(file, _MOST_BYTES)
-        if file == fast and content.count(b",") > _MOST_COMMAS:
-            raise ValueError("it has too many parts")
-        tokenizer = Tokenizer.from_buffer(content) if file == fast else _from_sentencepiece(folder)
-        bound(tokenizer)
+        tokenizer = read_tokenizer(content) if file == fast else _from_sentencepiece(folder)
     except (InputError, KeyboardInterrupt, SystemExit):
         raise
     # tokenizers knows only the bare Exception, and its panics are not even that.
@@ -71,22 +75,68 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     return tokenizer
 
 
-def bound(tokenizer: Tokenizer) -> None:
+def read_tokenizer(content: bytes) -> Tokenizer:
+    """What a tokenizer.json says, as `_bound` leaves it. Raises what that raises, and for what is none or
+    would take very much memory ValueError and what else its values lead to."""
+    _check_parts(content)
+    tokenizer = Tokenizer.from_buffer(content)
+    _bound(tokenizer)
+    return tokenizer
+
+
+def _bound(tokenizer: Tokenizer) -> None:
     """Let it neither cut nor pad a text. Raises ValueError for one that makes very much of a short text or of
     few ids, and what tokenizers raises at a text, its panics too, which are no Exception."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    longest = max(map(len, tokenizer.get_vocab()), default=0)
-    if longest > _MOST_TOKEN:
-        raise ValueError(f"it has a token of {longest} characters")
+    _check_lengths(tokenizer.get_vocab())
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
         steps = [] if part is None else list(_steps(json.loads(part.__getstate__())))
-        if len(steps) > _MOST_STEPS or any(len(step.get("content", "")) > 1 for step in steps):
+        if len(steps) > _MOST_STEPS or any(
+            len(step.get(name, "")) > 1 for step in steps for name in ("content", "prepend")
+        ):
             raise ValueError("it has many steps, or puts longer texts in the place of others")
     ids = tokenizer.encode(_PROBE).ids
     if len(ids) > _MOST_IDS:
         raise ValueError(f"it makes {len(ids)} ids of {len(_PROBE)} characters")
     tokenizer.decode(ids)
+
+
+def _check_parts(content: bytes) -> None:
+    if content.count(b",") > _MOST_COMMAS:
+        raise ValueError("it has too many parts")
+    values = json.loads(content, object_pairs_hook=_said_once)
+    vocabulary = values["model"]["vocab"]
+    # A Unigram's is a list of tokens with their scores.
+    is_trie = isinstance(vocabulary, list)
+    tokens = [entry[0] for entry in vocabulary] if is_trie else list(vocabulary)
+    added = [entry["content"] for entry in values.get("added_tokens", ())]
+    if len(tokens) + len(added) > _MOST_TOKENS:
+        raise ValueError("it has too many tokens")
+    _check_lengths([*tokens, *added])
+    if _nodes([*tokens, *added] if is_trie else added) > _MOST_NODES:
+        raise ValueError("its tokens have too little in common")
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file, of which json would take the last of several values and tokenizers all."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("it says a value twice")
+    return values
+
+
+def _check_lengths(tokens: Iterable[str]) -> None:
+    longest = max(map(len, tokens), default=0)
+    if longest > _MOST_TOKEN:
+        raise ValueError(f"it has a token of {longest} characters")
+
+
+def _nodes(tokens: Iterable[str]) -> int:
+    """How many different beginnings tokens have, in bytes."""
+    ordered = sorted(token.encode() for token in tokens)
+    shared = (commonprefix(pair) for pair in pairwise(ordered))  # noqa: RUF071
+    return sum(map(len, ordered)) - sum(map(len, shared))
 
 
 def _steps(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -111,6 +161,7 @@ def _from_sentencepiece(folder: Path) -> Tokenizer:
         legacy=legacy is None or bool(legacy),
         add_bos_token=values.get("add_bos_token", True),
     )
+    _bound(tokenizer.backend_tokenizer)
     return tokenizer.backend_tokenizer
 
 

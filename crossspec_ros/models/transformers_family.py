@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec, VideoTarget, to_device
-from crossspec_ros.models.config_files import no_config, read_config
+from crossspec_ros.models.config_files import for_transformers, no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
@@ -193,7 +193,13 @@ def config_values(folder: Path) -> dict[str, Any]:
 def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
     """The values of config.json as transformers' class `config`; raises InputError."""
     try:
-        return config.from_dict(values)
+        found = config.from_dict(for_transformers(values))
+        if hasattr(found, "vision_feature_layer"):
+            layer, layers = found.vision_feature_layer, found.vision_config.num_hidden_layers
+            # Of several layers none was compared with transformers; at 0 stands what is no layer's.
+            if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
+                raise ValueError(f"vision_feature_layer is {layer}")
+        return found
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise no_config(file, family, error) from error

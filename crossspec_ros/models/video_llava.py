@@ -192,7 +192,9 @@ def _spec_of(values: Mapping[str, Any], eos_ids: tuple[int, ...]) -> InputSpec:
 
 def refuse_ancestor(file: Path, values: Mapping[str, Any]) -> None:
     """Raise InputError for the original Video-LLaVA."""
-    if "mm_video_tower" in values or "LlavaLlamaForCausalLM" in (values.get("architectures") or ()):
+    classes = values.get("architectures")
+    is_original = isinstance(classes, list) and "LlavaLlamaForCausalLM" in classes
+    if is_original or "mm_video_tower" in values:
         raise InputError(
             f"'{file}' is of the original Video-LLaVA, whose video tower attends over time, so that its "
             f"frames cannot be read one by one as they come: take its port {PORT}"

@@ -95,6 +95,8 @@ def test_what_is_no_hand_off_of_this_pair_is_refused_in_a_sentence(
         changed = config | {key: config[key] | change}
         (tmp_path / "config.json").write_text(json.dumps(changed))
         refused(reason)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"sizes": [1]}))
+    refused("whose width is None")
     save_handoff(handoff, tmp_path, {})
     (tmp_path / "config.json").write_text(json.dumps(config | {"options": config["options"] | {"inner": 64}}))
     refused("not those of the feature hand-off")

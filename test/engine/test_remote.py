@@ -101,7 +101,7 @@ def test_a_tokenizer_that_pads_does_so_no_more() -> None:
 
 @pytest.mark.parametrize(
     ("sent", "sentence"),
-    [("{", "EOF"), (growing().to_str(), "longer texts"),
+    [("{", "Expecting property name"), (growing().to_str(), "longer texts"),
      (panicking(), "range"),
      (words("x", "w" * 5000).to_str(), "a token of 5000 characters")],
 )  # fmt: skip

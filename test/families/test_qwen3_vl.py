@@ -466,3 +466,20 @@ def test_a_budget_that_is_none_is_refused(folder: Path, tmp_path: Path, most: ob
     (copy / "video_preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": most}}))
     with pytest.raises(InputError, match=r"video_preprocessor_config.json' gives a video .* pixels"):
         target_spec(copy)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("vision_config", "num_hidden_layers", "x"), ("vision_config", "num_hidden_layers", None),
+     ("vision_config", "num_heads", -1), ("vision_config", "model_type", []),
+     ("text_config", "model_type", {})],
+)  # fmt: skip
+def test_values_that_transformers_lets_pass(
+    folder: Path, tmp_path: Path, part: str, name: str, value: object
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "target"))
+    config = json.loads((copy / "config.json").read_text())
+    config[part][name] = value
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=rf"'{copy}.* (is no config of|describes no) Qwen3.?VL"):
+        target_architecture(copy).load(Placement())

@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -249,6 +250,48 @@ def test_a_config_that_is_none(
         edit(file, **change)
     with pytest.raises(InputError, match=f"'{file}' {sentence}"):
         (target_architecture if name == "target" else draft_architecture)(folder).load(Placement())
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("text_config", "torch_dtype", 10_000), ("vision_config", "num_attention_heads", -1),
+     ("", "vision_feature_layer", 0), ("", "vision_feature_layer", 7),
+     ("", "vision_feature_layer", [-2])],
+)  # fmt: skip
+def test_values_with_which_a_target_could_not_work(
+    tmp_path: Path, part: str, name: str, value: object
+) -> None:
+    folder = copied("target", tmp_path / "target")
+    values = json.loads((folder / "config.json").read_text())
+    edit(folder / "config.json", **({part: values[part] | {name: value}} if part else {name: value}))
+    with pytest.raises(InputError, match=rf"{folder}.* (is no config of|describes no) Video"):
+        target_architecture(folder).skeleton()
+
+
+def test_a_tower_of_no_heads(tmp_path: Path) -> None:
+    folder = copied("draft", tmp_path / "draft")
+    edit(folder / "clip" / "config.json", num_attention_heads=-1)
+    with pytest.raises(InputError, match=rf"config in '{folder}' describes no EventGPTModule \(-1 heads\)"):
+        draft_architecture(folder).skeleton()
+
+
+@pytest.mark.parametrize("architectures", [5, {"LlavaLlamaForCausalLM": 1}])
+def test_architectures_that_are_no_list_say_nothing(tmp_path: Path, architectures: object) -> None:
+    folder = copied("target", tmp_path / "target")
+    edit(folder / "config.json", architectures=architectures, return_dict=False)
+    assert target_architecture(folder).config.return_dict
+
+
+LABELS = {"num_labels": 20_000, "id2label": None, "label2id": {"a": 1}}
+
+
+def test_labels_take_no_memory(tmp_path: Path) -> None:
+    folder = copied("target", tmp_path / "target")
+    values = json.loads((folder / "config.json").read_text())
+    parts = {name: values[name] | LABELS for name in ("text_config", "vision_config")}
+    edit(folder / "config.json", **LABELS, **parts)
+    config: Any = target_architecture(folder).config
+    assert [part.num_labels for part in (config, config.text_config, config.vision_config)] == [2] * 3
 
 
 def test_safetensors_whose_header_lies(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from checkpoint_layouts import TINY, copied, edit
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models import text_tokenizer
 from crossspec_ros.models.eventgpt import architecture, draft_prompt, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.video_llava import target_prompt, target_prompt_ids
@@ -182,6 +183,7 @@ START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
 @pytest.mark.parametrize(
     ("part", "value", "sentence"),
     [("normalizer", {"type": "Sequence", "normalizers": [replacing("a" * 10)] * 5}, "longer texts"),
+     ("normalizer", {"type": "Prepend", "prepend": "▁▁"}, "longer texts"),
      ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}, "many steps"),
      ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer texts"),
      ("post_processor", {"single": START * 1000}, "it makes 10.. ids of 40 characters"),
@@ -194,6 +196,45 @@ def test_a_crafted_tokenizer(tmp_path: Path, part: str, value: dict[str, object]
     (tmp_path / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(InputError, match=rf"tokenizer.json' is no tokenizer .*{sentence}.*: copy it again"):
         load_tokenizer(tmp_path, 100_000)
+
+
+def words(count: int, length: int) -> list[str]:
+    """Texts that begin differently."""
+    return [f"{i:x}"[::-1].ljust(length, "x") for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [({"model": {"vocab": {"x" * 1001: 0}}}, "it has a token of 1001 characters"),
+     ({"model": {"vocab": [["x" * 1001, 0.0]]}}, "it has a token of 1001 characters"),
+     ({"model": {"vocab": [[word, 0] for word in words(2000, 900)]}}, "too little in common"),
+     ({"model": {"vocab": {}}, "added_tokens": [{"content": word} for word in words(2000, 900)]},
+      "too little in common"),
+     ({"model": {"vocab": dict.fromkeys(words(500_001, 1))}}, "it has too many tokens"),
+     ('{"model": {"vocab": []}, "model": {"vocab": {}}}', "it says a value twice")],
+    ids=["token", "unigram's token", "trie", "added", "tokens", "twice"],
+)  # fmt: skip
+def test_what_would_take_much_memory_is_not_given_to_tokenizers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | dict[str, object], problem: str
+) -> None:
+    monkeypatch.delattr(text_tokenizer, "Tokenizer")
+    text = content if isinstance(content, str) else json.dumps(content)
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(InputError, match=rf"'{tmp_path}/tokenizer.json' is no tokenizer .*{problem}"):
+        load_tokenizer(tmp_path, 100_000)
+
+
+def test_a_unigram_of_many_tokens_is_read(tmp_path: Path) -> None:
+    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
+    vocabulary = [
+        ["<unk>", 0.0],
+        *([chr(i), -5.0] for i in range(32, 127)),
+        *([f"▁{i}", -9.0] for i in range(250_000)),
+    ]
+    document |= {"model": {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}, "pre_tokenizer": None}
+    document |= {"added_tokens": [], "post_processor": None, "decoder": None, "normalizer": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    assert load_tokenizer(tmp_path, 300_000).encode("key").tokens == ["k", "e", "y"]
 
 
 def test_no_tokenizer(tmp_path: Path) -> None:

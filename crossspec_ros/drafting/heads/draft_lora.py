@@ -3,12 +3,12 @@ nothing."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -24,6 +24,12 @@ WEIGHTS = "adapter_model.safetensors"
 """peft's own name."""
 _ATTENTION = r"layers\.\d+\.self_attn\.[qkvo]_proj"
 """Not that of the vision tower, which is in the same module."""
+_PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
+"""peft takes all but the names in a list for regular expressions, some of which never end."""
+_PLAIN = re.compile(r"[\w.-]+")
+_UNKNOWN = ("megatron_config", "layer_replication")
+"""What imports a module, and what makes layers."""
+_SHOWN = 60
 
 
 class DraftLora(Head):
@@ -73,13 +79,20 @@ class DraftLora(Head):
 def merge(draft: EventModel, folder: Path) -> None:
     """Change the draft as the adapter in `folder` says, for good.
 
-    Raises InputError where its file is missing, damaged, or of another model.
+    Raises InputError where its file is missing, damaged, of another model, or not known.
     """
     if not (folder / WEIGHTS).is_file():
         raise InputError(f"'{folder}' has no '{WEIGHTS}': name the folder of an adapter in safetensors")
     config = folder / PEFT
-    if (kind := read_json(config, ["peft_type"])["peft_type"]) != "LORA":
+    values = read_json(config, ["peft_type"])
+    if (kind := values["peft_type"]) != "LORA":
         raise InputError(f"'{config}' is of the type {kind!r}, but only LORA is known: name such an adapter")
+    for name in (*_PATTERNS, *_UNKNOWN):
+        if (value := values.get(name)) and (name in _UNKNOWN or not _is_plain(value)):
+            raise InputError(
+                f"'{config}' says {name} {str(value)[:_SHOWN]!r}, but only adapters of modules with plain "
+                f"names are known: name such an adapter"
+            )
     try:
         tensors = load_file(tensors_file(folder / WEIGHTS))
         # So its sizes are those of its file: its config can ask for any.
@@ -90,9 +103,17 @@ def merge(draft: EventModel, folder: Path) -> None:
                 parameter.data = parameter.data.float()
         set_peft_model_state_dict(changed, tensors)
         changed.merge_and_unload()
+    except MemoryError:
+        raise
     # Whatever peft makes of a folder that is none of its own.
-    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
+    except Exception as error:
         raise InputError(
             f"'{folder}' is no adapter of this event draft ({first_line(error)}): name one that was trained "
             f"for it"
         ) from error
+
+
+def _is_plain(value: object) -> bool:
+    """Whether these are names, and not what could match them; but training's own pattern is known."""
+    names = value if isinstance(value, list | dict) else [value]
+    return all(isinstance(name, str) and (name == _ATTENTION or _PLAIN.fullmatch(name)) for name in names)

@@ -25,6 +25,7 @@ from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, tapped_
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVBuffer
 from crossspec_ros.models.base import to_device
+from crossspec_ros.models.config_files import for_transformers
 
 NODES = 60
 """The most in a tree, EAGLE-2's."""
@@ -367,7 +368,7 @@ def layer_config(values: Mapping[str, Any]) -> Any:
     if kind not in _LAYERS:
         raise ValueError(f"a decoder layer is one of {', '.join(_LAYERS)}, and not {kind!r}")
     try:
-        config = _LAYERS[kind][0](**values)
+        config = _LAYERS[kind][0](**for_transformers(values))
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise ValueError(" ".join(str(error).split())) from error

@@ -37,7 +37,10 @@ def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
     )
     try:
         return found(sizes, **options)
-    except (TypeError, ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    # Libraries refuse values with errors of their own kinds.
+    except Exception as error:
         raise InputError(
             f"a head of the kind {kind} cannot have the options {options} ({first_line(error)}): take the "
             f"config.json that came with the weights"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -146,6 +147,56 @@ def test_what_is_no_adapter_of_this_draft_is_refused(
     assert own.draft is not None
     with pytest.raises(InputError, match=complaint):
         merge(own.draft, tmp_path)
+
+
+NO_ADAPTER, NOT_KNOWN = "is no adapter of this event draft", "adapter_config.json' says {}.*, but only"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [("target_modules", r"(\w+\.?)+#", NOT_KNOWN), ("target_modules", ["q_proj", 5], NOT_KNOWN),
+     ("exclude_modules", r"(\w+\.?)+#", NOT_KNOWN), ("layers_pattern", [r"(\w+\.?)+#"], NOT_KNOWN),
+     ("alpha_pattern", {"(.*)*(.*)*#": 1}, NOT_KNOWN), ("rank_pattern", {"(.*)*(.*)*#": 1}, NOT_KNOWN),
+     ("alpha_pattern", 5, NOT_KNOWN), ("megatron_config", {"a": 1}, NOT_KNOWN),
+     ("layer_replication", [[0, 2]] * 100, NOT_KNOWN),
+     ("bias", 5, NO_ADAPTER), ("init_lora_weights", 5, NO_ADAPTER), ("arrow_config", 5, NO_ADAPTER),
+     ("task_type", 5, NO_ADAPTER), ("trainable_token_indices", [5000], NO_ADAPTER),
+     ("modules_to_save", ["(x"], NO_ADAPTER)],
+)  # fmt: skip
+@pytest.mark.timeout(20)
+def test_values_that_are_not_known_are_refused(
+    name: str,
+    value: object,
+    complaint: str,
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    adapter = Path(shutil.copytree(trained[0], tmp_path / "adapter"))
+    edit(adapter / "adapter_config.json", **{name: value})
+    assert own.draft is not None
+    with pytest.raises(InputError, match=complaint.format(name)):
+        merge(own.draft, adapter)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"target_modules": ["o_proj"]}, {"task_type": "FEATURE_EXTRACTION"},
+     {"alpha_pattern": {"q_proj": 8}, "rank_pattern": {"layers.0.self_attn.q_proj": 16}}],
+    ids=["names", "task", "patterns"],
+)  # fmt: skip
+def test_adapters_as_others_write_them_are_merged(
+    values: dict[str, object],
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    adapter = Path(shutil.copytree(trained[0], tmp_path / "adapter"))
+    edit(adapter / "adapter_config.json", **values)
+    assert own.draft is not None
+    before = own.draft.body.layers[1].self_attn.o_proj.weight.clone()
+    merge(own.draft, adapter)
+    assert not torch.equal(own.draft.body.layers[1].self_attn.o_proj.weight, before)
 
 
 def test_an_adapter_has_no_memory_before_its_sizes_are_seen_to_be_those_of_its_file(

@@ -10,7 +10,7 @@ import torch
 from plain_eagle import PlainEagle, random_pairs
 
 from crossspec_ros.drafting.heads import eagle
-from crossspec_ros.drafting.heads.eagle import Eagle
+from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
 from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.proposer import Context
@@ -194,6 +194,10 @@ def test_a_response_may_outgrow_its_cache(pair: ModelPair, monkeypatch: pytest.M
 def test_layers_are_low_middle_and_high() -> None:
     assert tapped_layers(36) == (2, 18, 33) and tapped_layers(8) == (2, 4, 5)
     assert tapped_layers(5) == (1, 2, 4) and tapped_layers(2) == (1, 1, 1)
+
+
+def test_a_layer_has_no_labels() -> None:
+    assert layer_config({**QWEN3, "num_labels": 20_000}).num_labels == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ import torch
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.heads.files import load_head, save_head
+from crossspec_ros.drafting.heads.files import fitting_heads, load_head, save_head
 from crossspec_ros.drafting.heads.growing import Ranked
 from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.policy import Policy
@@ -206,6 +207,7 @@ def piped(folder: Path) -> None:
         (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the draft head"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": 1000000000'), "not those of the draft"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": "x"'), "cannot have the options"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": {}'), "cannot have the options"),
         (lambda folder: replaced(folder, '"width": 192', '"width": 96'), "whose width is 96"),
         (lambda folder: replaced(folder, '"vocabulary": "', '"vocabulary": "0'), "whose vocabulary is '0"),
         (lambda folder: replaced(folder, '"layers"', '"lairs"'), "describes no draft head"),
@@ -218,6 +220,17 @@ def test_what_is_no_head_of_this_target_is_refused(
     damage(tmp_path)
     with pytest.raises(InputError, match=complaint):
         load_head(tmp_path, pair.target)
+
+
+@pytest.mark.parametrize(("kind", "values"), [("massv", {"heads": 10_000}), ("eagle2", {"layer": "llama"})])
+def test_options_that_a_library_refuses_in_its_own_way_leave_a_head_out(
+    kind: str, values: dict[str, object], pair: ModelPair, tmp_path: Path
+) -> None:
+    save_head(made(kind, pair), tmp_path / kind, {})
+    config = json.loads((tmp_path / kind / "config.json").read_text())
+    config["options"] |= values
+    (tmp_path / kind / "config.json").write_text(json.dumps(config))
+    assert fitting_heads(tmp_path, pair.target, pair.draft) == {}
 
 
 def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: ModelPair, tmp_path: Path) -> None:
