@@ -53,7 +53,7 @@ audit: $(TOOLS)/made  ## ask for known vulnerabilities of all that is in locks/;
 
 $(TOOLS)/made: locks/audit.txt
 	@$(PYTHON) -m venv --clear $(TOOLS) && touch $(TOOLS)/COLCON_IGNORE
-	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r locks/audit.txt
+	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --no-deps -r locks/audit.txt
 	@touch $@
 
 clean:  ## remove all that was made here, the virtual environments too

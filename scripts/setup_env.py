@@ -149,13 +149,13 @@ def check_machine(ros: str, version: tuple[int, int] = sys.version_info[:2]) -> 
 def install_torch(full: str, cpu: Path, gpu: str) -> None:
     """The CPU build where there is no NVIDIA GPU and the package index has one, else the index's own."""
     if gpu or not has_torch_for_cpu(cpu):
-        install(full, "--no-deps")
+        install(full)
 
 
 def has_torch_for_cpu(lock: Path) -> bool:
     """Whether the package index has the CPU build, which is installed then."""
     try:
-        install(part(lock), "--no-deps")
+        install(part(lock))
         pin = "torch" + lock.read_text().rpartition("\ntorch")[2].split()[0]
         if "already satisfied" not in pip("install", "--no-deps", pin):
             print(f"crossspec: took {pin} unchecked, no hash is known for this Python", flush=True)
@@ -223,10 +223,11 @@ def part(lock: Path, is_wanted: Callable[[str], object] = bool) -> str:
 
 
 def install(locked: str, *options: str) -> None:
-    """Install what was locked; pip refuses files of other hashes, and packages that are not among these."""
+    """Install what was locked, and nothing else; pip refuses files of other hashes."""
     file = VENV / "locked.txt"
     file.write_text(locked)
-    pip("install", "--require-hashes", *options, "-r", str(file))
+    # A lock names all that its packages need. Older pips would look for the newest release of what is needed with extras.
+    pip("install", "--require-hashes", "--no-deps", *options, "-r", str(file))
 
 
 def pip(*arguments: str) -> str:

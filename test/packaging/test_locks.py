@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -166,30 +167,56 @@ def test_a_cpu_build_without_a_known_hash_is_told(calls, monkeypatch, capsys):
 
 
 @pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    """A package that pip can install, and pip of this Python in place of that of the environment."""
-    path = tmp_path / "parcel-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("parcel.py", "")
-        file.writestr("parcel-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: parcel\nVersion: 1.0\n")
-        file.writestr("parcel-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        file.writestr("parcel-1.0.dist-info/RECORD", "")
+def parcel(tmp_path, monkeypatch):
+    """A package that pip can install, of the version 1.0, and pip of this Python in place of that of the environment."""
     monkeypatch.setattr(setup_env, "VENV", tmp_path)
     monkeypatch.setattr(setup_env, "LOG", tmp_path / "log")
     monkeypatch.setattr(setup_env, "PYTHON", sys.executable)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return wheel(tmp_path, "parcel", "1.0", "Requires-Dist: box[strong]>=1.0\n")
+
+
+def wheel(folder, name, version, needs=""):
+    """A package with one module, in a file that pip can install."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", f"version = {version!r}")
+        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
     return path
 
 
-def is_installed(wheel, *digests):
-    hashes = "".join(f" --hash=sha256:{digest}" for digest in digests)
-    options = ["--no-index", "--find-links", str(wheel.parent), "--target", str(wheel.parent / "there")]
-    setup_env.install(f"parcel==1.0{hashes}\n", *options)
-    return (wheel.parent / "there" / "parcel.py").is_file()
+def locked_line(path, *digests):
+    name, version, _ = path.name.split("-", 2)
+    digests = digests or [hashlib.sha256(path.read_bytes()).hexdigest()]
+    return f"{name}=={version}" + "".join(f" --hash=sha256:{digest}" for digest in digests) + "\n"
 
 
-def test_only_the_locked_file_is_installed(wheel):
-    right, wrong = hashlib.sha256(wheel.read_bytes()).hexdigest(), "0" * 64
+def install(folder, *lines):
+    """The folder into which these lines of a lock were installed, from the files in `folder`."""
+    options = ["--no-index", "--find-links", str(folder), "--target", str(folder / "there")]
+    setup_env.install("".join(lines), *options)
+    return folder / "there"
+
+
+def test_only_the_locked_file_is_installed(parcel, tmp_path):
+    right, wrong = hashlib.sha256(parcel.read_bytes()).hexdigest(), "0" * 64
     with pytest.raises(SetupError, match="DO NOT MATCH THE HASHES"):
-        is_installed(wheel, wrong)
-    assert is_installed(wheel, wrong, right)
+        install(tmp_path, locked_line(parcel, wrong))
+    assert (install(tmp_path, locked_line(parcel, wrong, right)) / "parcel.py").is_file()
+
+
+def test_a_newer_release_of_what_is_needed_with_extras_changes_nothing(parcel, tmp_path):
+    box = wheel(tmp_path, "box", "1.0", "Provides-Extra: strong\n")
+    wheel(tmp_path, "box", "1.1", "Provides-Extra: strong\n")
+    there = install(tmp_path, locked_line(parcel), locked_line(box))
+    assert "1.0" in (there / "box.py").read_text()
+
+
+def test_what_is_locked_is_all_that_is_needed():
+    if os.environ.get("AMENT_PREFIX_PATH") and os.environ.get("ROS_DISTRO"):
+        pytest.skip("a ROS distribution brings packages of its own")
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
