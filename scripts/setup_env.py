@@ -226,7 +226,7 @@ def install(locked: str, *options: str) -> None:
     """Install what was locked, and nothing else; pip refuses files of other hashes."""
     file = VENV / "locked.txt"
     file.write_text(locked)
-    # A lock names all that its packages need. Older pips would look for the newest release of what is needed with extras.
+    # A lock names all that is needed. Older pips ask for the newest release of what is needed with extras.
     pip("install", "--require-hashes", "--no-deps", *options, "-r", str(file))
 
 

@@ -168,7 +168,7 @@ def test_a_cpu_build_without_a_known_hash_is_told(calls, monkeypatch, capsys):
 
 @pytest.fixture
 def parcel(tmp_path, monkeypatch):
-    """A package that pip can install, of the version 1.0, and pip of this Python in place of that of the environment."""
+    """A package that needs another; pip of this Python in place of that of the environment."""
     monkeypatch.setattr(setup_env, "VENV", tmp_path)
     monkeypatch.setattr(setup_env, "LOG", tmp_path / "log")
     monkeypatch.setattr(setup_env, "PYTHON", sys.executable)
@@ -182,7 +182,8 @@ def wheel(folder, name, version, needs=""):
     about = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(f"{name}.py", f"version = {version!r}")
-        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        file.writestr(f"{about}/METADATA", metadata)
         file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         file.writestr(f"{about}/RECORD", "")
     return path
