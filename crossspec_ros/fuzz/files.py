@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.mutations import mutated, mutated_text, mutated_value
-from crossspec_ros.fuzz.samples import IS_JSON, IS_YAML, NEEDS_TORCH, SAMPLES, tree_of
+from crossspec_ros.fuzz.samples import NEEDS_TORCH, SAMPLES
 from crossspec_ros.plain_text import plain_text
 
 MOST_S = 10.0
@@ -38,7 +38,7 @@ MOST_SENTENCE = 10_000
 _PATIENCE_S = 3 * MOST_S
 _WEIGHTS = {"aedat4": 0.1}
 """Of formats that are read rarely: a process of its own reads each of these, which takes seconds."""
-_TEXTS = (".txt", ".csv", ".json", ".yaml", ".toml")
+_TREES, _TEXTS = (".json", ".yaml"), (".txt", ".csv", ".json", ".yaml", ".toml")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
         for number in range(count):
             (name,) = rng.choices(list(SAMPLES), [_WEIGHTS.get(name, 1.0) for name in SAMPLES])
             path = _copy(sound[name], folder / "read")
-            _spoil(rng, name, path)
+            _spoil(rng, path)
             # A reader may set aside or write what it reads.
             kept = _copy(path, folder / "kept")
             result = readers.read(name, path)
@@ -105,7 +105,7 @@ def _copy(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-def _spoil(rng: random.Random, name: str, path: Path) -> None:
+def _spoil(rng: random.Random, path: Path) -> None:
     file = path
     if path.is_dir():
         files = sorted(one for one in path.rglob("*") if one.is_file())
@@ -117,10 +117,11 @@ def _spoil(rng: random.Random, name: str, path: Path) -> None:
     if rng.random() < 0.03:
         _replace(rng, file, data)
         return
-    if name in (*IS_JSON, *IS_YAML) and rng.random() < 0.7:
-        tree = mutated_value(rng, tree_of(data.decode(), name in IS_YAML))
+    if file.suffix in _TREES and rng.random() < 0.7:
+        is_yaml = file.suffix == ".yaml"
+        tree = mutated_value(rng, yaml.safe_load(data) if is_yaml else json.loads(data))
         try:
-            text = yaml.safe_dump(tree) if name in IS_YAML else json.dumps(tree)
+            text = yaml.safe_dump(tree) if is_yaml else json.dumps(tree)
         except (RecursionError, ValueError):  # deeper, or of more digits, than is written
             text = "[" * 100_000 if rng.random() < 0.5 else "9" * 10_000
         file.write_bytes(text.encode("utf-8", "surrogatepass"))

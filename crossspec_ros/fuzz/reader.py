@@ -13,9 +13,11 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.fuzz.own_samples import IDENTITY, TINY, tiny_pair
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.telemetry.memory import begin_peak, resident_mb, status_mb
@@ -89,19 +91,45 @@ def _weights(path: Path) -> None:
     stored_tensors(path.parent)
 
 
-class _Heads:
-    """Reads heads for the tiny pair, which it loads once."""
+def _shards(path: Path) -> None:
+    from crossspec_ros.models.checkpoint import stored_tensors
 
-    def __init__(self) -> None:
-        from crossspec_ros.models.loading import load_pair
-        from crossspec_ros.paths import share_dir
+    stored_tensors(path)
 
-        self._pair = load_pair(share_dir() / "models" / "tiny")
 
-    def __call__(self, path: Path) -> None:
-        from crossspec_ros.drafting.heads.files import load_head
+def _sentencepiece(path: Path) -> None:
+    from crossspec_ros.models.text_tokenizer import load_tokenizer
 
-        load_head(path, self._pair.target, self._pair.draft)
+    load_tokenizer(path, _ROWS)
+
+
+def _head(path: Path) -> None:
+    from crossspec_ros.drafting.heads.files import load_head
+
+    load_head(path, tiny_pair().target, tiny_pair().draft)
+
+
+def _adapter(path: Path) -> None:
+    from crossspec_ros.drafting.heads.draft_lora import merge
+
+    # The draft is changed for good.
+    draft = deepcopy(tiny_pair().draft)
+    assert draft is not None
+    merge(draft, path)
+
+
+def _handoff(path: Path) -> None:
+    from crossspec_ros.drafting.handoff import load_handoff
+
+    load_handoff(path, tiny_pair().target, tiny_pair().draft)
+
+
+def _drafts(path: Path) -> None:
+    from crossspec_ros.drafting.stored_draft import load_drafts
+    from crossspec_ros.models.registry import draft_architecture
+
+    sizes = draft_architecture(TINY / "draft").sizes
+    load_drafts(path, IDENTITY, sizes.vocabulary, sizes.width)
 
 
 _Uses = Sequence[Callable[[Path], object]]
@@ -112,7 +140,17 @@ _OWN: dict[str, _Uses] = {
     "config": [_config],
     "parameters": [_parameters],
     "tokenizer": [_tokenizer],
+    "tokenizer.model": [_sentencepiece],
     "tokens of robots": [_tokens],
+    "draft head": [_head],
+    "EAGLE-3 head": [_head],
+    "Medusa heads": [_head],
+    "adapter": [_adapter],
+    "hand-off": [_handoff],
+    "stored drafts": [_drafts],
+    "weights": [_weights],
+    "weights, safetensors": [_weights],
+    "weights, shards": [_shards],
 }
 
 
@@ -120,7 +158,7 @@ def main() -> None:
     """Read what the input names, until it ends."""
     logging.disable()
     if "torch" in sys.argv[1:]:
-        _OWN.update({"draft head": [_Heads()], "weights": [_weights], "weights, safetensors": [_weights]})
+        tiny_pair()
     print(json.dumps({"idle_mb": resident_mb()}), flush=True)
     for line in sys.stdin:
         name, path = json.loads(line)
