@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from os.path import commonprefix
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
@@ -16,6 +17,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.config_files import read_json
 
+_SLOW, _ADDED, _CONFIG = "tokenizer.model", "added_tokens.json", "tokenizer_config.json"
 _MOST_BYTES, _MOST_COMMAS = 48 << 20, 1_600_000
 """The largest published have 33 MB and 1.3 million; what a comma parts takes hundreds of bytes more."""
 _MOST_TOKENS = 500_000
@@ -46,7 +48,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
         InputError: there is none, its files are damaged or contradict each other, or it has more ids than
             the checkpoint has embeddings.
     """
-    fast, slow = folder / "tokenizer.json", folder / "tokenizer.model"
+    fast, slow = folder / "tokenizer.json", folder / _SLOW
     file = fast if fast.is_file() else slow
     if not file.is_file():
         raise InputError(
@@ -55,7 +57,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
         )
     try:
         content = read_small(file, _MOST_BYTES)
-        tokenizer = read_tokenizer(content) if file == fast else _from_sentencepiece(folder)
+        tokenizer = read_tokenizer(content) if file == fast else _from_sentencepiece(content, folder)
     except (InputError, KeyboardInterrupt, SystemExit):
         raise
     # tokenizers knows only the bare Exception, and its panics are not even that.
@@ -64,7 +66,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"'{file}' is no tokenizer ({type(error).__name__}: {' '.join(str(error).split())[:160]}): "
             f"copy it again"
         ) from error
-    _add_recorded(tokenizer, folder / "added_tokens.json")
+    _add_recorded(tokenizer, folder / _ADDED)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     if ids > rows:
@@ -147,20 +149,26 @@ def _steps(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from _steps(inner)
 
 
-def _from_sentencepiece(folder: Path) -> Tokenizer:
+def _from_sentencepiece(content: bytes, folder: Path) -> Tokenizer:
     # Takes a second to import.
     from transformers import LlamaTokenizer
 
-    config = folder / "tokenizer_config.json"
-    values = read_json(config) if config.is_file() else {}
-    # Whether a space is put before a text that follows a special token; it was when this was not yet said.
-    legacy = values.get("legacy")
-    tokenizer = LlamaTokenizer.from_pretrained(
-        folder,
-        local_files_only=True,
-        legacy=legacy is None or bool(legacy),
-        add_bos_token=values.get("add_bos_token", True),
-    )
+    files = (folder / name for name in (_CONFIG, _ADDED, "special_tokens_map.json"))
+    beside = {file.name: read_json(file) for file in files if file.is_file()}
+    values = beside.get(_CONFIG, {})
+    with TemporaryDirectory() as scratch:
+        # Where they are, transformers reads files of any size.
+        (Path(scratch) / _SLOW).write_bytes(content)
+        for name, said in beside.items():
+            (Path(scratch) / name).write_text(json.dumps(said))
+        # Whether a space is put before a text that follows a special token; it was before this was said.
+        legacy = values.get("legacy")
+        tokenizer = LlamaTokenizer.from_pretrained(
+            scratch,
+            local_files_only=True,
+            legacy=legacy is None or bool(legacy),
+            add_bos_token=values.get("add_bos_token", True),
+        )
     _bound(tokenizer.backend_tokenizer)
     return tokenizer.backend_tokenizer
 

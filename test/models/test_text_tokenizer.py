@@ -167,6 +167,14 @@ def test_a_huge_tokenizer(tmp_path: Path, name: str) -> None:
         load_tokenizer(tmp_path, 500)
 
 
+@pytest.mark.parametrize("name", ["added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"])
+def test_a_huge_file_beside_a_tokenizer(folder: Path, name: str) -> None:
+    (folder / name).write_text("{}")
+    os.truncate(folder / name, 1500 << 20)
+    with pytest.raises(InputError, match=rf"{name}' is no readable JSON \(it has more than"):
+        load_tokenizer(folder, 500)
+
+
 def test_a_tokenizer_of_very_many_parts(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": [' + "[]," * 2_000_001 + "0]}}")
     with pytest.raises(InputError, match=r"is no tokenizer \(ValueError: it has too many parts\)"):
