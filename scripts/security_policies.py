@@ -95,15 +95,24 @@ def every_rule() -> dict[str, Rules]:
     found = {node: _sorted([OF_EVERY_NODE, BESIDE.get(node, {}), documented(node)]) for node in NODES}
     camera = {"publish": ["~/*"], "reply": ["~/*"]}
     out = [name for node in NODES for name in documented(node).get("publish", ())]
-    served = [name.replace("~", f"/{node}") for node in NODES for name in found[node]["reply"]]
+    served = [name for node in NODES for name in found[node]["reply"]]
     watch = {
         "publish": ["/captioner/question"],
-        "subscribe": ["/rosout", *out],
-        "request": served,
-        # A window of rqt is a node named after its process.
-        "reply": ["/rqt_gui_py_node_*"],
+        "subscribe": ["/rosout", *_of_nodes(out)],
+        "request": _of_nodes(served),
+        # A window of rqt, and a `ros2` command, is a node named after its process.
+        "reply": ["/rqt_gui_py_node_*", "/_ros2cli_*"],
     }
     return found | {DRIVER: _sorted([OF_EVERY_NODE, camera]), OPERATOR: _sorted([OF_EVERY_NODE, watch])}
+
+
+def _of_nodes(names: Iterable[str]) -> list[str]:
+    """These, with one pattern for all below a node's own name.
+
+    What a participant may do is told in its handshake, and Fast DDS 3.2.2 fails at one of more than 8 kB.
+    """
+    own = tuple(f"/{node}/" for node in NODES)
+    return [f"{start}*" for start in own] + [name for name in names if not name.startswith((*own, "~/"))]
 
 
 def documented(node: str) -> dict[str, list[str]]:
