@@ -28,22 +28,15 @@ DRIVER, OPERATOR = "event_camera", "operator"
 """Of a camera's driver, which is not ours, and of people who watch: rqt, `ros2 topic`, `ros2 service`."""
 
 OF_EVERY_NODE = {
-    "publish": ["/rosout", "/parameter_events"],
+    "publish": ["/rosout", "/parameter_events", "~/*"],
     "subscribe": ["/parameter_events", "/clock"],
-    "reply": [
-        f"~/{name}"
-        for name in (
-            "describe_parameters",
-            "get_parameter_types",
-            "get_parameters",
-            "get_type_description",
-            "list_parameters",
-            "set_parameters",
-            "set_parameters_atomically",
-        )
-    ],
+    "reply": ["~/*"],
 }
-"""What rclpy makes by itself."""
+"""What rclpy makes by itself, and whatever lies below a node's own name.
+
+That is one pattern: what a participant may do is told in its handshake, and Fast DDS 3.2.2 fails at a
+handshake of more than 8 kB.
+"""
 BESIDE = {
     # A heartbeat for nav2's manager, and the node that serves ~/ask.
     "captioner": {"publish": ["/bond"], "reply": ["/_captioner_ask/get_type_description"]},
@@ -93,38 +86,32 @@ def policies() -> str:
 def every_rule() -> dict[str, Rules]:
     """What each node may do, and those who are not ours."""
     found = {node: _sorted([OF_EVERY_NODE, BESIDE.get(node, {}), documented(node)]) for node in NODES}
-    camera = {"publish": ["~/*"], "reply": ["~/*"]}
-    out = [name for node in NODES for name in documented(node).get("publish", ())]
-    served = [name for node in NODES for name in found[node]["reply"]]
+    ours = [f"/{node}/*" for node in NODES]
+    beside = {
+        what: [name for node in NODES for name in found[node].get(what, ()) if name != "~/*"]
+        for what in ("publish", "reply")
+    }
     watch = {
         "publish": ["/captioner/question"],
-        "subscribe": ["/rosout", *_of_nodes(out)],
-        "request": _of_nodes(served),
+        "subscribe": ["/rosout", *ours, *beside["publish"]],
+        "request": [*ours, *beside["reply"]],
         # A window of rqt, and a `ros2` command, is a node named after its process.
         "reply": ["/rqt_gui_py_node_*", "/_ros2cli_*"],
     }
-    return found | {DRIVER: _sorted([OF_EVERY_NODE, camera]), OPERATOR: _sorted([OF_EVERY_NODE, watch])}
-
-
-def _of_nodes(names: Iterable[str]) -> list[str]:
-    """These, with one pattern for all below a node's own name.
-
-    What a participant may do is told in its handshake, and Fast DDS 3.2.2 fails at one of more than 8 kB.
-    """
-    own = tuple(f"/{node}/" for node in NODES)
-    return [f"{start}*" for start in own] + [name for name in names if not name.startswith((*own, "~/"))]
+    return found | {DRIVER: _sorted([OF_EVERY_NODE]), OPERATOR: _sorted([OF_EVERY_NODE, watch])}
 
 
 def documented(node: str) -> dict[str, list[str]]:
-    """What a node does by the page, by the names that the launch files give its topics."""
+    """What a node does by the page beside what lies below its own name, by the names of the launch files."""
     found = defaultdict[str, list[str]](list)
     for nodes, (topic, direction, *_) in rows("Topics"):
         if node in nodes:
             for name in topics(topic):
                 given = REMAPS[node].get(name, [name])
-                found["publish" if direction == "out" else "subscribe"] += given
-    for _, (services, *_) in rows("Services"):
-        found["reply"] += [name for name in quoted(services) if name.startswith(f"/{node}/")]
+                if direction == "in":
+                    found["subscribe"] += given
+                else:
+                    found["publish"] += [name for name in given if not name.startswith(f"/{node}/")]
     return found
 
 
