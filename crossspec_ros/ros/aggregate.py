@@ -7,6 +7,7 @@ all.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -25,13 +26,13 @@ PATIENCE = 3
 """How many seconds a node listens before it speaks for all. They are counted, so that one whose callbacks
 were held up does not take itself for the only one."""
 
-MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 6, 1 << 14
+MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
 """Of one status: characters of its name, slashes in it, characters in all."""
-MOST_STATUSES, MOST_ALL = 256, 1 << 18
-"""Of all nodes together, and their characters; where there are more, those heard last are shown. Ten robots
-have fewer, and the whole tree is published every second."""
-_VALUE = 16
-"""What a value costs beside its characters, in theirs."""
+MOST_STATUSES, MOST_ALL = 256, 1 << 19
+"""Of all nodes together, and what they cost; where there are more, the node that says most loses what it
+said longest ago. Ten robots have fewer, and the whole tree is published every second."""
+_STATUS, _VALUE = 1 << 10, 16
+"""What a status and a value cost beside their characters, in theirs."""
 
 _OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
 _PARENT = {_OK: "OK", DiagnosticStatus.WARN: "Warning", _ERROR: "Error"}
@@ -73,7 +74,8 @@ class Aggregate:
         self._node = node
         self._name = node.get_fully_qualified_name().lstrip("/")
         self._heard: dict[str, tuple[float, DiagnosticStatus]] = {}
-        self._size = 0
+        self._sizes: Counter[str] = Counter()
+        """Of what each node has said."""
         self._discovered: set[str] | None = set()
         self._unanswered = 0
         """How often `publish` was called since one that goes first was heard."""
@@ -109,18 +111,24 @@ class Aggregate:
     def _take(self, message: DiagnosticArray) -> None:
         now_s = time.monotonic()
         for told in message.status:
-            is_known = self._discovered is None or _node_of(told.name) in self._discovered
+            node = _node_of(told.name)
+            is_known = self._discovered is None or node in self._discovered
             if told.hardware_id == HARDWARE_ID and is_known and _is_bounded(told):
                 # At the end, so that the first is the one that was heard longest ago.
                 self._forget(told.name)
                 self._heard[told.name] = now_s, told
-                self._size += _size(told)
-        while len(self._heard) > MOST_STATUSES or self._size > MOST_ALL:
-            self._forget(next(iter(self._heard)))
+                self._sizes[node] += _size(told)
+        while len(self._heard) > MOST_STATUSES or self._sizes.total() > MOST_ALL:
+            # Not ours, which nobody would know to be missing, while a stranger floods.
+            (crowd, _), *_ = self._sizes.most_common(1)
+            self._forget(next(name for name in self._heard if _node_of(name) == crowd))
 
     def _forget(self, name: str) -> None:
         if name in self._heard:
-            self._size -= _size(self._heard.pop(name)[1])
+            node = _node_of(name)
+            self._sizes[node] -= _size(self._heard.pop(name)[1])
+            if not self._sizes[node]:
+                del self._sizes[node]
 
 
 def _is_bounded(status: DiagnosticStatus) -> bool:
@@ -130,9 +138,9 @@ def _is_bounded(status: DiagnosticStatus) -> bool:
 
 
 def _size(status: DiagnosticStatus) -> int:
-    """Characters in all, those of the rows above included."""
+    """What it costs, in characters, with the rows above."""
     values = sum(len(value.key) + len(value.value) + _VALUE for value in status.values)
-    return len(status.name) * (status.name.count("/") + 2) + len(status.message) + values
+    return _STATUS + len(status.name) * (status.name.count("/") + 2) + len(status.message) + values
 
 
 def _node_of(name: str) -> str:

@@ -231,21 +231,55 @@ def test_statuses_of_other_nodes_are_left_to_them(listen):
     assert {name.split("/")[2] for name in names(heard[-1]) - {"/crossspec"}} == {"alpha"}
 
 
-def test_what_is_published_of_others_is_bounded_in_all():
-    publisher = SimpleNamespace(publish=lambda message: told.append(message))
-    endpoint = SimpleNamespace(node_namespace="/", node_name="outsider")
+@pytest.fixture
+def alone():
+    """The tree of a node `alpha` beside one named `outsider`, without ROS; and what it has published."""
+    told = []
+    publisher = SimpleNamespace(publish=told.append)
+    endpoints = [SimpleNamespace(node_namespace="/", node_name=name) for name in ("outsider", "alpha")]
     node = SimpleNamespace(
         get_fully_qualified_name=lambda: "/alpha",
         create_subscription=lambda *options: None,
         create_publisher=lambda *options: publisher,
-        get_publishers_info_by_topic=lambda topic: [endpoint],
+        get_publishers_info_by_topic=lambda topic: endpoints,
         get_clock=lambda: SimpleNamespace(now=lambda: Time()),
     )
-    told = []
     aggregate = Aggregate(node)
+    for _ in range(3):
+        aggregate.publish()
+    return aggregate, told
+
+
+def ours(name, text=""):
+    return DiagnosticStatus(name=name, message=text, hardware_id=HARDWARE_ID)
+
+
+@pytest.mark.parametrize("text", ["", 900 * "x"], ids=["many", "long"])
+def test_a_node_that_says_very_much_pushes_no_other_out(alone, text):
+    aggregate, told = alone
+    mine = [ours(f"alpha: part {i}", 300 * "y") for i in range(12)]
+    aggregate._take(DiagnosticArray(status=mine))
+    for i in range(5):
+        flood = [ours(f"outsider: {i}/{j}", text) for j in range(2 * MOST_STATUSES)]
+        aggregate._take(DiagnosticArray(status=flood))
     aggregate.publish()
-    ours = lambda name, text="": DiagnosticStatus(name=name, message=text, hardware_id=HARDWARE_ID)  # noqa: E731
-    deep = [ours(f"outsider: {i}" + 14 * f"/{i}") for i in range(2048)]
+    shown = {row.name for row in told[-1].status}
+    assert {f"/crossspec/alpha/part {i}" for i in range(12)} <= shown
+    assert f"/crossspec/outsider/4/{2 * MOST_STATUSES - 1}" in shown
+
+
+def test_a_robot_in_a_deep_namespace_is_in_the_tree(alone):
+    aggregate, told = alone
+    name = "site/building/floor/fleet/robot/payload/front/synchronizer"
+    aggregate._discovered.add(name)
+    aggregate._take(DiagnosticArray(status=[ours(f"{name}: callbacks")]))
+    aggregate.publish()
+    assert f"/crossspec/{name}/callbacks" in {row.name for row in told[-1].status}
+
+
+def test_what_is_published_of_others_is_bounded_in_all(alone):
+    aggregate, told = alone
+    deep = [ours(f"outsider: {i}" + 28 * f"/{i}") for i in range(2048)]
     wide = [ours(f"outsider: {i}" + MOST_DEPTH * f"/{i}") for i in range(2048)]
     long = [ours(f"outsider: {i}" + MOST_DEPTH * f"/{30 * 'n'}", 1000 * "x") for i in range(2048)]
     many = [ours(f"outsider: {i}") for i in range(64)]
@@ -262,9 +296,6 @@ def test_what_is_published_of_others_is_bounded_in_all():
 
 def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen, monkeypatch):
     observer, heard, (node,) = listen(bare("alpha"))
-
-    def ours(name):
-        return DiagnosticStatus(name=name, hardware_id=HARDWARE_ID)
 
     publisher = observer.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
     observer.wait(publisher.get_subscription_count)
