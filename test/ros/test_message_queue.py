@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import queue
+from array import array
 from types import SimpleNamespace
 
+import cv2
+import numpy as np
 import pytest
 
 from crossspec_ros.ros.messages import MessageQueue
@@ -15,6 +18,21 @@ def test_texts_count_with_the_bytes_that_their_characters_take():
     image = SimpleNamespace(header=SimpleNamespace(frame_id="x" * 20), encoding="\U0001f600" * 20, data=b"")
     waiting.put_nowait(("frames", image))
     assert waiting.bytes == 100
+
+
+def test_a_compressed_image_counts_with_its_pixels():
+    header = SimpleNamespace(frame_id="")
+    png = array("B", bytes(cv2.imencode(".png", np.zeros((1000, 3000, 3), np.uint8))[1]))
+    waiting = MessageQueue(9, 20_000_000)
+    for _ in range(2):
+        waiting.put_nowait(("frames", SimpleNamespace(header=header, format="png", data=png)))
+    assert len(png) < 100_000 and waiting.bytes == 2 * (9_000_000 + len(png) + len("png"))
+    with pytest.raises(queue.Full):
+        waiting.put_nowait(("frames", SimpleNamespace(header=header, format="png", data=png)))
+    waiting.get()
+    for broken in (png[:20], b"no picture"):
+        waiting.put_nowait(("frames", SimpleNamespace(header=header, format="", data=broken)))
+    assert [waiting.get() for _ in range(3)] and waiting.bytes == 0
 
 
 def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():
