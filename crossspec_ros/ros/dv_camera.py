@@ -48,7 +48,7 @@ class DvCameraNode(GuardedNode):
             "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),
             "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
         }
-        self._clock_of_camera = HostClock(lambda: int(self.get_clock().now().nanoseconds))
+        self._clock_of_camera = HostClock(time.time_ns)
         # Of a simulation or a recording, stamps are ROS time already.
         simulated = self.get_parameter("use_sim_time").value
         self._keeps_stamps = simulated or not all(source.is_live for source in self._sources)
