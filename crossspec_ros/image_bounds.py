@@ -6,8 +6,9 @@ from crossspec_ros.errors import InputError
 
 MOST_PIXELS = 50_000_000
 """More than 8K video has (33 million); as RGB 150 MB."""
-MOST_ASPECT = 32
-"""Long edge by short edge; stitched panoramas have up to 10."""
+MOST_ASPECT = 200
+"""Long edge by short edge; stitched panoramas have up to 10, range images of lidars 64. Qwen's processor
+refuses more than this."""
 
 
 def check_size(width: int, height: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from crossspec_ros.image_bounds import check_size
+from crossspec_ros.errors import InputError
+from crossspec_ros.image_bounds import MOST_PIXELS, check_size
 
 
 def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:
@@ -28,5 +29,10 @@ def scaled_size(width: int, height: int, size: int) -> tuple[int, int]:
     if size == 0:
         return width, height
     scaled = (size, size * height // width) if width <= height else (size * width // height, size)
-    check_size(*scaled)
+    if scaled[0] * scaled[1] > MOST_PIXELS:
+        raise InputError(
+            f"an image of {width}x{height} becomes one of {scaled[0]}x{scaled[1]} where its short edge gets "
+            f"{size} pixels, and more than {MOST_PIXELS} are not taken: ask for a smaller size, or let the "
+            f"camera publish less oblong images"
+        )
     return scaled
