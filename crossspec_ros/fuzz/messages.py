@@ -1,6 +1,7 @@
 """`crossspec fuzz messages`: nodes go on whatever is published to them, and no memory grows.
 
-Synchronizer and captioner are real processes on the tiny pair, in a ROS domain of their own.
+All nodes are real processes, with the tiny pair, in a ROS domain of their own: synchronizer and captioner, a
+player in a loop beside them, and a dv_camera whose camera is not there.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from rich.progress import Progress
 
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.memory_watch import FUZZ_WARM_SHARE, MemoryWatch, missed
-from crossspec_ros.bench.processes import Child, end
+from crossspec_ros.bench.processes import Child, end, free_ports
 from crossspec_ros.bench.soak_bars import missed_bars
+from crossspec_ros.captioning.params import Value
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.fuzz_publisher import PLAYED
+from crossspec_ros.ros.graph import Process
 from crossspec_ros.ros.live_graph import live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
@@ -54,7 +59,7 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
             stack.callback(end, process.process)
             return process
 
-        nodes = {process.name: child(process.command()) for process in graph.processes}
+        nodes = {process.name: child(process.command()) for process in [*graph.processes, *_beside()]}
         command = [sys.executable, "-m", "crossspec_ros.ros.fuzz_publisher", str(count), str(seed)]
         publisher = child(command)
         memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
@@ -89,3 +94,18 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
         "diagnostics": figures["diagnosed"] == figures["sound_windows"],
     }
     return figures | {"missed_bars": missed_bars(bars) + missed(figures["rss"])}
+
+
+def _beside() -> list[Process]:
+    config = share_dir() / "config"
+    played: dict[str, Value] = {
+        "path": str(share_dir() / "rosbags" / "synthetic_drive"),
+        "loop": True,
+        "every_window": False,
+    }
+    heard = {topic: f"player/{topic}" for topic in ("report", "frame", "event_image", "window_closed")}
+    (port,) = free_ports(1)
+    return [
+        Process("dsec_player", config / "replay.yaml", played, heard | PLAYED | {"clock": "player/clock"}),
+        Process("dv_camera", config / "live.yaml", {"source": f"tcp://127.0.0.1:{port}"}),
+    ]

@@ -33,6 +33,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.bench.mutations import mutated
 from crossspec_ros.bench.soak_bars import is_whole
+from crossspec_ros.captioning.settings import NODES as SETTINGS
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import to_ns
@@ -42,7 +43,11 @@ from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_tim
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import NodeError, run
 
-NODES = ("synchronizer", "captioner")
+NODES = tuple(SETTINGS)
+_DIAGNOSED = {"synchronizer", "captioner", "dv_camera"}
+"""Those that tell how they are."""
+PLAYED = {EVENTS_TOPIC: "player/events", f"{IMAGE_TOPIC}/compressed": "player/image"}
+"""What the player publishes, by names at which no other node listens."""
 STRETCH = 2_000
 """Unsound messages between two sound windows."""
 _STARTUP_S, _PATIENCE_S = 120.0, 30.0
@@ -85,8 +90,14 @@ class FuzzPublisher(GuardedNode):
         self._outlets: list[Publisher] = []
         self._requests: list[Client] = []
         self._pings: list[Client] = []
+        self._setters: dict[str, Client] = {}
+        self._sound: dict[str, list[Parameter]] = {}
+        """The values of all parameters that may change, by node."""
         self._unanswered: set[Client] = set()
         self._is_warm = False
+        # Without listeners the player waits.
+        self.create_subscription(EventPacket, PLAYED[EVENTS_TOPIC], _ignore, 1, raw=True)
+        self.create_subscription(CompressedImage, "player/image", _ignore, 1, raw=True)
 
     def stop(self) -> None:
         """Nothing runs on."""
@@ -94,10 +105,15 @@ class FuzzPublisher(GuardedNode):
     def find(self) -> list[str]:
         """What there is to be said to our nodes; raises NodeError where they do not come up."""
         deadline_s = time.monotonic() + _STARTUP_S
+        self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
         topics = (IMAGE_TOPIC, f"{IMAGE_TOPIC}/compressed")
-        while not (any(map(self._heard_by, topics)) and self.count_publishers("captioner/report")):
+        while not (
+            any(map(self._heard_by, topics))
+            and self.count_publishers("captioner/report")
+            and all(ping.service_is_ready() for ping in self._pings)
+        ):
             if time.monotonic() > deadline_s:
-                raise NodeError("synchronizer and captioner did not come up")
+                raise NodeError(f"{', '.join(NODES)} did not come up")
             time.sleep(0.1)
         for topic, types in self.get_topic_names_and_types():
             if self._heard_by(topic):
@@ -110,9 +126,11 @@ class FuzzPublisher(GuardedNode):
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
-        self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
-        if not all(ping.wait_for_service(_PATIENCE_S) for ping in self._pings):
-            raise NodeError("synchronizer and captioner offer no parameters")
+        for node, ping in zip(NODES, self._pings, strict=True):
+            names = [*(param.name for param in SETTINGS[node].params() if param.live), "use_sim_time"]
+            values = _answer(ping, GetParameters.Request(names=names)).values
+            self._sound[node] = [Parameter(name=n, value=v) for n, v in zip(names, values, strict=False)]
+            self._setters[node] = self.create_client(SetParameters, f"/{node}/set_parameters")
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
 
     def warm_up(self) -> None:
@@ -164,11 +182,13 @@ class FuzzPublisher(GuardedNode):
             ping.call_async(GetParameters.Request()).add_done_callback(lambda _: answered.release())
         for _ in self._pings:
             if not answered.acquire(timeout=_PATIENCE_S):
-                raise NodeError("synchronizer or captioner does not answer requests any more")
+                raise NodeError("a node does not answer requests any more")
 
     def are_well(self) -> dict[str, bool]:
         """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
         assert self._frames is not None and self._events is not None
+        for node, parameters in self._sound.items():
+            _answer(self._setters[node], SetParameters.Request(parameters=parameters))
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
         self._diagnosed.clear()
@@ -188,7 +208,7 @@ class FuzzPublisher(GuardedNode):
         return dict(self._diagnosed)
 
     def _all_diagnosed(self) -> bool:
-        return set(self._diagnosed) == set(NODES)
+        return set(self._diagnosed) == _DIAGNOSED
 
     def _take(self, message: WindowReport) -> None:
         # A whole window after the last unsound message.
@@ -198,7 +218,7 @@ class FuzzPublisher(GuardedNode):
     def _take_health(self, message: DiagnosticArray) -> None:
         for status in message.status:
             node, _, part = status.name.partition(": ")
-            if node in NODES and part == "callbacks":
+            if node in _DIAGNOSED and part == "callbacks":
                 self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
 
     def _heard_by(self, topic: str) -> bool:
@@ -220,8 +240,9 @@ class FuzzPublisher(GuardedNode):
         if service.srv_type is SetParameters:
             value = ParameterValue()
             self._fill(value)
-            # Of names that nobody has: those that there are change what the node is for.
-            request.parameters = [Parameter(name=self._text(), value=value)]
+            known = [one.name for each in self._sound.values() for one in each]
+            name = self._rng.choice((self._text(), self._rng.choice(known)))
+            request.parameters = [Parameter(name=name, value=value)]
         else:
             self._fill(request)
         self._unanswered.add(service)
@@ -280,6 +301,20 @@ class FuzzPublisher(GuardedNode):
     def _filled(self, message: Any) -> Any:
         self._fill(message, 1)
         return message
+
+
+def _answer(client: Client, request: Any) -> Any:
+    """What a service answers; raises NodeError where it does not."""
+    answered = threading.Event()
+    future = client.call_async(request)
+    future.add_done_callback(lambda _: answered.set())
+    if not answered.wait(_PATIENCE_S):
+        raise NodeError(f"{client.srv_name} does not answer")
+    return future.result()
+
+
+def _ignore(message: bytes) -> None:
+    """Nothing is done with it."""
 
 
 def _made(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import rclpy
@@ -21,7 +22,7 @@ from crossspec_ros.ros.messages import RELIABLE, best_effort
 
 
 class Slow:
-    """Two nodes named as ours, which take their time over each message and have short queues."""
+    """Nodes named as ours, of which two take their time over each message and have short queues."""
 
     def __init__(self, synchronizer: Node, captioner: Node) -> None:
         self.read = 0
@@ -36,12 +37,12 @@ class Slow:
 
 @pytest.fixture
 def slow() -> Iterator[Slow]:
-    names = fuzz_publisher.NODES
-    with (
-        spinning(lambda: rclpy.create_node(names[0])) as synchronizer,
-        spinning(lambda: rclpy.create_node(names[1])) as captioner,
-    ):
-        yield Slow(synchronizer, captioner)
+    with ExitStack() as stack:
+        nodes = {
+            name: stack.enter_context(spinning(lambda name=name: rclpy.create_node(name)))
+            for name in fuzz_publisher.NODES
+        }
+        yield Slow(nodes["synchronizer"], nodes["captioner"])
 
 
 def test_what_counts_as_sent_was_read(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,8 @@ def test_the_nodes_go_on() -> None:
     figures = fuzz(count=300, seed=1)
     assert figures["messages"] == 300 and figures["ended"] == {}
     assert figures["captioned"] == figures["diagnosed"] == figures["sound_windows"] == 1
-    assert {"/camera/image_raw", "/captioner/ask", "/synchronizer/window_closed"} <= set(figures["targets"])
-    assert set(figures["failed_callbacks"]) == {"synchronizer", "captioner"}
+    targets = {"/camera/image_raw", "/captioner/ask", "/synchronizer/window_closed", "/player/report"}
+    assert targets | {"/dv_camera/set_parameters"} <= set(figures["targets"])
+    assert set(figures["failed_callbacks"]) == {"synchronizer", "captioner", "dv_camera"}
     # So few messages tell nothing of growth.
     assert set(figures["missed_bars"]) <= {"growth"}
