@@ -18,10 +18,14 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         """The sentence; where it quotes megabytes of input, their middle is left out."""
-        text = super().__str__()
-        if len(text) > _LONGEST:
-            text = f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
-        return plain_text(text)
+        # Made harmless, a character can become ten.
+        return _cut(plain_text(_cut(super().__str__())))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
 
 
 class LinkError(InputError):

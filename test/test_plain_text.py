@@ -35,6 +35,7 @@ def test_what_would_be_obeyed_is_written_out():
 def test_a_sentence_about_bad_input_is_harmless_and_bounded():
     told = str(InputError(f"no topic '{1_000_000 * HOSTILE}'"))
     assert not OBEYED & set(told) and len(told) < 10_000
+    assert len(str(InputError(1990 * "\x1b"))) < 3000
 
 
 def test_no_line_of_a_described_error_begins_as_one_of_the_log_does():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from crossspec_ros.errors import InputError
+
 if TYPE_CHECKING:
     from rosbags.typesys.store import Typestore
 
@@ -80,9 +82,12 @@ def typestore() -> Typestore:
 
 
 def stamp_ns(cdr: bytes | memoryview) -> int:
-    """`header.stamp` in ns of a serialized message with a header; raises struct.error when it is torn."""
+    """`header.stamp` in ns of a serialized message with a header; raises InputError when it is torn."""
     # Byte 1 of the encapsulation header tells the byte order.
-    sec, nanosec = struct.unpack_from("<iI" if cdr[1:2] == b"\x01" else ">iI", cdr, 4)
+    try:
+        sec, nanosec = struct.unpack_from("<iI" if cdr[1:2] == b"\x01" else ">iI", cdr, 4)
+    except struct.error:
+        raise InputError("a message is shorter than its header: check the node that sends it") from None
     return int(sec) * 1_000_000_000 + int(nanosec)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -106,7 +105,7 @@ class BagRecording:
             self._read[key] += 1
             try:
                 stamp = stamp_ns(message.data)
-            except struct.error:
+            except InputError:
                 self._torn[key.topic] += 1
             else:
                 yield RecordedMessage(stamp, kind, type_name, message.data)

@@ -123,6 +123,12 @@ def as_objects(batch):
     return bytes(typestore().serialize_cdr(message, DVS_EVENTS))
 
 
+@pytest.mark.parametrize("data", [b"", b"\0\1\0\0" + bytes(7)])
+def test_a_message_without_a_whole_header_is_told(data):
+    with pytest.raises(InputError, match="shorter than its header: check"):
+        stamp_ns(data)
+
+
 @given(batches())
 def test_dvs_messages_are_those_of_ros(batch):
     data = as_objects(batch)
