@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
-_MOST_PIECE = 1 << 16
-"""Bytes; the longest answers have some thousand tokens."""
 _NAME, _MOST_NAMES = re.compile("[a-z0-9_]{1,32}"), 32
 """Of a server's proposers, which logs and figures repeat."""
 
@@ -122,14 +120,7 @@ class RemoteEngine:
             session = self._sessions.get(message.session)
         if session is None:
             return
-        if message.ByteSize() > _MOST_PIECE:
-            session.fail(
-                LinkError(
-                    f"the target's server sent {message.ByteSize()} bytes as a piece of an answer: check "
-                    f"that it is crossspec serve"
-                )
-            )
-        elif message.WhichOneof("what") == "piece":
+        if message.WhichOneof("what") == "piece":
             session.take(message.piece)
         elif message.WhichOneof("what") == "refused":
             session.fail(
