@@ -47,8 +47,8 @@ def session() -> Iterator[RemoteSession]:
     engine.close()
 
 
-def take(session: RemoteSession, *token_ids: int, ended: bool = False) -> None:
-    piece = wire.Piece(number=session._answer, token_ids=token_ids, ended=ended)
+def take(session: RemoteSession, *token_ids: int, ended: bool = False, **figures: Any) -> None:
+    piece = wire.Piece(number=session._answer, token_ids=token_ids, ended=ended, **figures)
     session._engine._take(wire.Down(session=session.number, piece=piece))
 
 
@@ -83,6 +83,21 @@ def test_what_comes_behind_the_end_of_an_answer_is_not_kept(session: RemoteSessi
     for _ in range(100):
         take(session, 5)
     assert step.result(0).ended and not session._pieces and len(trace.spans) == 1
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [{"passes": 2**32 - 1}, {"tokens_read": 2**32 - 1}, {"rows": 2**21}, {"most_read": 2**21},
+     {"drafted": {"memory": 2**32 - 1}}, {"accepted": {"memory": 2**32 - 1}}, {"seconds": float("nan")},
+     {"seconds": 1e290}, {"seconds": -1.0}, {"since_asked_s": float("-inf")}],
+)  # fmt: skip
+def test_a_piece_with_figures_that_no_report_can_tell_fails_the_answer(
+    session: RemoteSession, figures: dict[str, Any]
+) -> None:
+    step = session.step(DraftTree())
+    take(session, 5, **figures)
+    with pytest.raises(LinkError, match="absurd figures"):
+        step.result(0)
 
 
 def welcome(tokenizer: str = "", **other: Any) -> wire.Welcome:
