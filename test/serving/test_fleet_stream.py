@@ -830,6 +830,18 @@ def test_token_ids_that_the_target_has_not_are_refused(server: Server, windows: 
         assert [one.WhichOneof("what") for one in told] == ["welcome", "refused"]
 
 
+def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(
+    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair.target, "spec", replace(pair.target.spec, most_tokens=2**18))
+    said = [
+        hello("laughing"),
+        wire.Up(session=1, frame=frame_message(windows[0].frames[0], 1)),
+        wire.Up(session=1, ask=wire.Ask(number=1, question="\U0001f600" * 3000, max_new_tokens=1)),
+    ]
+    assert "the target takes 4096 beside the frames" in outcome(server, said)
+
+
 def test_a_stepwise_answer_is_verified_tree_by_tree_and_ends(
     server: Server, pair: ModelPair, windows: list[Window]
 ) -> None:
