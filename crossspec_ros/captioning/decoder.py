@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, drafted_context
-from crossspec_ros.captioning.caption import MOST_QUESTION, Caption
+from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT, Caption
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -288,7 +288,7 @@ class PrefillHiddenDecoder:
             )
         spec = self.pair.target.spec
         used = sum(map(len, self.pair.target.prompt_ids(question)))
-        room = spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM
+        room = min(spec.most_tokens - spec.frame_tokens, MOST_TEXT) - _ANSWER_ROOM
         if used > room:
             raise InputError(
                 f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "

@@ -19,17 +19,19 @@ import grpc
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.plain_text import plain_text
+from crossspec_ros.telemetry.memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.down import read_down
 
 _LOG = logging.getLogger(__name__)
 
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
-_MOST_MESSAGE = 32 << 20
-"""Bytes from the server; large tokenizers have 20 MB. Read, a list of numbers takes 8 times as many."""
+_MOST_MESSAGE = 24 << 20
+"""Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.down`)."""
 _MOST_REASON = 1000
 """Characters of why the link has ended, which logs and diagnostics repeat."""
 _KEEP_ALIVE = [
@@ -111,7 +113,7 @@ class Link:
         self._ending = threading.Event()
         self._changed = threading.Condition()
         self.welcome: wire.Welcome | None = None
-        """That of the latest stream."""
+        """That of the first stream."""
         self.is_up = False
         self.epoch = 0
         self.trouble = f"the target at {address.url} has not answered yet"
@@ -156,6 +158,8 @@ class Link:
         while not self._ending.is_set():
             began = self.epoch
             self._stream()
+            # Each welcome may leave its megabytes free in the heap of another thread.
+            give_back()
             wait_s = _FIRST_WAIT_S if self.epoch > began else min(2 * wait_s, _LONGEST_WAIT_S)
             # Robots that lost the same server must not come back all at once.
             self._ending.wait(wait_s * random.uniform(0.5, 1.0))
@@ -170,29 +174,32 @@ class Link:
         with self._lock:
             self._queue, self._unsent = outgoing, 0
         reason, is_refused, call = "the server has ended the stream", False, None
-        stream = self._channel.stream_stream(
-            METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
-        )
+        # As they came: gRPC would end the stream without a word about what cannot be read.
+        stream = self._channel.stream_stream(METHOD, request_serializer=wire.Up.SerializeToString)
         try:
             self._call = call = stream(self._outgoing(outgoing), metadata=self._address.metadata())
-            for message in call:
+            for message in map(read_down, call):
                 self.pulse.beat()
                 self.received += message.ByteSize()
                 kind = message.WhichOneof("what")
                 if kind == "welcome" and not self.is_up:
-                    if self.welcome is not None and not _is_same(self.welcome, message.welcome):
+                    if self.welcome is None:
+                        self.welcome = message.welcome
+                    elif not _is_same(message.welcome, self.welcome):
                         reason = "it serves another target than before: restart this node"
                         break
-                    self._began(message.welcome)
+                    self._began()
                 elif kind == "refused" and not message.session:
-                    reason, is_refused = plain_text(message.refused.sentence[:_MOST_REASON]), True
+                    reason, is_refused = message.refused.sentence[:_MOST_REASON], True
                 elif self.is_up:
                     with self.pulse.busy():
                         self._on_message(message)
         except grpc.RpcError as error:
             reason = _reason(error) or reason
+        except InputError as error:
+            reason = str(error)
         except Exception as error:  # a link that dies would be up never again
-            reason = plain_text(f"{type(error).__name__}: {error}"[:_MOST_REASON])
+            reason = f"{type(error).__name__}: {error}"[:_MOST_REASON]
         finally:
             if call is not None:
                 call.cancel()
@@ -206,9 +213,9 @@ class Link:
                 self._unsent = max(0, self._unsent - message.ByteSize())
             yield message
 
-    def _began(self, welcome: wire.Welcome) -> None:
+    def _began(self) -> None:
         with self._changed:
-            self.welcome, self.trouble = welcome, ""
+            self.trouble = ""
             self.epoch += 1
             self.is_up = True
             self._changed.notify_all()
@@ -220,20 +227,20 @@ class Link:
             self.is_up = False
             self.is_refused = is_refused
             what = "refuses this robot" if is_refused else "cannot be reached"
-            self.trouble = f"the target at {self._address.url} {what}: {reason}"
+            self.trouble = plain_text(f"the target at {self._address.url} {what}: {reason}")
             self._changed.notify_all()
         if self._ending.is_set():
             return
         if was_up:
-            _LOG.warning("%s; it is tried again", plain_text(self.trouble))
+            _LOG.warning("%s; it is tried again", self.trouble)
             self._on_lost(self.trouble)
 
 
-def _is_same(one: wire.Welcome, other: wire.Welcome) -> bool:
+def _is_same(latest: wire.Welcome, first: wire.Welcome) -> bool:
     """Whether both are of the same target: what a robot knows of it was in the first."""
-    changing = {"phase_ns", "remembered"}
-    fixed = [field.name for field in one.DESCRIPTOR.fields if field.name not in changing]
-    return all(getattr(one, name) == getattr(other, name) for name in fixed)
+    latest.phase_ns, latest.remembered = first.phase_ns, first.remembered
+    # Field by field, each tokenizer would become a text of up to four times its bytes.
+    return latest == first
 
 
 def _reason(error: grpc.RpcError) -> str:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
-_MOST_PIECE = 1 << 16
-"""Bytes; the longest answers have some thousand tokens."""
+_MOST_COUNT, _MOST_S = 1 << 20, 86_400.0
+"""Of each count and time in a piece: sums over an answer must fit into the messages that tell them."""
 _NAME, _MOST_NAMES = re.compile("[a-z0-9_]{1,32}"), 32
 """Of a server's proposers, which logs and figures repeat."""
 
@@ -122,14 +122,7 @@ class RemoteEngine:
             session = self._sessions.get(message.session)
         if session is None:
             return
-        if message.ByteSize() > _MOST_PIECE:
-            session.fail(
-                LinkError(
-                    f"the target's server sent {message.ByteSize()} bytes as a piece of an answer: check "
-                    f"that it is crossspec serve"
-                )
-            )
-        elif message.WhichOneof("what") == "piece":
+        if message.WhichOneof("what") == "piece":
             session.take(message.piece)
         elif message.WhichOneof("what") == "refused":
             session.fail(
@@ -251,7 +244,7 @@ class RemoteSession:
             if piece.number != self._answer or not self._left:
                 return
             # Else pieces without tokens could come for ever.
-            is_sound = tokens <= self._left and (tokens > 0 or piece.ended)
+            is_sound = tokens <= self._left and (tokens > 0 or piece.ended) and _has_sound_figures(piece)
             self._left = self._left - tokens if is_sound and not piece.ended else 0
             if is_sound:
                 self._pieces.append(self._told(piece, now_ns))
@@ -261,7 +254,7 @@ class RemoteSession:
             self.fail(
                 LinkError(
                     f"the target's server sent {tokens} tokens as a piece of an answer, none or more than "
-                    f"were asked for: check that it is crossspec serve"
+                    f"were asked for, or absurd figures with them: check that it is crossspec serve"
                 ),
                 piece.number,
             )
@@ -325,6 +318,13 @@ class RemoteSession:
             trouble = self._engine.link.trouble or "more waits for the link than it carries"
             self._error = LinkError(trouble)
         return sent
+
+
+def _has_sound_figures(piece: wire.Piece) -> bool:
+    counts = (piece.tokens_read, piece.rows, piece.most_read, piece.passes)
+    by_proposer = (*piece.drafted.values(), *piece.accepted.values())
+    times = (piece.seconds, piece.since_asked_s)
+    return max(*counts, *by_proposer) <= _MOST_COUNT and all(0 <= time <= _MOST_S for time in times)
 
 
 def _done() -> Future[Any]:

@@ -9,6 +9,17 @@ from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.text_tokenizer import read_tokenizer
 from crossspec_ros.wire import captions_pb2 as wire
 
+_SOUND = {
+    "frames": range(1, 1025),
+    "frames_per_unit": range(1, 1025),
+    "image_size": range(1, 4097),
+    "frame_tokens": range(1, 2**20 + 1),
+    "most_tokens": range(1, 2**20 + 1),
+    "eos_ids": range(1, 65),
+    "closing_ids": range(65),
+}
+"""What a target may have of these; of lists their lengths. The families' are far within."""
+
 
 @dataclass(frozen=True)
 class RemoteDevice:
@@ -25,7 +36,9 @@ class RemoteTarget:
     """The part of `models.base.VideoTarget` that needs no weights, as a server's welcome says it."""
 
     def __init__(self, url: str, welcome: wire.Welcome) -> None:
-        """Raises InputError where the server sends no tokenizer, or one that makes too much of a text."""
+        """Raises InputError where the server sends no tokenizer, or one that makes too much of a text, and
+        for sizes that no target has."""
+        _check_sizes(url, welcome)
         self.spec = InputSpec(
             welcome.frames,
             welcome.frames_per_unit,
@@ -50,3 +63,14 @@ class RemoteTarget:
         """Of the question and what ends the prompt; the server checks the length of all of it."""
         asked = self.tokenizer.encode(question, add_special_tokens=False).ids
         return (), (*asked, *self._closing)
+
+
+def _check_sizes(url: str, welcome: wire.Welcome) -> None:
+    for name, sound in _SOUND.items():
+        said = getattr(welcome, name)
+        size = said if isinstance(said, int) else len(said)
+        if size not in sound:
+            raise InputError(
+                f"the server at {url} says {name} {size}, where targets have {sound[0]} to {sound[-1]}: is "
+                f"it crossspec serve of this version?"
+            )

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.wire import captions_pb2 as wire
 
-MOST_NEW_TOKENS, MOST_QUESTION, MOST_DRAFT, MOST_NODES = 2048, 10_000, 512, 128
+MOST_NEW_TOKENS, MOST_DRAFT, MOST_NODES = 2048, 512, 128
 
 
 class Hint:
@@ -50,7 +51,7 @@ def check_question(ask: wire.Ask, target: VideoTarget) -> None:
         raise InputError(
             f"the question has {len(question)} characters: ask in words, with at most {MOST_QUESTION}"
         )
-    room = target.spec.most_tokens - target.spec.frame_tokens
+    room = min(target.spec.most_tokens - target.spec.frame_tokens, MOST_TEXT)
     used = sum(map(len, target.prompt_ids(question)))
     if not 1 <= ask.max_new_tokens <= min(MOST_NEW_TOKENS, room - used):
         raise InputError(

@@ -400,6 +400,16 @@ def test_a_question_that_cannot_be_asked_is_refused(
     decoder.check_question("Who is on the road, and what are they doing there?")
 
 
+def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(
+    decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = decoder.pair.target
+    monkeypatch.setattr(target, "spec", replace(target.spec, most_tokens=2**18))
+    with pytest.raises(InputError, match="the target takes 4032 beside the frames"):
+        decoder.check_question("\U0001f600" * 3000)
+    decoder.check_question("x " * 1900)
+
+
 def test_what_fails_while_warming_up_is_raised_so_that_less_can_be_tried(
     decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers
@@ -16,7 +21,9 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.down import MOST_BESIDE, read_down
 
 ADDRESS = Address("grpc://127.0.0.1:1", "robot")
 
@@ -25,7 +32,8 @@ class Quiet(Link):
     """Is up, and says nothing."""
 
     def _keep(self) -> None:
-        self._began(wire.Welcome())
+        self.welcome = wire.Welcome()
+        self._began()
 
 
 @pytest.fixture
@@ -39,8 +47,8 @@ def session() -> Iterator[RemoteSession]:
     engine.close()
 
 
-def take(session: RemoteSession, *token_ids: int, ended: bool = False) -> None:
-    piece = wire.Piece(number=session._answer, token_ids=token_ids, ended=ended)
+def take(session: RemoteSession, *token_ids: int, ended: bool = False, **figures: Any) -> None:
+    piece = wire.Piece(number=session._answer, token_ids=token_ids, ended=ended, **figures)
     session._engine._take(wire.Down(session=session.number, piece=piece))
 
 
@@ -77,6 +85,129 @@ def test_what_comes_behind_the_end_of_an_answer_is_not_kept(session: RemoteSessi
     assert step.result(0).ended and not session._pieces and len(trace.spans) == 1
 
 
+@pytest.mark.parametrize(
+    "figures",
+    [{"passes": 2**32 - 1}, {"tokens_read": 2**32 - 1}, {"rows": 2**21}, {"most_read": 2**21},
+     {"drafted": {"memory": 2**32 - 1}}, {"accepted": {"memory": 2**32 - 1}}, {"seconds": float("nan")},
+     {"seconds": 1e290}, {"seconds": -1.0}, {"since_asked_s": float("-inf")}],
+)  # fmt: skip
+def test_a_piece_with_figures_that_no_report_can_tell_fails_the_answer(
+    session: RemoteSession, figures: dict[str, Any]
+) -> None:
+    step = session.step(DraftTree())
+    take(session, 5, **figures)
+    with pytest.raises(LinkError, match="absurd figures"):
+        step.result(0)
+
+
+def welcome(tokenizer: str = "", **other: Any) -> wire.Welcome:
+    sizes = {"frames": 8, "frames_per_unit": 1, "image_size": 64, "frame_tokens": 8, "most_tokens": 500}
+    return wire.Welcome(tokenizer=tokenizer, **{**sizes, "eos_ids": [1], **other})
+
+
+@contextmanager
+def serving(*said: wire.Down) -> Iterator[Address]:
+    """A server that says this on each stream, and ends it."""
+
+    def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        return (one.SerializeToString() for one in said)
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    handler = grpc.stream_stream_rpc_method_handler(stream)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {STREAM: handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield Address(f"grpc://127.0.0.1:{port}", "robot")
+    finally:
+        server.stop(None).wait()
+
+
+@contextmanager
+def linked(address: Address) -> Iterator[tuple[Link, SimpleQueue[str]]]:
+    """A link, and why each of its streams ended."""
+    lost = SimpleQueue[str]()
+    link = Link(address, lambda message: None, lost.put)
+    try:
+        yield link, lost
+    finally:
+        link.close()
+
+
+def test_a_server_whose_first_word_is_a_million_numbers_is_named_with_what_is_wrong() -> None:
+    with (
+        serving(wire.Down(welcome=welcome(closing_ids=[1] * 1_000_000))) as address,
+        pytest.raises(InputError, match=rf"{address.url} .* sends a message of 1000\d+ bytes"),
+    ):
+        RemoteEngine(address, 1.0, connect_s=0.5)
+
+
+def test_an_answer_of_a_million_tokens_ends_the_stream() -> None:
+    piece = wire.Piece(number=1, token_ids=[5] * 1_000_000)
+    said = wire.Down(welcome=welcome()), wire.Down(session=1, piece=piece)
+    with serving(*said) as address, linked(address) as (_, lost):
+        assert "sends a message of 1000" in lost.get(timeout=10.0)
+
+
+def test_streams_that_come_and_go_leave_one_welcome() -> None:
+    with serving(wire.Down(welcome=welcome("x" * 100_000))) as address, linked(address) as (link, lost):
+        lost.get(timeout=10.0)
+        first = link.welcome
+        lost.get(timeout=10.0)
+        assert link.epoch >= 2 and link.welcome is first
+
+
+def test_a_welcome_with_a_large_tokenizer_is_read() -> None:
+    told = wire.Down(welcome=welcome("x" * 1_000_000, eos_ids=range(1000), phase_ns=-1, remembered=5))
+    assert read_down(told.SerializeToString()) == told
+
+
+MANY = wire.Welcome(eos_ids=[1] * 100_000).SerializeToString()
+
+
+def lengthy(key: int, content: bytes) -> bytes:
+    """A field of fewer than two million bytes, on the wire."""
+    size = len(content)
+    return bytes((key, size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lengthy(0x12, MANY),
+        lengthy(0x12, MANY + lengthy(0x42, b"x" * 100_000)),
+        lengthy(0x12, lengthy(0x42, b"x" * 100_000)) + lengthy(0x12, MANY),
+        lengthy(0x12, b"\x12\x04" + lengthy(0x42, bytes(len(MANY)))[:4] + MANY),
+        lengthy(0x12, b"\x42\x00" * 50_000),
+        lengthy(0x1A, lengthy(0x42, bytes(100_000))),
+    ],
+    ids=["numbers", "before a tokenizer", "of a second welcome", "within what looks like a tokenizer",
+         "small fields", "map of a piece"],
+)  # fmt: skip
+def test_what_would_take_much_memory_is_not_read(data: bytes) -> None:
+    with pytest.raises(InputError, match=f"{len(data)} bytes, of which at most {MOST_BESIDE}"):
+        read_down(data)
+
+
+@pytest.mark.parametrize("data", [b"\x12\x05", b"\x12" + b"\xff" * 70_000])
+def test_bytes_that_are_no_message_are_told(data: bytes) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_down(data)
+
+
+@pytest.mark.parametrize(
+    ("absurd", "sentence"),
+    [({"frames": 0}, "frames 0, where targets have 1 to 1024"), ({"frames": 1025}, "frames 1025"),
+     ({"frames_per_unit": 2**31}, "frames_per_unit"), ({"image_size": 4097}, "image_size 4097"),
+     ({"frame_tokens": 2**21}, "frame_tokens"), ({"most_tokens": 0}, "most_tokens 0"),
+     ({"eos_ids": []}, "eos_ids 0"), ({"eos_ids": [1] * 65}, "eos_ids 65"),
+     ({"closing_ids": [1] * 65}, "closing_ids 65")],
+)  # fmt: skip
+def test_a_target_of_absurd_sizes_is_not_taken(absurd: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=f"server at grpc://h:1 says {sentence}"):
+        RemoteTarget("grpc://h:1", welcome(words("x").to_str(), **absurd))
+
+
 def words(*known: str) -> Tokenizer:
     return Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="x"))
 
@@ -96,7 +227,7 @@ def panicking() -> str:
 def test_a_tokenizer_that_pads_does_so_no_more() -> None:
     padded = words("x")
     padded.enable_padding(length=100_000)
-    assert len(RemoteTarget("grpc://h:1", wire.Welcome(tokenizer=padded.to_str())).prompt_ids("x")[1]) == 1
+    assert len(RemoteTarget("grpc://h:1", welcome(padded.to_str())).prompt_ids("x")[1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -107,4 +238,4 @@ def test_a_tokenizer_that_pads_does_so_no_more() -> None:
 )  # fmt: skip
 def test_a_tokenizer_that_makes_much_of_little_is_not_taken(sent: str, sentence: str) -> None:
     with pytest.raises(InputError, match=rf"grpc://h:1 sends no tokenizer \(.*{sentence}"):
-        RemoteTarget("grpc://h:1", wire.Welcome(tokenizer=sent))
+        RemoteTarget("grpc://h:1", welcome(sent))

@@ -780,33 +780,16 @@ def test_a_window_that_is_dropped_lets_go_of_who_waits_for_it(
         decoder.close()
 
 
-def test_a_piece_of_megabytes_fails_its_window_and_not_the_robot(
-    server: Server, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoder = robot(server, "flooded")
-    try:
-        monkeypatch.setattr(decoder.engine.link, "_on_message", lambda message: None)  # type: ignore[attr-defined]
-        session = decoder.engine.open(0, Trace())
-        session.fit(list(windows[0].frames), windows[0].frame_stamps_ns)
-        session.ask(QUESTION, Trace(), 64)
-        waiting = session.step(DraftTree())
-        piece = wire.Piece(number=1, token_ids=1_000_000 * [5])
-        decoder.engine._take(wire.Down(session=session.number, piece=piece))  # type: ignore[attr-defined]
-        assert "sent 1000" in str(waiting.exception(WAIT_S))
-    finally:
-        decoder.close()
-
-
 class Talker:
     """A server whose only word is a refusal."""
 
     def __init__(self, sentence: str) -> None:
-        self._said = [wire.Down(refused=wire.Refused(sentence=sentence))]
+        self._said = [wire.Down(refused=wire.Refused(sentence=sentence)).SerializeToString()]
 
     def stream_stream(self, *_: object, **__: object) -> Callable[..., Talker]:
         return lambda *_, **__: self
 
-    def __iter__(self) -> Iterator[wire.Down]:
+    def __iter__(self) -> Iterator[bytes]:
         return iter(self._said)
 
     def cancel(self) -> None: ...
@@ -814,8 +797,8 @@ class Talker:
     def close(self) -> None: ...
 
 
-def test_a_refusal_of_megabytes_is_told_in_a_harmless_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Address, "channel", lambda self: Talker("\x1b[2J" + 1_000_000 * "a"))
+def test_a_long_refusal_is_told_in_a_harmless_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Address, "channel", lambda self: Talker("\x1b[2J" + 60_000 * "a"))
     link = Link(Address("grpc://127.0.0.1:1", "r"), lambda message: None, lambda reason: None)
     link.wait(0.2)
     link.close()
@@ -845,6 +828,18 @@ def test_token_ids_that_the_target_has_not_are_refused(server: Server, windows: 
         said = [hello("rash"), wire.Up(session=1, frame=frame), wire.Up(session=1, ask=ask)]
         told = raw(server, [one.SerializeToString() for one in said], 1.0)
         assert [one.WhichOneof("what") for one in told] == ["welcome", "refused"]
+
+
+def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(
+    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair.target, "spec", replace(pair.target.spec, most_tokens=2**18))
+    said = [
+        hello("laughing"),
+        wire.Up(session=1, frame=frame_message(windows[0].frames[0], 1)),
+        wire.Up(session=1, ask=wire.Ask(number=1, question="\U0001f600" * 3000, max_new_tokens=1)),
+    ]
+    assert "the target takes 4096 beside the frames" in outcome(server, said)
 
 
 def test_a_stepwise_answer_is_verified_tree_by_tree_and_ends(
