@@ -113,7 +113,7 @@ class Link:
         self._ending = threading.Event()
         self._changed = threading.Condition()
         self.welcome: wire.Welcome | None = None
-        """That of the first stream."""
+        """That of the first stream, with the phase of the latest."""
         self.is_up = False
         self.epoch = 0
         self.trouble = f"the target at {address.url} has not answered yet"
@@ -237,8 +237,11 @@ class Link:
 
 
 def _is_same(latest: wire.Welcome, first: wire.Welcome) -> bool:
-    """Whether both are of the same target: what a robot knows of it was in the first."""
-    latest.phase_ns, latest.remembered = first.phase_ns, first.remembered
+    """Whether both are of the same target: what a robot knows of it was in the first.
+
+    What changes from stream to stream is told as the latest has it.
+    """
+    first.phase_ns, first.remembered = latest.phase_ns, latest.remembered
     # Field by field, each tokenizer would become a text of up to four times its bytes.
     return latest == first
 
