@@ -248,47 +248,6 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
             raise
 
 
-class Ros1Reader(ros1.Reader):
-    """One whose index is no larger than its file, and whose chunks are not unpacked without end."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._stored, self._index_bytes = path.stat().st_size, 0
-        self._begin()
-
-    def _begin(self) -> None:
-        # A chunk is unpacked anew for each message that comes after one of another chunk.
-        self._spent = Spent(self._stored, MOST_UNPACKED)
-
-    def read_index_data(self, pos: int, indexes: dict[int, list[Any]]) -> None:
-        assert self.bio
-        before = self.bio.tell()
-        super().read_index_data(pos, indexes)
-        self._index_bytes += self.bio.tell() - before
-        if self._index_bytes > self._stored:
-            raise TooLarge(
-                "names its chunks more than once in its index: check where it comes from, and record it again"
-            )
-
-    def read_chunk(self) -> Any:
-        chunk = super().read_chunk()
-        if chunk.datasize > LONGEST:
-            raise ros1.ReaderError(f"it has a chunk of {chunk.datasize} bytes, more than are read")
-
-        def unpacked(data: bytes) -> bytes:
-            out = chunk.decompressor(data)
-            self._spent.add(len(out))
-            return out
-
-        return chunk._replace(decompressor=unpacked)
-
-    def messages(
-        self, connections: Collection[Connection] = (), start: int | None = None, stop: int | None = None
-    ) -> Generator[tuple[Connection, int, bytes], None, None]:
-        self._begin()
-        yield from super().messages(connections, start, stop)
-
-
 class _Merged:
     """In place of rosbags' source of the messages of one chunk."""
 

@@ -16,7 +16,7 @@ from test_info import sound, write
 from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import bag_bounds
+from crossspec_ros.recordings import bag_bounds, ros1_reader, salvage_ros1
 from crossspec_ros.recordings.bag_bounds import Spent, unpack_cut
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
@@ -147,6 +147,39 @@ def test_topics_of_a_damaged_database_take_no_memory_without_bound(tmp_path, mon
     assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
 
 
+def test_a_header_of_a_ros1_bag_that_is_absurdly_long_is_not_read(tmp_path, ros1, monkeypatch):  # noqa: F811
+    bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
+    monkeypatch.setattr(ros1_reader, "LONGEST_HEADER", 100)
+    with pytest.raises(InputError, match=r"is damaged .*a header of \d{3,} bytes, more than are read"):
+        open_recording(bag)
+    assert survey(bag)["messages"] == 175
+    monkeypatch.setattr(salvage_ros1, "LONGEST_HEADER", 30)
+    losses = Losses()
+    assert not list(salvage(bag, losses)) and "longer than any that is read" in losses.told()[0]
+
+
+def test_topics_of_a_ros1_bag_that_share_a_number_are_damage(tmp_path, ros1):  # noqa: F811
+    bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
+    data = bytearray(bag.read_bytes())
+    at = data.rindex(b"conn=" + struct.pack("<I", 3))
+    data[at + 5] = 2
+    bag.write_bytes(data)
+    with pytest.raises(InputError, match=r"is damaged .*topics that share a number"):
+        open_recording(bag)
+    assert survey(bag)["messages"] == 175
+
+
+def test_a_chunk_of_a_ros1_bag_with_more_topics_than_there_is_room_for_is_damage(tmp_path, ros1):  # noqa: F811
+    bag = write_ros1(tmp_path / "bag.bag", ros1, drive(), chunk=10**9)
+    data = bytearray(bag.read_bytes())
+    at = data.rindex(b"count=" + struct.pack("<I", 4)) + 6
+    count = len(data) // 40
+    data[at : at + 4] = struct.pack("<I", count)
+    bag.write_bytes(data + bytes(8 * count))
+    with pytest.raises(InputError, match=r"is damaged .*more topics than there is room for"):
+        open_recording(bag)
+
+
 @pytest.mark.parametrize(("size", "out"), [(1000, 1000), (5000, 1000), (300, 301), (1 << 60, 1000)])
 def test_what_comes_out_of_a_chunk_is_spent_and_bounded(size, out):
     spent = Spent(0, 10_000)
@@ -180,6 +213,6 @@ def test_a_million_losses_take_no_memory():
 
 
 def test_a_chunk_of_a_ros1_bag_that_is_absurdly_long_is_not_read(tmp_path, ros1, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(bag_bounds, "LONGEST", 1000)
+    monkeypatch.setattr(ros1_reader, "LONGEST", 1000)
     with pytest.raises(ReaderError, match=r"a chunk of \d+ bytes, more than are read"):
         BagReader(write_ros1(tmp_path / "bag.bag", ros1, drive()))
