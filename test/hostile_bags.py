@@ -107,6 +107,11 @@ def same_chunk(folder):
     return mcap(folder / "bomb.mcap", [chunk], True, 2000)
 
 
+def many_topics_in_chunks(folder):
+    """Thirty chunks, each of which has 65,000 topics by the index."""
+    return mcap(folder / "bomb.mcap", [("", message_head(0, 1), 31)], True, 30, 65_000)
+
+
 def idle_chunks(folder):
     """Sixty chunks of a record that nobody reads, and a summary that names none of them."""
     chunk = "zstd", zstd_of(struct.pack("<BQ", 0x7F, 120 * MB), 120), 9 + 120 * MB
@@ -474,6 +479,7 @@ BAGS = {
     "mcap overlapping chunks": overlapping_chunks,
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,
+    "mcap many topics in chunks": many_topics_in_chunks,
     "mcap idle chunks": idle_chunks,
     "mcap idle chunks cut": cut_idle_chunks,
     "mcap tiny messages indexed": partial(tiny_messages, True),

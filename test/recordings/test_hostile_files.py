@@ -30,6 +30,7 @@ RATIO = "unpacks to [0-9]+ MB, more than 100 times its size, as no recording doe
 COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
 PIXELS = r"0\.png' is no picture that is read: a compressed image has more than the 50000000 pixels"
 NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
+TOPICS = "has topics and types that take more than 32 MB, as no recorder writes: check where"
 LONG_NAME = "has a name or a definition of 62914560 bytes, as no recorder writes: check"
 TOLD = {
     "mcap zstd scanned": PART,
@@ -39,13 +40,14 @@ TOLD = {
     "mcap overlapping chunks": OVERLAP,
     "mcap overlapping grainy chunks": OVERLAP,
     "mcap chunk again and again": TOTAL,
+    "mcap many topics in chunks": "has an index of chunks that takes more than 128 MB, as no recording of",
     "mcap idle chunks": TOTAL,
     "mcap idle chunks cut": "is damaged .*: copy it again",
     "mcap tiny messages indexed": MANY,
     "mcap tiny messages scanned": MANY,
     "mcap long names": LONG_NAME,
     "mcap long names cut": "is damaged .*: copy it again",
-    "mcap many names": "bomb.mcap unpacks to more than 32 MB, as no recording of its size does|is damaged",
+    "mcap many names": f"bomb.mcap {TOPICS}|is damaged",
     "mcap long formats": "12 messages|cannot be read: a compressed image with format",
     "bag1 bz2": PART,
     "bag1 lz4": PART,
@@ -62,7 +64,7 @@ TOLD = {
     "db3 shared number": "has topics that share a number or have none, as no recorder writes: check",
     "db3 tangled": "walks through more of its database than there is: check where it comes from",
     "db3 messages in one place": "has a table of more bytes than its file, as no recorder writes: check",
-    "db3 definitions in one place": "has a table of more bytes than its file, as no recorder writes: check",
+    "db3 definitions in one place": TOPICS,
     "metadata deep": "nested more than 50 deep",
     "metadata aliases": "stands for more than 100000 values",
     "db3 endless view": COMPUTED.format("messages"),
