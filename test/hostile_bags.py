@@ -46,8 +46,10 @@ def message_head(megabytes, log_time):
     return struct.pack("<BQHIQQ", 5, 22 + megabytes * MB, 1, 0, log_time, log_time)
 
 
-def mcap(path, chunks, has_index, times=1):
-    """`chunks` are (compression, packed bytes, size they say); the summary names them so many times."""
+def mcap(path, chunks, has_index, times=1, topics=1):
+    """`chunks` are (compression, packed bytes, size they say); the summary names them so many times, with so
+    many topics in each.
+    """
     start = MAGIC + record(1, text("ros2") + text("x"))
     schema = record(3, struct.pack("<H", 1) + text(IMAGE) + text("ros2msg") + text(""))
     channel = record(4, struct.pack("<HH", 1, 1) + text("/image") + text("cdr") + text(""))
@@ -58,8 +60,9 @@ def mcap(path, chunks, has_index, times=1):
         index += record(
             8,
             struct.pack("<QQQQ", 0, LATER, len(out), len(chunk))
-            + struct.pack("<IHQ", 10, 1, len(out) + len(chunk))
-            + struct.pack("<Q", 31)
+            + struct.pack("<I", 10 * topics)
+            + b"".join(struct.pack("<HQ", 1 + i, len(out) + len(chunk) + 31 * i) for i in range(topics))
+            + struct.pack("<Q", 31 * topics)
             + text(compression)
             + struct.pack("<QQ", len(packed), size),
         )
@@ -102,6 +105,11 @@ def grainy_chunks(folder):
 def same_chunk(folder):
     chunk = "zstd", zstd_of(message_head(100, 1), 100), 31 + 100 * MB
     return mcap(folder / "bomb.mcap", [chunk], True, 2000)
+
+
+def many_topics_in_chunks(folder):
+    """Thirty chunks, each of which has 65,000 topics by the index."""
+    return mcap(folder / "bomb.mcap", [("", message_head(0, 1), 31)], True, 30, 65_000)
 
 
 def idle_chunks(folder):
@@ -353,8 +361,8 @@ def write_ros1(path, stamped, packing=None):
 
 
 def ros1_turns(folder):
-    """Messages that lie in turns in one and in another chunk of a hundred megabytes."""
-    stamped = [(2 * i + turn + 1, 100 * MB * (i == 499) + 9) for turn in range(2) for i in range(500)]
+    """Messages that lie in turns in one and in another chunk of sixty megabytes."""
+    stamped = [(2 * i + turn + 1, 60 * MB * (i == 499) + 9) for turn in range(2) for i in range(500)]
     return write_ros1(folder / "bomb.bag", stamped, Writer.CompressionFormat.BZ2)
 
 
@@ -371,6 +379,40 @@ def ros1_idle_chunks(folder):
 def ros1_record(fields, body):
     head = b"".join(struct.pack("<I", len(field)) + field for field in fields)
     return struct.pack("<I", len(head)) + head + struct.pack("<I", len(body)) + body
+
+
+def ros1_topics_by_chunks(folder):
+    """An index with 8000 topics and 20,000 chunks, each without a message."""
+    path = write_ros1(folder / "bomb.bag", [(1, 9)])
+    data = path.read_bytes()
+    topics = b"".join(
+        ros1_record(
+            [b"op=\7", b"conn=" + struct.pack("<I", i), b"topic=/%d" % i],
+            b"".join(
+                struct.pack("<I", len(field)) + field
+                for field in (b"type=a/B", b"md5sum=0", b"message_definition=")
+            ),
+        )
+        for i in range(8000)
+    )
+    place = data.rindex(b"chunk_pos=") + 10
+    fields = [
+        b"op=\6",
+        b"ver=" + struct.pack("<I", 1),
+        b"chunk_pos=" + data[place : place + 8],
+        b"start_time=" + bytes(8),
+        b"end_time=" + bytes(8),
+        b"count=" + bytes(4),
+    ]
+    for name, size, value in (
+        ("conn_count", 4, 8000),
+        ("chunk_count", 4, 20_000),
+        ("index_pos", 8, len(data)),
+    ):
+        at = data.index(name.encode() + b"=") + len(name) + 1
+        data = data[:at] + value.to_bytes(size, "little") + data[at + size :]
+    path.write_bytes(data + topics + ros1_record(fields, b"") * 20_000)
+    return path
 
 
 def ros1_index(folder):
@@ -437,6 +479,7 @@ BAGS = {
     "mcap overlapping chunks": overlapping_chunks,
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,
+    "mcap many topics in chunks": many_topics_in_chunks,
     "mcap idle chunks": idle_chunks,
     "mcap idle chunks cut": cut_idle_chunks,
     "mcap tiny messages indexed": partial(tiny_messages, True),
@@ -448,6 +491,7 @@ BAGS = {
     "bag1 turns": ros1_turns,
     "bag1 idle chunks": ros1_idle_chunks,
     "bag1 index": ros1_index,
+    "bag1 topics by chunks": ros1_topics_by_chunks,
     "bag of packed files": packed_files,
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,

@@ -45,6 +45,10 @@ _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
 """Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept."""
 _TOPIC = 4096
 """Bytes that a topic takes while a bag is read, however short its name is."""
+_MOST_INDEX = 128 << 20
+"""Bytes that the chunks of an mcap's index may take, or as many as a fourth of a larger file."""
+_CHUNK, _OFFSET = 2000, 100
+"""Bytes that a chunk takes while a bag is read, and that each topic in it takes."""
 _MCAP_CHUNK = 0x06
 _SHARED = "SELECT count(*) > count(DISTINCT CASE typeof(id) WHEN 'integer' THEN id END) FROM topics"
 _BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(CAST({0} AS BLOB)) ELSE 0 END"
@@ -130,36 +134,67 @@ class Described(dict[Any, Any]):
     """
 
     def __init__(self) -> None:
-        self._spent = Spent(0, _MOST_TEXT)
+        self._left = _MOST_TEXT
 
     def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
         # Some recorders say the same in each chunk.
         if self.get(number) != told:
-            self._spent.add(_TOPIC + texts_of((number, *told)))
+            self._left = left_of(self._left, texts_of((number, *told)))
         super().__setitem__(number, told)
 
 
-class _Mcap(storage_mcap.McapReader):
-    """One whose chunks are not too much together, even where its index names some again and again, and whose
-    topics are not either.
+def left_of(left: int, size: int) -> int:
+    """What is left for descriptions after one of `size` bytes; raises TooLarge where less is left."""
+    if size + _TOPIC > left:
+        raise TooLarge(
+            f"has topics and types that take more than {_MOST_TEXT >> 20} MB, as no recorder writes: check "
+            f"where it comes from, and record it again"
+        )
+    return left - size - _TOPIC
+
+
+class _Chunks(list[Any]):
+    """The chunks of an mcap of `stored` bytes, as they are read from its index; raises TooLarge for absurdly
+    many, and where they unpack to absurdly much, even where the index names some again and again.
     """
+
+    def __init__(self, stored: int) -> None:
+        self._unpacked = Spent(stored)
+        self._most = self._left = max(_MOST_INDEX, stored // 4)
+
+    def append(self, chunk: Any) -> None:
+        self._unpacked.add(chunk.uncompressed_size)
+        self._left -= _CHUNK + _OFFSET * len(chunk.channel_count)
+        if self._left < 0:
+            raise TooLarge(
+                f"has an index of chunks that takes more than {self._most >> 20} MB, as no recording of its "
+                f"size does: check where it comes from, and record it again"
+            )
+        # They have been counted, and nobody asks for them again.
+        super().append(chunk._replace(message_index_offsets={}))
+
+
+class _Mcap(storage_mcap.McapReader):
+    """One whose chunks, and whose topics, are not too much together."""
 
     def __init__(self, path: Any) -> None:
         super().__init__(path)
         self.schemas, self.channels = Described(), Described()
+        self.chunks = _Chunks(path.stat().st_size)
 
     def read_index(self) -> None:
         super().read_index()
-        # Where it names no chunk, all that are there are unpacked.
-        self._check((chunk.uncompressed_size for chunk in self.chunks) if self.chunks else self._sizes())
+        # Then all that are there are unpacked.
+        if not self.chunks:
+            self._check()
 
     def meta_scan(self) -> None:
-        self._check(self._sizes())
+        self._check()
         super().meta_scan()
 
-    def _check(self, sizes: Iterable[int]) -> None:
+    def _check(self) -> None:
         spent = Spent(self.path.stat().st_size)
-        for size in sizes:
+        for size in self._sizes():
             spent.add(size)
 
     def _sizes(self) -> Iterator[int]:
@@ -212,8 +247,10 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
             return
         size = "+".join(_BYTES.format(f'"{name}"') for name in names)
         # Where a recorder was killed, some rows lack their ends.
-        left = self._file.stat().st_size + MOST_UNPACKED
+        left, of_topics = self._file.stat().st_size + MOST_UNPACKED, _MOST_TEXT
         for (count,) in database.execute(f"SELECT {size} FROM {table}"):
+            if table != "messages":
+                of_topics = left_of(of_topics, count)
             left -= count
             if left < 0:
                 raise TooLarge(
@@ -246,47 +283,6 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
                     "it again"
                 ) from None
             raise
-
-
-class Ros1Reader(ros1.Reader):
-    """One whose index is no larger than its file, and whose chunks are not unpacked without end."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._stored, self._index_bytes = path.stat().st_size, 0
-        self._begin()
-
-    def _begin(self) -> None:
-        # A chunk is unpacked anew for each message that comes after one of another chunk.
-        self._spent = Spent(self._stored, MOST_UNPACKED)
-
-    def read_index_data(self, pos: int, indexes: dict[int, list[Any]]) -> None:
-        assert self.bio
-        before = self.bio.tell()
-        super().read_index_data(pos, indexes)
-        self._index_bytes += self.bio.tell() - before
-        if self._index_bytes > self._stored:
-            raise TooLarge(
-                "names its chunks more than once in its index: check where it comes from, and record it again"
-            )
-
-    def read_chunk(self) -> Any:
-        chunk = super().read_chunk()
-        if chunk.datasize > LONGEST:
-            raise ros1.ReaderError(f"it has a chunk of {chunk.datasize} bytes, more than are read")
-
-        def unpacked(data: bytes) -> bytes:
-            out = chunk.decompressor(data)
-            self._spent.add(len(out))
-            return out
-
-        return chunk._replace(decompressor=unpacked)
-
-    def messages(
-        self, connections: Collection[Connection] = (), start: int | None = None, stop: int | None = None
-    ) -> Generator[tuple[Connection, int, bytes], None, None]:
-        self._begin()
-        yield from super().messages(connections, start, stop)
 
 
 class _Merged:

@@ -14,14 +14,9 @@ from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_bounds import (
-    Ros1Reader,
-    Spent,
-    bound_rosbags,
-    check_metadata,
-    check_names,
-)
+from crossspec_ros.recordings.bag_bounds import Spent, bound_rosbags, check_metadata, check_names
 from crossspec_ros.recordings.ros1 import Definitions
+from crossspec_ros.recordings.ros1_reader import Ros1Reader
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
 from crossspec_ros.yaml_files import TooMuchYaml
 from rosbags import rosbag1, rosbag2

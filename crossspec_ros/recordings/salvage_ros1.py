@@ -19,6 +19,7 @@ from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent, check
 from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.ros1 import Definitions
+from crossspec_ros.recordings.ros1_reader import LONGEST_HEADER
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED
 
 _MAGIC = b"#ROSBAG V2.0\n"
@@ -31,6 +32,7 @@ class _Record(NamedTuple):
     body: bytes
     """Cut where the file ends, and empty where it is too long to be read."""
     is_whole: bool
+    """Whether it is neither cut nor too long."""
 
 
 class _Topic(NamedTuple):
@@ -66,7 +68,8 @@ def _records(stream: BinaryIO, size: int) -> Iterator[_Record]:
     """One record after the other; the last may be cut."""
     while (head := _block(stream, size))[0]:
         body, is_whole = _block(stream, size)
-        yield _Record(_fields(head[0]), body, is_whole and head[1])
+        is_read = len(head[0]) <= LONGEST_HEADER
+        yield _Record(_fields(head[0]) if is_read else {}, body, is_whole and head[1] and is_read)
 
 
 def _block(stream: BinaryIO, size: int) -> tuple[bytes, bool]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import numpy as np
 import pytest
 from backports import zstd
-from hostile_bags import COUNT, MAGIC, MB, MESSAGE, sqlite
+from hostile_bags import COUNT, DEFINITION, MAGIC, MB, MESSAGE, mcap, message_head, sqlite
 from rosbags.rosbag1 import ReaderError
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import sound, write
 from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import bag_bounds
+from crossspec_ros.recordings import bag_bounds, ros1_reader, salvage_ros1
 from crossspec_ros.recordings.bag_bounds import Spent, unpack_cut
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
@@ -144,7 +144,71 @@ def test_topics_of_a_damaged_database_take_no_memory_without_bound(tmp_path, mon
     file, losses = sqlite(tmp_path, f"{MESSAGE} {topics}"), Losses()
     assert len(list(salvage(file, losses))) == 1 and not losses.told()
     monkeypatch.setattr(bag_bounds, "_MOST_TEXT", 40_000)
-    assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
+    assert not list(salvage(file, losses)) and "has topics and types that take more" in losses.told()[0]
+
+
+DEFINITIONS = f"{COUNT.format(10)} INSERT INTO message_definitions(topic_type) SELECT 'x' || i FROM n;"
+
+
+@pytest.mark.parametrize("kind", ["mcap", "sqlite3", "sqlite3 definitions", "ROS 1"])
+def test_a_bag_with_absurdly_many_topics_or_types_is_refused(tmp_path, ros1, monkeypatch, kind):  # noqa: F811
+    if kind == "ROS 1":
+        bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
+    elif kind == "sqlite3 definitions":
+        bag = sqlite(tmp_path, f"{DEFINITION} {DEFINITIONS}")
+    else:
+        bag = write(tmp_path / "bag", sound(), StoragePlugin[kind.upper()])
+    survey(bag)
+    monkeypatch.setattr(bag_bounds, "_MOST_TEXT", 7000 if kind in ("mcap", "sqlite3") else 10_000)
+    for read in (survey, open_recording):
+        with pytest.raises(InputError, match="has topics and types that take more than 0 MB, as no recorder"):
+            read(bag)
+
+
+def test_a_header_of_a_ros1_bag_that_is_absurdly_long_is_not_read(tmp_path, ros1, monkeypatch):  # noqa: F811
+    bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
+    monkeypatch.setattr(ros1_reader, "LONGEST_HEADER", 100)
+    with pytest.raises(InputError, match=r"is damaged .*a header of \d{3,} bytes, more than are read"):
+        open_recording(bag)
+    assert survey(bag)["messages"] == 175
+    monkeypatch.setattr(salvage_ros1, "LONGEST_HEADER", 30)
+    losses = Losses()
+    assert not list(salvage(bag, losses)) and "longer than any that is read" in losses.told()[0]
+
+
+def test_topics_of_a_ros1_bag_that_share_a_number_are_damage(tmp_path, ros1):  # noqa: F811
+    bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
+    data = bytearray(bag.read_bytes())
+    at = data.rindex(b"conn=" + struct.pack("<I", 3))
+    data[at + 5] = 2
+    bag.write_bytes(data)
+    with pytest.raises(InputError, match=r"is damaged .*topics that share a number"):
+        open_recording(bag)
+    assert survey(bag)["messages"] == 175
+
+
+def test_a_chunk_of_a_ros1_bag_with_more_topics_than_there_is_room_for_is_damage(tmp_path, ros1):  # noqa: F811
+    bag = write_ros1(tmp_path / "bag.bag", ros1, drive(), chunk=10**9)
+    data = bytearray(bag.read_bytes())
+    at = data.rindex(b"count=" + struct.pack("<I", 4)) + 6
+    count = len(data) // 40
+    data[at : at + 4] = struct.pack("<I", count)
+    bag.write_bytes(data + bytes(8 * count))
+    with pytest.raises(InputError, match=r"is damaged .*more topics than there is room for"):
+        open_recording(bag)
+
+
+@pytest.mark.parametrize(("times", "topics"), [(100, 1), (1, 20)])
+def test_the_index_of_an_mcap_takes_no_memory_without_bound(tmp_path, monkeypatch, times, topics):
+    chunk = "", message_head(0, 1), 31
+    bag = mcap(tmp_path / "bag.mcap", [chunk], True, times, topics)
+    with closing(BagReader(bag)) as reader:
+        assert sum(1 for _ in reader.messages()) == times
+    monkeypatch.setattr(bag_bounds, "_MOST_INDEX", 3000)
+    with pytest.raises(
+        InputError, match=r"bag\.mcap' has an index of chunks that takes more than 0 MB, as no"
+    ):
+        BagReader(bag)
 
 
 @pytest.mark.parametrize(("size", "out"), [(1000, 1000), (5000, 1000), (300, 301), (1 << 60, 1000)])
@@ -180,6 +244,6 @@ def test_a_million_losses_take_no_memory():
 
 
 def test_a_chunk_of_a_ros1_bag_that_is_absurdly_long_is_not_read(tmp_path, ros1, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(bag_bounds, "LONGEST", 1000)
+    monkeypatch.setattr(ros1_reader, "LONGEST", 1000)
     with pytest.raises(ReaderError, match=r"a chunk of \d+ bytes, more than are read"):
         BagReader(write_ros1(tmp_path / "bag.bag", ros1, drive()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
+from crossspec_ros.recordings import ros1_reader, unpacking
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
@@ -112,6 +115,34 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
         assert reports[0][name] == reports[1][name]
     counts = {topic["topic"]: topic.get("on") for topic in reports[0]["topics"]}
     assert counts["/dvs/events"] == sum(int(batch(i).p.sum()) for i in range(50))
+
+
+@pytest.fixture
+def topic_after_topic(ros1, monkeypatch):
+    """Writes the drive as converters do, in chunks of one topic that overlap in time."""
+    monkeypatch.setattr(unpacking, "_MOST_TIMES", 5)
+    monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", 0)
+    return partial(write_ros1, store=ros1, messages=sorted(drive(), key=itemgetter(0)), chunk=100_000)
+
+
+@pytest.mark.parametrize("compression", [None, Writer.CompressionFormat.LZ4])
+def test_a_bag_that_was_written_topic_after_topic_is_read(tmp_path, ros1, topic_after_topic, compression):
+    report = survey(topic_after_topic(tmp_path / "sorted.bag", compression=compression))
+    expected = survey(write_ros1(tmp_path / "drive.bag", ros1, drive()))
+    for name in ("messages", "topics", "plays", "findings"):
+        assert report[name] == expected[name]
+
+
+def test_chunks_that_are_unpacked_in_turns_are_bounded(tmp_path, topic_after_topic, monkeypatch):
+    bag = topic_after_topic(tmp_path / "sorted.bag")
+    monkeypatch.setattr(ros1_reader, "_MOST_KEPT", 100_000)
+    with pytest.raises(
+        InputError, match=r"sorted\.bag' has chunks of more than 0 MB that overlap in time: rec"
+    ):
+        survey(bag)
+    # A few times are no matter.
+    monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", unpacking.MOST_UNPACKED)
+    assert survey(bag)["messages"] == 175
 
 
 def test_event_arrays_of_other_packages_are_read(tmp_path, ros1):
