@@ -6,9 +6,12 @@ import io
 import pickle
 import pickletools
 import re
+import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from crossspec_ros.files import archive_file
 
 # Of a dtype, a shape or the state of an array: a dozen.
 _MOST_PARTS = 1000
@@ -21,6 +24,8 @@ _OF_TENSORS = re.compile(
     r"collections OrderedDict|torch(\.cuda|\.storage)? \w+Storage|torch [a-z]+\d\w*"  # and types of numbers
     r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?)"
 )
+_END, _END_OF_32_BITS = struct.Struct("<4s36x2Q 4s4xQ4x 4s8x2IH"), 22
+"""Of an archive: a record of 64 bits and where that is, which it may lack, and a record of 32 bits."""
 _MOST_STATES = 10
 """A dict of tensors has one, its versions."""
 
@@ -87,17 +92,36 @@ def _check_tensors(data: io.BytesIO) -> None:
         before, count = name, taken
 
 
+def _check_end(file: Path) -> None:
+    """Raise ValueError where torch may find another list of members than zipfile: it goes by the places that
+    the end of an archive states, and zipfile by what stands before them."""
+    with file.open("rb") as stream:
+        size = stream.seek(0, io.SEEK_END)
+        stream.seek(max(0, size - _END.size))
+        parts = _END.unpack(stream.read().rjust(_END.size, b"\0"))
+    record, *wide, locator, stated, end, length, place, comment = parts
+    behind, is_same = size - _END_OF_32_BITS, end == b"PK\5\6" and not comment
+    if locator == b"PK\6\7":
+        behind, length, place = size - _END.size, *wide
+        is_same &= record == b"PK\6\6" and stated == behind
+    if not is_same or place + length != behind:
+        raise ValueError("its archive does not end as torch writes it")
+
+
 def check_torch_file(file: Path) -> None:
-    """The same for a file of torch.save, and for what is more than tensors; raises ValueError where its
-    archive is not one as torch writes."""
-    if not zipfile.is_zipfile(file):
-        with file.open("rb") as stream:
-            # They come first; what a number in one says is not read where it is not there.
-            pickles = io.BytesIO(stream.read(_MOST_BYTES))
+    """The same for a file of torch.save, and for what is more than tensors; raises ValueError or OSError
+    where its archive is not one as torch writes."""
+    with file.open("rb") as stream:
+        # Pickles come first; what a number in one says is not read where it is not there.
+        head = stream.read(_MOST_BYTES)
+    # As torch tells it; zipfile goes by the end.
+    if not head.startswith(b"PK\3\4"):
+        pickles = io.BytesIO(head)
         for _ in range(_LEGACY_PICKLES):
             _check_tensors(pickles)
         return
-    with zipfile.ZipFile(file) as archive:
+    _check_end(file)
+    with zipfile.ZipFile(archive_file(file)) as archive:
         if any(member.compress_type for member in archive.infolist()):
             raise ValueError("its archive is packed")
         members = [member for member in archive.infolist() if member.filename.endswith("data.pkl")]

@@ -161,6 +161,40 @@ def test_an_archive_that_names_its_pickle_again_and_again_is_refused(crafted):
     assert refused(path) == "ValueError"
 
 
+def test_an_archive_of_very_many_members_is_refused(crafted, monkeypatch):
+    path = crafted(content=b"\x80\x02}.")
+    check_torch_file(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist += archive.filelist[-1:] * 100
+        archive.writestr("more", b"")
+    check_torch_file(path)
+    monkeypatch.setattr("crossspec_ros.files._MOST_HEADER", 5000)
+    data = path.read_bytes()
+    # However few they are said to be.
+    path.write_bytes(data[:-14] + struct.pack("<2H", 1, 1) + data[-10:])
+    assert refused(path) == "NoSmallFileError"
+
+
+@pytest.mark.parametrize("from_end", [98, 50, 34, 22, 2], ids=["record", "list", "locator", "end", "comment"])
+def test_an_archive_in_which_torch_may_find_another_list_is_refused(tmp_path, from_end):
+    """It reads a list of any length at once."""
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.zeros(1)}, path)
+    check_torch_file(path)
+    data = bytearray(path.read_bytes())
+    data[-from_end] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="its archive does not end as torch writes it"):
+        check_torch_file(path)
+
+
+@pytest.mark.timeout(60)
+def test_a_pickle_before_an_archive_is_looked_at(crafted):
+    path = crafted(content=b"\x80\x02}.")
+    path.write_bytes(b"\x80\x02}N" + TUPLES["memo"] * 60 + b"Ns." + path.read_bytes())
+    assert refused(path) == "UnpicklingError"
+
+
 def test_the_state_of_a_training_passes(tmp_path):
     model = torch.nn.Linear(3, 3)
     optimizer = torch.optim.AdamW([{"params": [p]} for p in model.parameters()])

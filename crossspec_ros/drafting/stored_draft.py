@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,13 +18,14 @@ from safetensors.numpy import save
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file, tensors_file
+from crossspec_ros.files import replace_file, tensors_file, written_bytes
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.trace import Trace
 
 _DIGEST = 16
 """Bytes of `digest`."""
+_ARRAYS = ("images", "ends", "tokens", "probs", "features")
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,12 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
             if stored is None:
                 raise ValueError("it holds something else")
             _check_identity(path, json.loads(stored), identity)
-            images, ends, tokens, probs, features = (
-                file.get_tensor(name) for name in ("images", "ends", "tokens", "probs", "features")
-            )
-        _check(images, ends, tokens, probs, features, ids, width)
+            size = path.stat().st_size
+            if written_bytes(path, size // 2) < size // 2:
+                raise ValueError("most of it was never written")
+            _check_shapes({name: file.get_slice(name) for name in _ARRAYS}, width)
+            images, ends, tokens, probs, features = (file.get_tensor(name) for name in _ARRAYS)
+        _check_numbers(ends, tokens, probs, features, ids)
     except InputError:
         raise
     except (OSError, SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -117,26 +121,24 @@ def _check_identity(path: Path, stored: Mapping[str, Any], identity: Mapping[str
             )
 
 
-def _check(
-    images: np.ndarray,
-    ends: np.ndarray,
-    tokens: np.ndarray,
-    probs: np.ndarray,
-    features: np.ndarray,
-    ids: int,
-    width: int,
+def _check_shapes(arrays: Mapping[str, Any], width: int) -> None:
+    """Raise ValueError for arrays of safetensors, none of them read yet, that are not as they are written."""
+    found = {name: (array.get_dtype(), tuple(array.get_shape())) for name, array in arrays.items()}
+    count, said = math.prod(found["images"][1]) // _DIGEST, math.prod(found["tokens"][1])
+    if found != {
+        "images": ("U8", (count, _DIGEST)),
+        "ends": ("I64", (count + 1,)),
+        "tokens": ("I64", (said,)),
+        "probs": ("F32", (said,)),
+        "features": ("F32", (count, width) if count else (0,)),
+    }:
+        raise ValueError("its arrays do not fit each other")
+
+
+def _check_numbers(
+    ends: np.ndarray, tokens: np.ndarray, probs: np.ndarray, features: np.ndarray, ids: int
 ) -> None:
-    count = len(images)
-    if not (
-        images.dtype == np.uint8
-        and ends.dtype == tokens.dtype == np.int64
-        and images.shape == (count, _DIGEST)
-        and ends.shape == (count + 1,)
-        and tokens.shape == probs.shape == (ends[-1],)
-        and features.shape == ((count, width) if count else (0,))
-        and ends[0] == 0
-        and (np.diff(ends) >= 0).all()
-    ):
+    if ends[0] != 0 or ends[-1] != len(tokens) or (np.diff(ends) < 0).any():
         raise ValueError("its arrays do not fit each other")
     if not ((tokens >= 0) & (tokens < ids)).all():
         raise ValueError("it holds something other than the draft's token ids")

@@ -22,7 +22,8 @@ from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check
 _MOST_CHUNK_BYTES = 64 << 20
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
-_LISTED = 12
+_LISTED, _LOOKS = 12, 100
+"""Data sets that are named to people, and how many groups and data sets are looked at for them."""
 
 
 class Hdf5File:
@@ -156,15 +157,18 @@ class Hdf5File:
     def listing(self) -> str:
         """The first data sets of the file, for people."""
         found: list[str] = []
+        looks = 0
 
         def add(name: str, node: object) -> bool | None:
+            nonlocal looks
+            looks += 1
             if isinstance(node, h5py.Dataset):
                 found.append(f"{name} {node.shape}")
-            return True if len(found) > _LISTED else None
+            return True if len(found) > _LISTED or looks > _LOOKS else None
 
         with self.naming_damage():
-            self._file.visititems(add)
-        return ", ".join(found[:_LISTED] + ["..."] * (len(found) > _LISTED)) or "no data sets"
+            is_cut = self._file.visititems(add)
+        return ", ".join(found[:_LISTED] + ["..."] * bool(is_cut)) or "no data sets"
 
     def close(self) -> None:
         self._file.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import archive_file
 from crossspec_ros.recordings.arrays import SIZE, ArrayEvents, split_table
 from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.unpacking import check_ratio
@@ -21,7 +22,7 @@ def read_npz(path: Path) -> ArrayEvents:
     """
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(archive_file(path)) as archive:
             # Of others, zipfile unpacks all there is in one go.
             methods = {member.compress_type for member in archive.infolist()}
             if unknown := methods - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:

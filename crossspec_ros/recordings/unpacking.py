@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import written_bytes
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -64,18 +65,8 @@ def check_solid(path: Path) -> None:
             f"'{path}' is a pipe, a device or a folder in place of a file: copy what is in it to a file"
         )
     size = path.stat().st_size
-    if size <= _ALWAYS or not hasattr(os, "SEEK_DATA"):
-        return
-    with path.open("rb") as file:
-        place = written = 0
-        while place < size and most_of(written) < size:
-            try:
-                start = os.lseek(file.fileno(), place, os.SEEK_DATA)
-            except OSError:  # nothing more is there
-                break
-            place = os.lseek(file.fileno(), start, os.SEEK_HOLE)
-            written += place - start
-    check_ratio(path, written, size)
+    if size > _ALWAYS:
+        check_ratio(path, written_bytes(path, size // _MOST_TIMES + 1), size)
 
 
 def unpack(data: bytes | memoryview, decompressor: Callable[[], Decompressor]) -> bytes:

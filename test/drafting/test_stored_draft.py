@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 
 IDS, WIDTH = 100, 4
+SIZES = {"U8": 1, "I64": 8, "F32": 4}
 IDENTITY = {"recording": "3 messages", "question": "What?"}
 
 probs = st.floats(0, 1, width=32)
@@ -81,6 +85,27 @@ def test_damaged_arrays_are_refused(path: Path, name: str, changed: np.ndarray |
     path.write_bytes(save(arrays, {"identity": json.dumps(IDENTITY)}))
     with pytest.raises(InputError, match=rf"'{path}' holds no drafts .* is damaged .*: name another file"):
         load_drafts(path, IDENTITY, IDS, WIDTH)
+
+
+@pytest.mark.parametrize(("changed", "written"), [(["probs"], 1.0), (["tokens", "probs"], 0.4)])
+def test_numbers_that_do_not_fit_or_were_never_written_are_not_read(
+    path: Path, changed: list[str], written: float
+) -> None:
+    sound = path.read_bytes()
+    begin = 8 + int.from_bytes(sound[:8], "little")
+    header, end = json.loads(sound[8:begin]), 0
+    for name, place in header.items():
+        if name != "__metadata__":
+            place["shape"] = [3 << 20] if name in changed else place["shape"]
+            place["data_offsets"] = [end, end := end + math.prod(place["shape"]) * SIZES[place["dtype"]]]
+    content = json.dumps(header).encode()
+    path.write_bytes(len(content).to_bytes(8, "little") + content + bytes(int(written * end)))
+    os.truncate(path, 8 + len(content) + end)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=rf"'{path}' holds no drafts .* is damaged .*: name another file"):
+        load_drafts(path, IDENTITY, IDS, WIDTH)
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

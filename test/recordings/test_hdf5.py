@@ -315,6 +315,15 @@ def test_a_file_of_something_else_is_told_apart(tmp_path):
         open_recording(tmp_path / "text.h5")
 
 
+@pytest.mark.parametrize(("depth", "told"), [(50, "but no data sets; known"), (200, r"but \.\.\.; known")])
+def test_groups_within_groups_are_not_walked_to_their_end(tmp_path, depth, told):
+    """For thousands of them it takes seconds."""
+    with h5py.File(tmp_path / "deep.h5", "w") as file:
+        file.create_group("g/" * depth)
+    with pytest.raises(InputError, match=told):
+        open_recording(tmp_path / "deep.h5")
+
+
 def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(hdf5_events, "_SMALLEST_LOSS", 1000)
     events = random_batch(64_000, t_start=3 << 24, duration_us=300_000, width=1280, height=720)

@@ -178,6 +178,16 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path):
         open_recording(tmp_path / "events.npz")
 
 
+def test_a_file_of_very_many_members_is_refused(tmp_path, events, monkeypatch):
+    path = saved(tmp_path, **arrays_of(events))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist += archive.filelist[-1:] * 100
+        archive.writestr("more", b"")
+    monkeypatch.setattr("crossspec_ros.files._MOST_HEADER", 5000)
+    with pytest.raises(InputError, match=r"events\.npz' is damaged or no .*its list of members has"):
+        open_recording(path)
+
+
 def test_a_burst_is_cut_into_packets_that_dds_carries(events):
     burst = random_batch(1_000_000, 3, t_start=START_US, duration_us=10_000, width=1280, height=720)
     messages = list(PacketCutter("burst").cut(burst))
