@@ -1,7 +1,7 @@
 """`crossspec fuzz messages`: nodes go on whatever is published to them, and no memory grows.
 
 All nodes are real processes, with the tiny pair, in a ROS domain of their own: synchronizer and captioner, a
-player in a loop beside them, and a dv_camera whose camera is not there.
+player beside them whose captions never come, and a dv_camera whose camera is not there.
 """
 
 from __future__ import annotations
