@@ -17,9 +17,11 @@ from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
-# Unpacked as a whole for each of its rows that are read, of four data sets at a time; those of published data
-# sets are below 20 MB.
 _MOST_CHUNK_BYTES = 64 << 20
+"""Unpacked anew for each block of rows, unless it is kept; those of published data sets are below 20 MB."""
+_KEPT_BYTES, _MOST_KEPT_BYTES = 8 << 20, 192 << 20
+"""HDF5 keeps so many of the unpacked chunks of each data set. Where they are larger one is kept, as long as
+there is room for it among those of the file; three copies of one that is being unpacked come on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
 _LISTED, _LOOKS = 12, 100
@@ -36,12 +38,14 @@ class Hdf5File:
         self.path = path
         with self.naming_damage():
             check_solid(path)
-            self._file = h5py.File(path, "r")
+            self._file = h5py.File(path, "r", rdcc_nbytes=_KEPT_BYTES)
             # What its chunks add up to says less, because many may lie in one place.
             self.size = path.stat().st_size
             # To look at chunks is to unpack some of them.
             self._checked: set[str] = set()
             self._unpacked = 0
+            # Names of data sets, and how much of them is kept unpacked.
+            self._kept: dict[str, int] = {}
 
     def attribute(self, name: str) -> object:
         """An attribute of the file as a whole, None where there is none."""
@@ -87,11 +91,16 @@ class Hdf5File:
             if name not in self._checked:
                 self._check_place(name, data)
                 self._checked.add(name)
-            if data.chunks is None:
+                size = _chunk_bytes(data)
+                if _KEPT_BYTES < size <= _MOST_KEPT_BYTES - sum(self._kept.values()):
+                    self._kept[name] = size
+            if name not in self._kept:
                 return data
-            # A chunk that does not fit into the cache would be unpacked again for every block of rows.
+            # Opened a second time it would keep the cache that it has.
+            del data
             access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-            access.set_chunk_cache(521, max(_chunk_bytes(data), 1 << 20), 1.0)
+            # Zero, as otherwise chunks that are read in part may stay beyond that size.
+            access.set_chunk_cache(521, self._kept[name], 0.0)
             return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
@@ -192,7 +201,7 @@ class Hdf5File:
 
 
 def _chunk_bytes(data: h5py.Dataset) -> int:
-    return math.prod(data.chunks) * data.dtype.itemsize
+    return math.prod(data.chunks or (0,)) * data.dtype.itemsize
 
 
 def whole_numbers(value: object) -> list[int]:

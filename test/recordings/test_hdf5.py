@@ -18,7 +18,7 @@ from test_npz import decode
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import IMAGE, typestore
-from crossspec_ros.recordings import hdf5_events
+from crossspec_ros.recordings import hdf5_events, hdf5_file
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.info import survey
@@ -97,6 +97,23 @@ def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
     batches = list(hdf5_events.Hdf5Events(file, find_layout(file)).batches())
     assert [len(batch) for batch in batches] == [700] * 7 + [100]
     assert_equal(EventBatch.concat(batches), events)
+
+
+def test_large_chunks_are_kept_unpacked_as_long_as_there_is_room(tmp_path, monkeypatch):
+    """Else each is unpacked again for each block of rows."""
+    path = write(tmp_path / "recording.h5", "lists")
+    for name in "txyp":
+        replaced(path, name, getattr(sample("lists"), name), chunks=(5000,), compression="gzip")
+    monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 9_000)
+    monkeypatch.setattr(hdf5_file, "_MOST_KEPT_BYTES", 50_000)
+    file = Hdf5File(path)
+    opened = [file.dataset(name) for name in "ptxy"]
+    kept = [data.id.get_access_plist().get_chunk_cache()[1] for data in opened]
+    assert kept == [9_000, 40_000, 10_000, 9_000]
+    # Above zero, HDF5 would keep more of chunks that are read in part.
+    assert opened[1].id.get_access_plist().get_chunk_cache()[2] == 0.0
+    del opened
+    assert file.dataset("t").id.get_access_plist().get_chunk_cache()[1] == 40_000
 
 
 @pytest.mark.parametrize(
