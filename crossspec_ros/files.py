@@ -55,7 +55,7 @@ def written_bytes(path: Path, most: int) -> int:
 
 
 class _Archive(io.FileIO):
-    """One of which zipfile, which reads the list of members at once, gets no longer list than that."""
+    """A file of which zipfile, which reads the list of members at once, gets no list above `_MOST_HEADER`."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _MOST_HEADER:

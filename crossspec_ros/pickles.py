@@ -24,6 +24,8 @@ _OF_TENSORS = re.compile(
     r"collections OrderedDict|torch(\.cuda|\.storage)? \w+Storage|torch [a-z]+\d\w*"  # and types of numbers
     r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?)"
 )
+_ARCHIVE = b"PK\3\4"
+"""How a file of torch.save begins, but for legacy ones."""
 _END, _END_OF_32_BITS = struct.Struct("<4s36x2Q 4s4xQ4x 4s8x2IH"), 22
 """Of an archive: a record of 64 bits and where that is, which it may lack, and a record of 32 bits."""
 _MOST_STATES = 10
@@ -112,11 +114,11 @@ def check_torch_file(file: Path) -> None:
     """The same for a file of torch.save, and for what is more than tensors; raises ValueError or OSError
     where its archive is not one as torch writes."""
     with file.open("rb") as stream:
-        # Pickles come first; what a number in one says is not read where it is not there.
-        head = stream.read(_MOST_BYTES)
+        head = stream.read(4)
+        # Of a legacy file pickles come first; what a number in one says is not read where it is not there.
+        pickles = io.BytesIO(head + stream.read(0 if head == _ARCHIVE else _MOST_BYTES))
     # As torch tells it; zipfile goes by the end.
-    if not head.startswith(b"PK\3\4"):
-        pickles = io.BytesIO(head)
+    if head != _ARCHIVE:
         for _ in range(_LEGACY_PICKLES):
             _check_tensors(pickles)
         return

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 MOST_QUESTION = 10_000
 """Characters of a question."""
 MOST_TEXT = 4096
-"""Tokens of a question and its answer: emojis make four of a character, and what each token of a pass sees
-takes memory and time by the square of their number. The longest question in words has 2,500."""
+"""Tokens of a question: emojis make four of a character, and what each token of a pass sees takes memory and
+time by the square of their number. The longest question in words has 2,500."""
 RESTS_ON = {"target": "frames", "handoff": "events", "event_draft": "events", "none": "nothing"}
 """What was looked at for a caption, by its source."""
 

@@ -288,7 +288,7 @@ class PrefillHiddenDecoder:
             )
         spec = self.pair.target.spec
         used = sum(map(len, self.pair.target.prompt_ids(question)))
-        room = min(spec.most_tokens - spec.frame_tokens, MOST_TEXT) - _ANSWER_ROOM
+        room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MOST_TEXT)
         if used > room:
             raise InputError(
                 f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "

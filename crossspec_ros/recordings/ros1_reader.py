@@ -26,7 +26,7 @@ LONGEST_HEADER = 1 << 20
 
 
 class _Header(ros1.Header):
-    """One whose fields are not too many."""
+    """One whose fields are not too many, in place of rosbags' own for all of its readers."""
 
     @classmethod
     def read(cls, src: BinaryIO, expect: ros1.RecordType | None = None) -> ros1.Header:
@@ -131,4 +131,5 @@ class Ros1Reader(ros1.Reader):
 
     def close(self) -> None:
         self._kept.clear()
+        self._kept_bytes, self._described = 0, Described()
         super().close()

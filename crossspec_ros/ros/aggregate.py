@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
+from operator import itemgetter
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
@@ -29,8 +30,10 @@ were held up does not take itself for the only one."""
 MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
 """Of one status: characters of its name, slashes in it, characters in all."""
 MOST_STATUSES, MOST_ALL = 256, 1 << 19
-"""Of all nodes together, and what they cost; where there are more, the node that says most loses what it
-said longest ago. Ten robots have fewer, and the whole tree is published every second."""
+"""Of all nodes together, and what they cost; ten robots have fewer, and the whole tree is published every
+second. Where there are more, the node that says most loses what it said longest ago."""
+_SHARE = MOST_ALL // 8
+"""What a node may say in any case. Where none says more, who comes last is left out: ours came before."""
 _STATUS, _VALUE = 1 << 10, 16
 """What a status and a value cost beside their characters, in theirs."""
 
@@ -110,7 +113,7 @@ class Aggregate:
 
     def _take(self, message: DiagnosticArray) -> None:
         now_s = time.monotonic()
-        for told in message.status:
+        for told in message.status[:MOST_STATUSES]:
             node = _node_of(told.name)
             is_known = self._discovered is None or node in self._discovered
             if told.hardware_id == HARDWARE_ID and is_known and _is_bounded(told):
@@ -118,10 +121,13 @@ class Aggregate:
                 self._forget(told.name)
                 self._heard[told.name] = now_s, told
                 self._sizes[node] += _size(told)
+                self._make_room(told.name)
+
+    def _make_room(self, latest: str) -> None:
         while len(self._heard) > MOST_STATUSES or self._sizes.total() > MOST_ALL:
-            # Not ours, which nobody would know to be missing, while a stranger floods.
-            (crowd, _), *_ = self._sizes.most_common(1)
-            self._forget(next(name for name in self._heard if _node_of(name) == crowd))
+            crowd, size = max(self._sizes.items(), key=itemgetter(1))
+            of_crowd = (name for name in self._heard if _node_of(name) == crowd)
+            self._forget(next(of_crowd) if size > _SHARE else latest)
 
     def _forget(self, name: str) -> None:
         if name in self._heard:

@@ -129,7 +129,9 @@ class FuzzPublisher(GuardedNode):
         for node, ping in zip(NODES, self._pings, strict=True):
             names = [*(param.name for param in SETTINGS[node].params() if param.live), "use_sim_time"]
             values = _answer(ping, GetParameters.Request(names=names)).values
-            self._sound[node] = [Parameter(name=n, value=v) for n, v in zip(names, values, strict=False)]
+            self._sound[node] = [
+                Parameter(name=n, value=v) for n, v in zip(names, values, strict=bool(values))
+            ]
             self._setters[node] = self.create_client(SetParameters, f"/{node}/set_parameters")
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
 

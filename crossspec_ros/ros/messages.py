@@ -20,6 +20,7 @@ from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import encoded_size, pixels_of
+from crossspec_ros.image_bounds import check_size
 from crossspec_ros.windows.window import Counts
 
 
@@ -155,6 +156,7 @@ def _size(item: tuple[str, Any] | None) -> int:
 def _pixel_bytes(compressed: Sequence[int]) -> int:
     try:
         width, height = encoded_size(bytes(compressed)) or (0, 0)
-    except InputError:  # it will be refused
+        check_size(width, height)
+    except InputError:  # it will be refused, and takes no time
         return 0
     return 3 * width * height

@@ -51,8 +51,10 @@ def check_question(ask: wire.Ask, target: VideoTarget) -> None:
         raise InputError(
             f"the question has {len(question)} characters: ask in words, with at most {MOST_QUESTION}"
         )
-    room = min(target.spec.most_tokens - target.spec.frame_tokens, MOST_TEXT)
     used = sum(map(len, target.prompt_ids(question)))
+    if used > MOST_TEXT:
+        raise InputError(f"the question makes {used} tokens, but at most {MOST_TEXT} are taken: shorten it")
+    room = target.spec.most_tokens - target.spec.frame_tokens
     if not 1 <= ask.max_new_tokens <= min(MOST_NEW_TOKENS, room - used):
         raise InputError(
             f"a question of {used} tokens and an answer of {ask.max_new_tokens} are asked for, but the "

@@ -6,7 +6,10 @@ import numpy as np
 from PIL import Image
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.image_bounds import MOST_PIXELS, check_size
+from crossspec_ros.image_bounds import check_size
+
+_MOST_ENLARGED = 10_000_000
+"""Pixels; 600 bytes of a 1x200 image would become 84 MB. A lidar's range image of 16x1024 has fewer."""
 
 
 def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:
@@ -29,10 +32,10 @@ def scaled_size(width: int, height: int, size: int) -> tuple[int, int]:
     if size == 0:
         return width, height
     scaled = (size, size * height // width) if width <= height else (size * width // height, size)
-    if scaled[0] * scaled[1] > MOST_PIXELS:
+    if scaled[0] * scaled[1] > max(_MOST_ENLARGED, width * height):
         raise InputError(
             f"an image of {width}x{height} becomes one of {scaled[0]}x{scaled[1]} where its short edge gets "
-            f"{size} pixels, and more than {MOST_PIXELS} are not taken: ask for a smaller size, or let the "
-            f"camera publish less oblong images"
+            f"{size} pixels, and images are not enlarged to more than {_MOST_ENLARGED}: ask for a smaller "
+            f"size, or let the camera publish less oblong images"
         )
     return scaled

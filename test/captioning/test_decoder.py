@@ -405,7 +405,7 @@ def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(
 ) -> None:
     target = decoder.pair.target
     monkeypatch.setattr(target, "spec", replace(target.spec, most_tokens=2**18))
-    with pytest.raises(InputError, match="the target takes 4032 beside the frames"):
+    with pytest.raises(InputError, match="the target takes 4096 beside the frames"):
         decoder.check_question("\U0001f600" * 3000)
     decoder.check_question("x " * 1900)
 

@@ -260,12 +260,27 @@ def test_a_node_that_says_very_much_pushes_no_other_out(alone, text):
     mine = [ours(f"alpha: part {i}", 300 * "y") for i in range(12)]
     aggregate._take(DiagnosticArray(status=mine))
     for i in range(5):
-        flood = [ours(f"outsider: {i}/{j}", text) for j in range(2 * MOST_STATUSES)]
+        flood = [ours(f"outsider: {i}/{j}", text) for j in range(MOST_STATUSES)]
         aggregate._take(DiagnosticArray(status=flood))
     aggregate.publish()
     shown = {row.name for row in told[-1].status}
     assert {f"/crossspec/alpha/part {i}" for i in range(12)} <= shown
-    assert f"/crossspec/outsider/4/{2 * MOST_STATUSES - 1}" in shown
+    assert f"/crossspec/outsider/4/{MOST_STATUSES - 1}" in shown
+
+
+def test_many_names_that_say_little_push_no_other_out(alone):
+    aggregate, told = alone
+    mine = [ours(f"alpha: part {i}", 300 * "y") for i in range(12)]
+    crowd = [f"outsider{i}" for i in range(MOST_STATUSES + 50)]
+    aggregate._discovered.update(crowd)
+    for _ in range(3):
+        aggregate._take(DiagnosticArray(status=mine))
+        for name in crowd:
+            aggregate._take(DiagnosticArray(status=[ours(f"{name}: a")]))
+    aggregate.publish()
+    shown = {row.name for row in told[-1].status}
+    assert {f"/crossspec/alpha/part {i}" for i in range(12)} <= shown
+    assert len(shown) > MOST_STATUSES
 
 
 def test_a_robot_in_a_deep_namespace_is_in_the_tree(alone):
@@ -305,7 +320,8 @@ def test_names_and_texts_of_strangers_in_our_name_are_bounded(listen, monkeypatc
     hostile = [ours("outsider: " + 20_000 * "a/"), ours("outsider: " + 300 * "n"), long]
     publisher.publish(DiagnosticArray(status=hostile))
     many = [ours(f"outsider: part{i}") for i in range(MOST_STATUSES + 9)]
-    publisher.publish(DiagnosticArray(status=many))
+    publisher.publish(DiagnosticArray(status=many[:200]))
+    publisher.publish(DiagnosticArray(status=many[200:]))
     observer.wait(lambda: heard and len(heard[-1].status) > MOST_STATUSES)
     shown = {name.split("/")[3] for name in names(heard[-1]) if name.startswith("/crossspec/outsider/")}
     assert f"part{MOST_STATUSES + 8}" in shown and not shown & {"a", 300 * "n", "long", "part0"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import queue
 from array import array
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from crossspec_ros.ros.messages import MessageQueue
 
@@ -30,9 +32,12 @@ def test_a_compressed_image_counts_with_its_pixels():
     with pytest.raises(queue.Full):
         waiting.put_nowait(("frames", SimpleNamespace(header=header, format="png", data=png)))
     waiting.get()
-    for broken in (png[:20], b"no picture"):
+    # What is refused undecoded keeps nobody else from waiting.
+    huge = io.BytesIO()
+    Image.new("1", (9000, 9000)).save(huge, "PNG")
+    for broken in (png[:20], b"no picture", huge.getvalue()):
         waiting.put_nowait(("frames", SimpleNamespace(header=header, format="", data=broken)))
-    assert [waiting.get() for _ in range(3)] and waiting.bytes == 0
+    assert [waiting.get() for _ in range(4)] and waiting.bytes == 0
 
 
 def test_it_is_full_of_messages_or_of_bytes_and_takes_more_once_it_is_emptied():

@@ -839,7 +839,7 @@ def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(
         wire.Up(session=1, frame=frame_message(windows[0].frames[0], 1)),
         wire.Up(session=1, ask=wire.Ask(number=1, question="\U0001f600" * 3000, max_new_tokens=1)),
     ]
-    assert "the target takes 4096 beside the frames" in outcome(server, said)
+    assert "but at most 4096 are taken" in outcome(server, said)
 
 
 def test_a_stepwise_answer_is_verified_tree_by_tree_and_ends(

@@ -28,7 +28,9 @@ def test_it_averages_as_antialiasing_does():
     assert abs(small.astype(int) - 127).max() <= 20
 
 
-@pytest.mark.parametrize(("shape", "size"), [((20_000, 1), 224), ((64, 12_801), 8), ((8000, 8000), 0)])
+@pytest.mark.parametrize(
+    ("shape", "size"), [((20_000, 1), 224), ((200, 1), 384), ((64, 12_801), 8), ((8000, 8000), 0)]
+)
 def test_an_image_that_would_take_gigabytes_is_refused(shape, size):
     image = np.broadcast_to(np.uint8(0), (*shape, 3))
     with pytest.raises(InputError, match=r"x\d+"):
