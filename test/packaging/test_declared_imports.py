@@ -133,7 +133,6 @@ UNNAMED = {
     "accelerate": "transformers places weights with it",
     "bitsandbytes": "transformers quantizes with it",
     "cv-bridge": "the rqt plugin's and the tests' cv_bridge, a ROS package",
-    "sentencepiece": "transformers reads tokenizer.model with it",
     "setuptools": "colcon builds with it",
 }
 """Pinned, though nothing here imports it, and why."""
