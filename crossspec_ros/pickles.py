@@ -114,14 +114,14 @@ def check_torch_file(file: Path) -> None:
     """The same for a file of torch.save, and for what is more than tensors; raises ValueError or OSError
     where its archive is not one as torch writes."""
     with file.open("rb") as stream:
-        head = stream.read(4)
-        # Of a legacy file pickles come first; what a number in one says is not read where it is not there.
-        pickles = io.BytesIO(head + stream.read(0 if head == _ARCHIVE else _MOST_BYTES))
-    # As torch tells it; zipfile goes by the end.
-    if head != _ARCHIVE:
-        for _ in range(_LEGACY_PICKLES):
-            _check_tensors(pickles)
-        return
+        # As torch tells it; zipfile goes by the end.
+        if stream.read(len(_ARCHIVE)) != _ARCHIVE:
+            stream.seek(0)
+            # Pickles come first; what a number in one says is not read where it is not there.
+            pickles = io.BytesIO(stream.read(_MOST_BYTES))
+            for _ in range(_LEGACY_PICKLES):
+                _check_tensors(pickles)
+            return
     _check_end(file)
     with zipfile.ZipFile(archive_file(file)) as archive:
         if any(member.compress_type for member in archive.infolist()):

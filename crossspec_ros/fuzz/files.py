@@ -28,9 +28,12 @@ from rich.progress import Progress
 
 from crossspec_ros.bench.harness import tell
 from crossspec_ros.bench.mutations import mutated, mutated_text, mutated_value
-from crossspec_ros.fuzz.samples import NEEDS_TORCH, SAMPLES
+from crossspec_ros.fuzz.own_samples import OWN, TORCH
+from crossspec_ros.fuzz.recording_samples import RECORDINGS
 from crossspec_ros.plain_text import plain_text
 
+SAMPLES = RECORDINGS | OWN | TORCH
+"""By kind: a name, and what writes a sound file or folder of that name."""
 MOST_S = 10.0
 MOST_MB = 500.0
 """Above an idle reader."""
@@ -179,7 +182,7 @@ class _Readers:
         self._running: dict[bool, _Reader] = {}
 
     def read(self, name: str, path: Path) -> dict[str, Any]:
-        with_torch = name in NEEDS_TORCH
+        with_torch = name in TORCH
         if with_torch not in self._running:
             self._running[with_torch] = _Reader(["torch"] if with_torch else [])
         result = self._running[with_torch].read(name, path)

@@ -25,7 +25,7 @@ from crossspec_ros.captioning.params import Value
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.fuzz_publisher import PLAYED
-from crossspec_ros.ros.graph import Process
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process
 from crossspec_ros.ros.live_graph import live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
@@ -103,7 +103,7 @@ def _beside() -> list[Process]:
         "path": str(share_dir() / "rosbags" / "synthetic_drive"),
         "caption_timeout_s": 86_400.0,
     }
-    heard = {topic: f"player/{topic}" for topic in ("report", "frame", "event_image", "window_closed")}
+    heard = {topic: f"player/{topic}" for topic in ("report", *CAPTIONER_REMAPS)}
     (port,) = free_ports(1)
     return [
         Process("dsec_player", config / "replay.yaml", played, heard | PLAYED | {"clock": "player/clock"}),

@@ -165,6 +165,9 @@ OWN: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tokenizer": ("tokenizer.json", _tokenizer),
     "tokenizer.model": ("tokenizer", _sentencepiece),
     "tokens of robots": ("tokens.txt", _tokens),
+}
+"""By kind, as `RECORDINGS`."""
+TORCH: dict[str, tuple[str, Callable[[Path], None]]] = {
     "draft head": ("head", _head),
     "weights": ("pytorch_model.bin", _weights),
     "weights, safetensors": ("model.safetensors", _safetensors),
@@ -175,4 +178,4 @@ OWN: dict[str, tuple[str, Callable[[Path], None]]] = {
     "hand-off": ("handoff", _handoff),
     "stored drafts": ("drafts.safetensors", _drafts),
 }
-"""By kind, as `RECORDINGS`."""
+"""Likewise, of those whose reader has torch. The memory of one without it tells more of the others."""

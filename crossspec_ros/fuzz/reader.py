@@ -73,10 +73,15 @@ def _config(path: Path) -> None:
     read_config(path, ["model_type"])
 
 
+def _folder(path: Path) -> Path:
+    """The checkpoint's: some samples are one of its files, some the folder itself."""
+    return path if path.is_dir() else path.parent
+
+
 def _tokenizer(path: Path) -> None:
     from crossspec_ros.models.text_tokenizer import load_tokenizer
 
-    load_tokenizer(path.parent, _ROWS)
+    load_tokenizer(_folder(path), _ROWS)
 
 
 def _tokens(path: Path) -> None:
@@ -88,19 +93,7 @@ def _tokens(path: Path) -> None:
 def _weights(path: Path) -> None:
     from crossspec_ros.models.checkpoint import stored_tensors
 
-    stored_tensors(path.parent)
-
-
-def _shards(path: Path) -> None:
-    from crossspec_ros.models.checkpoint import stored_tensors
-
-    stored_tensors(path)
-
-
-def _sentencepiece(path: Path) -> None:
-    from crossspec_ros.models.text_tokenizer import load_tokenizer
-
-    load_tokenizer(path, _ROWS)
+    stored_tensors(_folder(path))
 
 
 def _head(path: Path) -> None:
@@ -140,7 +133,7 @@ _OWN: dict[str, _Uses] = {
     "config": [_config],
     "parameters": [_parameters],
     "tokenizer": [_tokenizer],
-    "tokenizer.model": [_sentencepiece],
+    "tokenizer.model": [_tokenizer],
     "tokens of robots": [_tokens],
     "draft head": [_head],
     "EAGLE-3 head": [_head],
@@ -150,7 +143,7 @@ _OWN: dict[str, _Uses] = {
     "stored drafts": [_drafts],
     "weights": [_weights],
     "weights, safetensors": [_weights],
-    "weights, shards": [_shards],
+    "weights, shards": [_weights],
 }
 
 

@@ -50,6 +50,11 @@ def events() -> EventBatch:
     return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), WIDTH, HEIGHT)
 
 
+def _rows(batch: EventBatch) -> Iterator[tuple[int, int, int, int]]:
+    """t, x, y and p of each event."""
+    return zip(*(values.tolist() for values in (batch.t, batch.x, batch.y, batch.p)), strict=True)
+
+
 def _pixels(i: int) -> np.ndarray:
     return np.random.default_rng(i).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
 
@@ -163,35 +168,30 @@ def _pickled(path: Path) -> None:
         np.save(file, np.array({"t": batch.t, "x": batch.x, "y": batch.y, "p": batch.p}, object))
 
 
+def _raw(version: str, data: bytes) -> bytes:
+    """A file of EVT `version`, such as 2.1."""
+    name = "EVT" + version.removesuffix(".0").replace(".", "")
+    size = f"% format {name};height={HEIGHT};width={WIDTH}\n% geometry {WIDTH}x{HEIGHT}"
+    return f"% evt {version}\n{size}\n% end\n".encode() + data
+
+
 def _evt3(path: Path) -> None:
-    header = f"% evt 3.0\n% format EVT3;height={HEIGHT};width={WIDTH}\n% geometry {WIDTH}x{HEIGHT}\n% end\n"
-    path.write_bytes(header.encode() + encode_evt3(events()))
+    path.write_bytes(_raw("3.0", encode_evt3(events())))
 
 
-def _evt2(path: Path) -> None:
-    batch, words, high = events(), list[int](), -1
-    for t, x, y, p in zip(
-        (batch.t - _START_US).tolist(), batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True
-    ):
+def _evt2(path: Path, is_masked: bool = False) -> None:
+    """With masks it is EVT 2.1, whose words say 32 columns from the first of them, and which of these."""
+    words, high = list[int](), -1
+    for t, x, y, p in _rows(events()):
+        t -= _START_US
         if t >> 6 != high:
             high = t >> 6
-            words.append(0x8 << 28 | high)
-        words.append(int(p) << 28 | (t & 63) << 22 | x << 11 | y)
-    header = f"% evt 2.0\n% format EVT2;height={HEIGHT};width={WIDTH}\n% geometry {WIDTH}x{HEIGHT}\n% end\n"
-    path.write_bytes(header.encode() + struct.pack(f"<{len(words)}I", *words))
-
-
-def _evt21(path: Path) -> None:
-    batch, words, high = events(), list[int](), -1
-    for t, x, y, p in zip(
-        (batch.t - _START_US).tolist(), batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True
-    ):
-        if t >> 6 != high:
-            high = t >> 6
-            words.append(0x8 << 60 | high << 32)
-        words.append(int(p) << 60 | (t & 63) << 54 | x // 32 * 32 << 43 | y << 32 | 1 << x % 32)
-    header = f"% evt 2.1\n% format EVT21;height={HEIGHT};width={WIDTH}\n% geometry {WIDTH}x{HEIGHT}\n% end\n"
-    path.write_bytes(header.encode() + struct.pack(f"<{len(words)}Q", *words))
+            words.append((0x8 << 28 | high) << 32 * is_masked)
+        first = x // 32 * 32 if is_masked else x
+        word = p << 28 | (t & 63) << 22 | first << 11 | y
+        words.append(word << 32 | 1 << x % 32 if is_masked else word)
+    data = struct.pack(f"<{len(words)}{'Q' if is_masked else 'I'}", *words)
+    path.write_bytes(_raw("2.1" if is_masked else "2.0", data))
 
 
 def _dat(path: Path) -> None:
@@ -217,13 +217,11 @@ def _aedat3(path: Path) -> None:
 def _aedat4(path: Path) -> None:
     import dv_processing as dv
 
-    batch, store = events(), dv.EventStore()
+    store = dv.EventStore()
     writer = dv.io.MonoCameraWriter(
         str(path), dv.io.MonoCameraWriter.DAVISConfig("DAVIS346", (WIDTH, HEIGHT))
     )
-    for t, x, y, p in zip(
-        batch.t.tolist(), batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True
-    ):
+    for t, x, y, p in _rows(events()):
         store.push_back(t, x, y, bool(p))
     writer.writeEvents(store)
     for i in range(_FRAMES):
@@ -323,7 +321,7 @@ RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "npy, pickled": ("a.npy", _pickled),
     "raw, EVT 3": ("a.raw", _evt3),
     "raw, EVT 2": ("a.raw", _evt2),
-    "raw, EVT 2.1": ("a.raw", _evt21),
+    "raw, EVT 2.1": ("a.raw", partial(_evt2, is_masked=True)),
     "dat": ("a.dat", _dat),
     "aedat": ("a.aedat", _aedat3),
     "aedat4": ("a.aedat4", _aedat4),

@@ -19,8 +19,6 @@ _CHUNK = 256
 """Bytes that a kept chunk takes, however short it is."""
 _INDEX_RECORD = 55
 """Bytes on disk of what a chunk says of one topic, without a message."""
-
-
 LONGEST_HEADER = 1 << 20
 """Bytes of the fields before a record, or of those that describe a topic."""
 

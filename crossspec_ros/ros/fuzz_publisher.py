@@ -96,8 +96,8 @@ class FuzzPublisher(GuardedNode):
         self._unanswered: set[Client] = set()
         self._is_warm = False
         # Without listeners the player waits.
-        self.create_subscription(EventPacket, PLAYED[EVENTS_TOPIC], _ignore, 1, raw=True)
-        self.create_subscription(CompressedImage, "player/image", _ignore, 1, raw=True)
+        for kind, topic in zip((EventPacket, CompressedImage), PLAYED.values(), strict=True):
+            self.create_subscription(kind, topic, _ignore, 1, raw=True)
 
     def stop(self) -> None:
         """Nothing runs on."""

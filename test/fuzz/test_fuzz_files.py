@@ -14,8 +14,7 @@ import pytest
 from crossspec_ros.bench.mutations import mutated, mutated_text, mutated_value
 from crossspec_ros.cli import main
 from crossspec_ros.fuzz import reader
-from crossspec_ros.fuzz.files import MOST_MB, MOST_S, wrong
-from crossspec_ros.fuzz.samples import SAMPLES
+from crossspec_ros.fuzz.files import MOST_MB, MOST_S, SAMPLES, wrong
 
 RESULT = {"outcome": "refused", "said": "it is bad: mend it", "seconds": 0.1, "above_idle_mb": 3.0}
 
