@@ -91,19 +91,19 @@ def lying_chunk(folder):
 
 def overlapping_chunks(folder):
     """Each is moderate, and all must be open at a time before the first message is known."""
-    chunks = [("zstd", zstd_of(message_head(100, LATER - i), 100), 31 + 100 * MB) for i in range(10)]
+    chunks = [("zstd", zstd_of(message_head(90, LATER - i), 90), 31 + 90 * MB) for i in range(10)]
     return mcap(folder / "bomb.mcap", chunks, True)
 
 
 def grainy_chunks(folder):
     """Overlapping chunks that are not packed too well."""
     grain = np.random.default_rng(3).bytes(1_500_000)
-    packed = zstd.compress(message_head(100, LATER) + grain + bytes(100 * MB - len(grain)))
-    return mcap(folder / "bomb.mcap", [("zstd", packed, 31 + 100 * MB)] * 2, True)
+    packed = zstd.compress(message_head(90, LATER) + grain + bytes(90 * MB - len(grain)))
+    return mcap(folder / "bomb.mcap", [("zstd", packed, 31 + 90 * MB)] * 2, True)
 
 
 def same_chunk(folder):
-    chunk = "zstd", zstd_of(message_head(100, 1), 100), 31 + 100 * MB
+    chunk = "zstd", zstd_of(message_head(90, 1), 90), 31 + 90 * MB
     return mcap(folder / "bomb.mcap", [chunk], True, 2000)
 
 
@@ -114,7 +114,7 @@ def many_topics_in_chunks(folder):
 
 def idle_chunks(folder):
     """Sixty chunks of a record that nobody reads, and a summary that names none of them."""
-    chunk = "zstd", zstd_of(struct.pack("<BQ", 0x7F, 120 * MB), 120), 9 + 120 * MB
+    chunk = "zstd", zstd_of(struct.pack("<BQ", 0x7F, 90 * MB), 90), 9 + 90 * MB
     return mcap(folder / "bomb.mcap", [chunk] * 60, True, 0)
 
 
@@ -127,7 +127,7 @@ def cut_idle_chunks(folder):
 
 def tiny_messages(has_index, folder):
     """Of no bytes, and millions."""
-    data = message_head(0, 1) * 4_000_000
+    data = message_head(0, 1) * 3_000_000
     return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(data), len(data))], has_index)
 
 
@@ -361,15 +361,15 @@ def write_ros1(path, stamped, packing=None):
 
 
 def ros1_turns(folder):
-    """Messages that lie in turns in one and in another chunk of sixty megabytes."""
-    stamped = [(2 * i + turn + 1, 60 * MB * (i == 499) + 9) for turn in range(2) for i in range(500)]
+    """Messages that lie in turns in one and in another chunk of forty-five megabytes."""
+    stamped = [(2 * i + turn + 1, 45 * MB * (i == 499) + 9) for turn in range(2) for i in range(500)]
     return write_ros1(folder / "bomb.bag", stamped, Writer.CompressionFormat.BZ2)
 
 
 def ros1_idle_chunks(folder):
     """Thirty chunks of a record that nobody reads, without an index."""
-    packed = bz2.compress(ros1_record([b"op=\x09"], bytes(100 * MB)), 1)
-    chunk = ros1_record([b"op=\5", b"compression=bz2", b"size=" + struct.pack("<I", 101 * MB)], packed)
+    packed = bz2.compress(ros1_record([b"op=\x09"], bytes(90 * MB)), 1)
+    chunk = ros1_record([b"op=\5", b"compression=bz2", b"size=" + struct.pack("<I", 91 * MB)], packed)
     header = ros1_record([b"op=\3", b"index_pos=" + bytes(8)], b"")
     path = folder / "bomb.bag"
     path.write_bytes(b"#ROSBAG V2.0\n" + header + chunk * 30)

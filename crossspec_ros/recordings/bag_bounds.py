@@ -35,7 +35,7 @@ from crossspec_ros.recordings.unpacking import (
 )
 from crossspec_ros.yaml_files import TooMuchYaml, read_yaml_events
 
-_MOST_OPEN = 192 << 20
+_MOST_OPEN = 128 << 20
 """Bytes of the chunks whose messages are merged at a time; as a rule these are two."""
 LONGEST = MOST_UNPACKED + (1 << 20)
 """Bytes of a record: a chunk as large as may be, and what is around it."""

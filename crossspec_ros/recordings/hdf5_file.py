@@ -18,10 +18,10 @@ from crossspec_ros.recordings.hdf5_text import read_attribute
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
 _MOST_CHUNK_BYTES = 64 << 20
-"""Unpacked anew for each block of rows, unless it is kept; those of published data sets are below 20 MB."""
+"""Those of published data sets are below 20 MB."""
 _KEPT_BYTES, _MOST_KEPT_BYTES = 8 << 20, 192 << 20
-"""HDF5 keeps so many of the unpacked chunks of each data set. Where they are larger one is kept, as long as
-there is room for it among those of the file; three copies of one that is being unpacked come on top."""
+"""HDF5 keeps so many of the unpacked chunks of each data set. Where they are larger one is kept, as else it
+would be unpacked again for each block of rows; three copies of one that is being unpacked come on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
 _LISTED, _LOOKS = 12, 100
@@ -92,7 +92,7 @@ class Hdf5File:
                 self._check_place(name, data)
                 self._checked.add(name)
                 size = _chunk_bytes(data)
-                if _KEPT_BYTES < size <= _MOST_KEPT_BYTES - sum(self._kept.values()):
+                if size > _KEPT_BYTES:
                     self._kept[name] = size
             if name not in self._kept:
                 return data
@@ -133,12 +133,14 @@ class Hdf5File:
                 f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: pack it "
                 f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
+        most = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - sum(self._kept.values()))
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
-        elif _chunk_bytes(data) > _MOST_CHUNK_BYTES:
+        elif _chunk_bytes(data) > max(most, _KEPT_BYTES):
+            beside = f" beside those of {', '.join(self._kept)}" if most < _MOST_CHUNK_BYTES else ""
             raise InputError(
                 f"'{self.path}' stores '{name}' in chunks of {_chunk_bytes(data) >> 20} MB, and up to "
-                f"{_MOST_CHUNK_BYTES >> 20} MB are read: store it in smaller ones, as "
+                f"{most >> 20} MB are read{beside}: store it in smaller ones, as "
                 f"`h5repack -l {name}:CHUNK=100000` does"
             )
         else:

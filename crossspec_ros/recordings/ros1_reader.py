@@ -13,7 +13,7 @@ from rosbags.rosbag1 import reader as ros1
 from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
 
-_MOST_KEPT = 96 << 20
+_MOST_KEPT = 64 << 20
 """Bytes of unpacked chunks that a reader keeps, of which a player has two."""
 _CHUNK = 256
 """Bytes that a kept chunk takes, however short it is."""

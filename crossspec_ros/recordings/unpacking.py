@@ -17,7 +17,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-MOST_UNPACKED = 128 << 20
+MOST_UNPACKED = 96 << 20
 """Bytes of one chunk or message of a bag; recorders make chunks of some MB."""
 MOST_PICTURES = 2 << 30
 """Bytes of pictures that may come out of any file: black ones, as behind a lens cap, pack to a thousandth."""

@@ -99,7 +99,7 @@ def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
     assert_equal(EventBatch.concat(batches), events)
 
 
-def test_large_chunks_are_kept_unpacked_as_long_as_there_is_room(tmp_path, monkeypatch):
+def test_large_chunks_are_kept_unpacked_and_refused_where_there_is_no_room(tmp_path, monkeypatch):
     """Else each is unpacked again for each block of rows."""
     path = write(tmp_path / "recording.h5", "lists")
     for name in "txyp":
@@ -107,9 +107,13 @@ def test_large_chunks_are_kept_unpacked_as_long_as_there_is_room(tmp_path, monke
     monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 9_000)
     monkeypatch.setattr(hdf5_file, "_MOST_KEPT_BYTES", 50_000)
     file = Hdf5File(path)
-    opened = [file.dataset(name) for name in "ptxy"]
+    opened = [file.dataset(name) for name in "ptx"]
     kept = [data.id.get_access_plist().get_chunk_cache()[1] for data in opened]
-    assert kept == [9_000, 40_000, 10_000, 9_000]
+    assert kept == [9_000, 40_000, 10_000]
+    with pytest.raises(
+        InputError, match="'y' in chunks of 0 MB, and up to 0 MB are read beside those of t, x: "
+    ):
+        file.dataset("y")
     # Above zero, HDF5 would keep more of chunks that are read in part.
     assert opened[1].id.get_access_plist().get_chunk_cache()[2] == 0.0
     del opened

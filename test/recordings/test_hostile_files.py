@@ -22,7 +22,7 @@ from bounded_child import MOST_MB, MOST_S
 from hostile_bags import BAGS, DEEP, aliases
 from hostile_files import FILES, SEQUENCES, endless
 
-PART = "has a part that unpacks to more than 128 MB: record it again with smaller chunks"
+PART = "has a part that unpacks to more than 96 MB: record it again with smaller chunks"
 OVERLAP = "has chunks of more than [0-9]+ MB that overlap in time: record it again"
 TOTAL = "unpacks to more than [0-9]+ MB, as no recording of its size does: check where it comes from"
 MANY = "has more than 131072 messages, as no recording of its size does: check where it comes from"
@@ -95,7 +95,7 @@ TOLD = {
     "raw sparse": RATIO,
     "aedat3 sparse": RATIO,
     "h5 declared": "lacks a part of 'events/t', never written",
-    "h5 large chunks": RATIO,
+    "h5 large chunks": "chunks of 62 MB, and up to 6 MB are read beside those of events/t, events/x, events/y",
     "h5 growing chunk": r"has in 'events/t' a chunk of \d+ bytes that does not unpack to the",
     "h5 stated chunk": "has in 'events/t' a chunk of 99 bytes that does not unpack to the",
     "h5 scale-offset": "is packed with a filter that is not read here, number 6: pack it anew with `h5repack",
