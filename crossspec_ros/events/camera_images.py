@@ -5,14 +5,14 @@ A message is anything with the fields of `sensor_msgs/msg/Image` or `CompressedI
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.image_bounds import MOST_PIXELS, check_size
+from crossspec_ros.events.encoded_images import encoded_size, only_pixels
+from crossspec_ros.image_bounds import check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
@@ -68,8 +68,6 @@ _ENCODINGS = {
 }
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
 _PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
-_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
-_MOST_SCANS = 100
 _DEPTH = re.compile("(16|32|64)[USF]C")
 
 
@@ -122,11 +120,13 @@ def compressed_array(message: Any) -> np.ndarray:
     encoding = message.format.partition(";")[0]
     if _DEPTH.match(encoding):
         raise _unread(encoding)
-    data = np.frombuffer(message.data, np.uint8)
-    if size := encoded_size(data.tobytes()):
+    data = bytes(message.data)
+    if size := encoded_size(data):
         check_size(*size)
     try:
-        image = cv2.imdecode(data, cv2.IMREAD_COLOR) if size else None
+        pixels = np.frombuffer(only_pixels(data), np.uint8)
+        # Of other formats OpenCV may see another size than is told here.
+        image = cv2.imdecode(pixels, cv2.IMREAD_COLOR) if size else None
     except cv2.error:
         image = None
     if image is None:
@@ -135,29 +135,3 @@ def compressed_array(message: Any) -> np.ndarray:
             f"let the camera publish jpeg or png"
         )
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
-
-
-def encoded_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height from the header of a JPEG or PNG, which is not decoded; None where it is neither.
-
-    Raises InputError for a JPEG that would take minutes.
-    """
-    from PIL import Image
-
-    # Empty scans of a few bytes each go over all of the image; cameras write up to some ten.
-    if data.startswith(_JPEG) and (scans := data.count(_SCAN)) > _MOST_SCANS:
-        raise InputError(
-            f"a compressed image has {scans} scans, more than the {_MOST_SCANS} that are taken: let the "
-            f"camera publish baseline jpeg"
-        )
-    try:
-        # Of other formats OpenCV may see another size than PIL.
-        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
-            return image.size
-    except Image.DecompressionBombError:
-        raise InputError(
-            f"a compressed image has more than the {MOST_PIXELS} pixels that are taken: let the camera "
-            f"publish smaller images"
-        ) from None
-    except (OSError, ValueError, SyntaxError):
-        return None

@@ -37,6 +37,7 @@ from crossspec_ros.captioning.settings import NODES as SETTINGS
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.messages import to_ns
+from crossspec_ros.fuzz.pictures import pictures
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
@@ -80,6 +81,7 @@ class FuzzPublisher(GuardedNode):
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__("fuzz_publisher", **options)
         self._rng = random.Random(seed)
+        self._pictures = pictures()
         self._reported = threading.Event()
         self._after_ns = 0
         self._diagnosed: dict[str, int] = {}
@@ -291,6 +293,9 @@ class FuzzPublisher(GuardedNode):
         sizes = (0, 1, 7, 64 * 85 * 3, 100_000, _MOST if self._rng.random() < 0.02 else 9)
         size = self._rng.choice(sizes) if self._is_warm else _MOST
         if "uint8" in kind or "octet" in kind or "byte" in kind:
+            if self._is_warm and self._rng.random() < 0.2:
+                picture = self._rng.choice(self._pictures)
+                return array.array("B", mutated(self._rng, picture) if self._rng.random() < 0.5 else picture)
             return array.array("B", self._rng.randbytes(size))
         element = kind.removeprefix("sequence<").partition(">")[0].partition(",")[0]
         if "/" in element:

@@ -19,7 +19,8 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.camera_images import encoded_size, pixels_of
+from crossspec_ros.events.camera_images import pixels_of
+from crossspec_ros.events.encoded_images import encoded_size
 from crossspec_ros.image_bounds import check_size
 from crossspec_ros.windows.window import Counts
 

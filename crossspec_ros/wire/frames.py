@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.camera_images import compressed_array, encoded_size
+from crossspec_ros.events.camera_images import compressed_array
+from crossspec_ros.events.encoded_images import encoded_size
 from crossspec_ros.image_bounds import check_size
 from crossspec_ros.wire import captions_pb2 as wire
 

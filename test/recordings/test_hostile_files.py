@@ -95,7 +95,7 @@ TOLD = {
     "raw sparse": RATIO,
     "aedat3 sparse": RATIO,
     "h5 declared": "lacks a part of 'events/t', never written",
-    "h5 large chunks": "chunks of 62 MB, and up to 6 MB are read beside those of events/t, events/x, events/y",
+    "h5 large chunks": "chunks of 62 MB, and up to 6 MB are read beside those of events/t, events/x, ",
     "h5 growing chunk": r"has in 'events/t' a chunk of \d+ bytes that does not unpack to the",
     "h5 stated chunk": "has in 'events/t' a chunk of 99 bytes that does not unpack to the",
     "h5 scale-offset": "is packed with a filter that is not read here, number 6: pack it anew with `h5repack",

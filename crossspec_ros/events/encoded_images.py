@@ -1,0 +1,80 @@
+"""JPEG and PNG images from anybody: their size before they are decoded, and no more of them than pixels need.
+
+PIL would read sizes, too, but unpacks what else there is: the Exif of a JPEG of 250 kB took it 5 GB.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+from crossspec_ros.errors import InputError
+
+_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
+_SCAN = b"\xff\xda"
+_MOST_SCANS = 100
+_MARKER = re.compile(rb"\xff+([^\xff\0])")
+"""As libjpeg looks for it: over whatever lies before it."""
+_ALONE = frozenset([0x01, *range(0xD0, 0xD8)])
+"""Markers without a length."""
+_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers of a frame, of which the first has the size; those left out are of tables."""
+_ENDS = frozenset([0xD8, 0xD9, 0xDA])
+_MOST_SEGMENTS = 4096
+"""Before the frame; colour profiles and maps of depth take up to some hundred."""
+_MOST_EXIF = 1 << 16
+"""Bytes, as in a JPEG; for each of its entries OpenCV may copy all of them."""
+
+
+def encoded_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height from the header of a JPEG or PNG, which is not decoded; None where it is neither.
+
+    Raises InputError for a JPEG that would take minutes.
+    """
+    if data.startswith(_PNG):
+        return struct.unpack(">II", data[16:24]) if data[12:16] == b"IHDR" and len(data) >= 24 else None
+    if not data.startswith(_JPEG):
+        return None
+    # Empty scans of a few bytes each go over all of the image; cameras write up to some ten.
+    if (scans := data.count(_SCAN)) > _MOST_SCANS:
+        raise InputError(
+            f"a compressed image has {scans} scans, more than the {_MOST_SCANS} that are taken: let the "
+            f"camera publish baseline jpeg"
+        )
+    return _jpeg_size(data)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    at = len(_JPEG)
+    for _ in range(_MOST_SEGMENTS):
+        marker = _MARKER.search(data, at)
+        if marker is None or (kind := marker[1][0]) in _ENDS:
+            return None
+        at = marker.end()
+        if kind in _ALONE:
+            continue
+        head = data[at : at + 7]
+        if kind in _FRAME:
+            if len(head) < 7:
+                return None
+            height, width = struct.unpack(">3xHH", head)
+            return width, height
+        at += max(2, int.from_bytes(head[:2], "big"))
+    return None
+
+
+def only_pixels(data: bytes) -> bytes:
+    """A PNG without texts and profiles, which take libpng seconds to unpack; anything else as it is."""
+    return _PNG + b"".join(_pixel_chunks(data)) if data.startswith(_PNG) else data
+
+
+def _pixel_chunks(data: bytes) -> Iterator[bytes]:
+    at = len(_PNG)
+    while at < len(data):
+        size, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        end = at + 12 + size
+        # Those that pixels need are in capitals; the orientation is in Exif.
+        if kind[:1].isupper() or kind == b"tRNS" or (kind == b"eXIf" and size <= _MOST_EXIF):
+            yield data[at:end]
+        at = end

@@ -1,0 +1,128 @@
+"""The size of a JPEG or PNG, told without reading more of it than that."""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+import tracemalloc
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from crossspec_ros.events.encoded_images import encoded_size, only_pixels
+
+PICTURE = np.random.default_rng(5).integers(0, 255, (24, 40, 3), np.uint8)
+
+
+def encoded(suffix, *options):
+    return cv2.imencode(suffix, PICTURE, options)[1].tobytes()
+
+
+SAMPLES = (
+    encoded(".jpg"),
+    encoded(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
+    encoded(".png"),
+)
+
+
+def exif(entries, tag, size):
+    """A little TIFF whose entries all say that they hold the whole of it."""
+    head = b"II*\0" + struct.pack("<IH", 8, entries)
+    table = b"".join(struct.pack("<HHII", tag or i + 1, 7, size - 8, 4) for i in range(entries))
+    return (head + table + bytes(4)).ljust(size, b"\0")
+
+
+def with_segments(body, marker=b"\xff\xe1", head=b"Exif\0\0"):
+    parts = [head + body[at : at + 65_000] for at in range(0, len(body), 65_000)]
+    segments = b"".join(marker + struct.pack(">H", len(part) + 2) + part for part in parts)
+    # In place of the JFIF segment, whose resolution would be enough for PIL.
+    return SAMPLES[0][:2] + segments + SAMPLES[0][20:]
+
+
+def with_chunks(*chunks):
+    made = b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+    return SAMPLES[2][:33] + made + SAMPLES[2][33:]
+
+
+def opened(data):
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *SAMPLES,
+        with_segments(exif(10, 0, 1000)),
+        SAMPLES[0][:2] + b"junk\xff\xff\xff\0" + SAMPLES[0][2:],
+        with_chunks((b"tEXt", b"of\0whom")),
+    ],
+)
+def test_the_size_is_that_of_the_picture(data):
+    assert encoded_size(data) == (40, 24)
+    assert np.array_equal(opened(only_pixels(data)), opened(data))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_picture_is_larger_than_its_header_was_taken_to_say(data):
+    picture = bytearray(data.draw(st.sampled_from(SAMPLES)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, min(len(picture), 200) - 1))
+        if data.draw(st.booleans()):
+            picture[at] = data.draw(st.sampled_from([0, 0xFF, 0xC0, 0xC2, 0xD0, 0xD8, 0xDA, at]))
+        else:
+            picture[at:at] = data.draw(st.binary(max_size=20))
+    size = encoded_size(bytes(picture))
+    if size is not None and size[0] * size[1] < 1 << 20:
+        image = opened(only_pixels(bytes(picture)))
+        assert image is None or image.shape[1::-1] == size
+
+
+def test_what_is_beside_the_pixels_costs_nothing():
+    """PIL took 317 MB for the first, and libpng 6 s for the last."""
+    bombs = (
+        with_segments(exif(5000, 0, 200_000)),
+        with_segments(b"\xff" * 600_000, b"", b""),
+        SAMPLES[0][:2] + b"\xff\xe5\0\2" * 100_000 + SAMPLES[0][2:],
+        with_chunks((b"eXIf", exif(30_000, 0x10E, 400_000))),
+        with_chunks(*((b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000))) for _ in range(200))),
+    )
+    begin_s = time.process_time()
+    tracemalloc.start()
+    for bomb in bombs:
+        encoded_size(bomb)
+        assert len(only_pixels(bomb)) < len(bomb) or not bomb.startswith(b"\x89PNG")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 << 20 and time.process_time() - begin_s < 5
+
+
+@pytest.mark.parametrize("suffix", ["jpeg", "png"])
+def test_the_orientation_stays(suffix):
+    file = io.BytesIO()
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(PICTURE).save(file, suffix, exif=turned)
+    image = cv2.imdecode(np.frombuffer(only_pixels(file.getvalue()), np.uint8), cv2.IMREAD_COLOR)
+    assert image.shape == (40, 24, 3)
+
+
+@pytest.mark.parametrize("size", [(16_000, 16_000), (20_000, 1)])
+def test_sizes_of_huge_pictures(size):
+    file = io.BytesIO()
+    Image.new("1", size).save(file, "PNG")
+    assert encoded_size(file.getvalue()) == size
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8", SAMPLES[0][:2] + b"\xff\xc0\0\x11", SAMPLES[2][:20]])
+def test_what_is_cut_has_no_size(data):
+    assert encoded_size(data) is None
