@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from operator import itemgetter
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
@@ -32,9 +31,10 @@ MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
 MOST_STATUSES, MOST_ALL = 256, 1 << 19
 """Of all nodes together, and what they cost; ten robots have fewer, and the whole tree is published every
 second. Where there are more, the node that says most loses what it said longest ago."""
-_SHARE = MOST_ALL // 8
-"""What a node may say in any case. Where none says more, who comes last is left out: ours came before."""
-_STATUS, _VALUE = 1 << 10, 16
+_SHARE = MOST_ALL // 12
+"""What a node may say in any case, twice as much as a captioner says. Where none says more, who comes last is
+left out, unless it is the node itself: ours came before."""
+_STATUS, _VALUE = MOST_ALL // MOST_STATUSES, 16
 """What a status and a value cost beside their characters, in theirs."""
 
 _OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
@@ -124,10 +124,12 @@ class Aggregate:
                 self._make_room(told.name)
 
     def _make_room(self, latest: str) -> None:
-        while len(self._heard) > MOST_STATUSES or self._sizes.total() > MOST_ALL:
-            crowd, size = max(self._sizes.items(), key=itemgetter(1))
+        while self._sizes.total() > MOST_ALL:
+            # Others may speak in the name of this node, too.
+            crowd = max(self._sizes, key=lambda node: self._sizes[node] - _SHARE * (node == self._name))
             of_crowd = (name for name in self._heard if _node_of(name) == crowd)
-            self._forget(next(of_crowd) if size > _SHARE else latest)
+            has_place = self._sizes[crowd] > _SHARE or _node_of(latest) == self._name
+            self._forget(next(of_crowd) if has_place else latest)
 
     def _forget(self, name: str) -> None:
         if name in self._heard:
