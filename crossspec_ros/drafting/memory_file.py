@@ -100,15 +100,23 @@ class MemoryFile:
         try:
             self._memory.restore(self._path, self._vocabulary, ids)
         except DamagedMemoryError as error:
-            aside = self._path.with_name(self._path.name + ".damaged")
-            is_aside = False
-            # What cannot be set aside is replaced by the next save.
-            with suppress(OSError):
-                if is_ours:
-                    os.replace(self._path, aside)
-                    is_aside = True
-            place = f"is set aside as '{aside}'" if is_aside else "stays where it is"
-            _LOG.warning("%s; it %s, and the memory starts empty", error, place)
+            self._set_aside(str(error), is_ours)
+        except OSError as error:
+            # A disk may have lost it; anything else is told to who named the file.
+            if error.errno != errno.EIO:
+                raise
+            self._set_aside(f"the caption memory '{self._path}' cannot be read ({error})", is_ours)
+
+    def _set_aside(self, fault: str, is_ours: bool) -> None:
+        aside = self._path.with_name(self._path.name + ".damaged")
+        is_aside = False
+        # What cannot be set aside is replaced by the next save.
+        with suppress(OSError):
+            if is_ours:
+                os.replace(self._path, aside)
+                is_aside = True
+        place = f"is set aside as '{aside}'" if is_aside else "stays where it is"
+        _LOG.warning("%s; it %s, and the memory starts empty", fault, place)
 
     def _keep(self) -> None:
         while not self._closing.wait(SAVE_S):

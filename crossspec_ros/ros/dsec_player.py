@@ -350,11 +350,11 @@ class PlayerNode(GuardedNode):
 
     def _take_report(self, message: WindowReport) -> None:
         with self._news:
-            self._failed += message.level == WindowReport.ERROR
             end_ns = to_ns(message.header.stamp)
             index = self._grid.index(end_ns - 1)
             # Anybody may report anything.
             if index in self._awaited and end_ns == self._grid.end(index):
+                self._failed += message.level == WindowReport.ERROR
                 self._reported.add(end_ns)
             self._news.notify_all()
 

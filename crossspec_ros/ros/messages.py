@@ -68,12 +68,24 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
     return message
 
 
+_MOST_FRAME_BYTES = 32 << 20
+"""Of an image that a captioner takes, 11 million pixels: windows have many, and some are copied."""
+
+
 def rgb8_array(message: Image) -> np.ndarray:
-    """An rgb8 message as an (H, W, 3) uint8 view of its data; raises InputError for any other message."""
+    """An rgb8 message as an (H, W, 3) uint8 view of its data.
+
+    Raises InputError for any other message, and for one that is larger than models look at.
+    """
     if message.encoding != "rgb8":
         raise InputError(
             f"an image has the encoding '{message.encoding}' and not rgb8: subscribe the captioner to the "
             f"synchronizer's topics"
+        )
+    if len(message.data) > _MOST_FRAME_BYTES:
+        raise InputError(
+            f"an image of {message.width}x{message.height} has more than the {_MOST_FRAME_BYTES >> 20} MB "
+            f"that a captioner takes: let the synchronizer publish smaller ones (frame_size)"
         )
     return pixels_of(message, channels=3)
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from crossspec_ros.errors import described
+
+_LOG = logging.getLogger(__name__)
 
 
 class Pulse:
@@ -62,8 +67,8 @@ class Pulse:
         reason = "its work returned"
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # it ends here, and Python would print it as it is
             reason = f"{type(error).__name__}: {error}"
-            raise
+            _LOG.error("the thread '%s' has ended: %s", self.name, described(error))
         finally:
             self._reason = reason

@@ -8,8 +8,9 @@ from PIL import Image
 from crossspec_ros.errors import InputError
 from crossspec_ros.image_bounds import check_size
 
-_MOST_ENLARGED = 10_000_000
-"""Pixels; 600 bytes of a 1x200 image would become 84 MB. A lidar's range image of 16x1024 has fewer."""
+_MOST_ENLARGED = 16_000_000
+"""Pixels; 600 bytes of a 1x200 image would become 84 MB. A lidar's range image of 16x1024 has fewer, with a
+short edge of up to 500."""
 
 
 def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:

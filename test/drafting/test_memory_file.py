@@ -178,6 +178,25 @@ def test_what_is_no_file_is_neither_read_nor_moved(tmp_path: Path) -> None:
     assert folder.is_dir() and pipe.is_fifo()
 
 
+def test_a_file_that_the_disk_has_lost_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.json"
+    memory, file = kept(path)
+    learn(memory)
+    file.close()
+
+    def lost(*args: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crossspec_ros.drafting.proposers.memory.read_small", lost)
+        _, file = kept(path)
+    file.close()
+    assert f"'{path}' cannot be read" in caplog.text and "is set aside" in caplog.text
+    assert path.exists() and path.with_name("memory.json.damaged").exists()
+
+
 def test_a_full_disk_at_the_start_keeps_no_robot_from_captioning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -119,7 +119,6 @@ def notify(node):
         node._worker._changed.notify_all()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     ("make", "name", "wake"),
     [

@@ -40,6 +40,12 @@ def test_a_broken_image_is_a_sentence(damage):
         rgb8_array(message)
 
 
+def test_an_image_beyond_what_models_look_at_is_a_sentence():
+    message = image_message(np.zeros((1000, 11_200, 3), np.uint8), 0, "camera")
+    with pytest.raises(InputError, match=r"11200x1000 has more than the 32 MB .*smaller ones \(frame_size"):
+        rgb8_array(message)
+
+
 def test_a_closed_window_says_how_much_to_wait_for():
     counts = Counts(8, 5, events=1_234_567, lost_packets=3, late_events=2, late_frames=1)
     message = closed_message(5_000_000_000, counts)

@@ -62,7 +62,6 @@ def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
     decoder.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", ["target", "draft", "memory", "captioner"])
 def test_each_thread_of_a_captioner_that_is_killed_is_told(
     decoder: PrefillHiddenDecoder, name: str, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +81,18 @@ def test_each_thread_of_a_captioner_that_is_killed_is_told(
     kill(thread, wakes[name])
     assert "has ended" in watch.look() and list(watch.values.values()).count("dead") == 1
     worker.stop()
+
+
+def test_the_end_of_a_thread_obeys_no_stranger(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        raise BaseException("gone \x1b[31m")
+
+    pulse = Pulse("captions")
+    pulse.start(work, "captioner").join()
+    assert "the thread 'captions' has ended" in caplog.text and "gone \\x1b[31m" in caplog.text
+    assert "\x1b" not in caplog.text + capfd.readouterr().err
 
 
 def scheduler(decoder: PrefillHiddenDecoder) -> Scheduler:
