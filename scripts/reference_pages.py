@@ -92,8 +92,8 @@ def _commands(parser: argparse.ArgumentParser, help_text: str = "") -> Iterator[
             return
     named = [_shown(action) for action in actions if not action.option_strings or action.required]
     purpose = sentence(help_text)
-    if parser.description and sentence(parser.description) != purpose:
-        purpose += f" {sentence(parser.description)}"
+    told = sentence(parser.description or "").removeprefix(purpose).strip()
+    purpose = f"{purpose} {told}".rstrip()
     rows = [(f"`{_shown(action)}`", action.help or "") for action in actions]
     yield f"## {' '.join([parser.prog, *named])}\n\n{purpose}\n\n{table(('argument', 'meaning'), rows)}"
 
@@ -101,8 +101,8 @@ def _commands(parser: argparse.ArgumentParser, help_text: str = "") -> Iterator[
 def _shown(action: argparse.Action) -> str:
     value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
     assert isinstance(value, str)
-    if action.nargs == "*":
-        value = f"[{value} ...]"
+    shapes = {"*": f"[{value} ...]", "+": f"{value} [{value} ...]", "?": f"[{value}]"}
+    value = shapes.get(str(action.nargs), value)
     return " ".join([*action.option_strings[:1], value]).strip()
 
 

@@ -1,4 +1,5 @@
-"""Pictures that lie beside a recording: a folder of PNG and JPEG files, and when each was taken."""
+"""Pictures in a folder beside events, PNG and JPEG files, and when each was taken; with `events.txt`, sequences
+of the Event Camera Dataset."""
 
 from __future__ import annotations
 

@@ -79,8 +79,9 @@ def run(
         sys.unraisablehook = again
         # Whoever started this process may have had it ignore interrupts, see `children.start`.
         _on_interrupt(interrupt)
-        _init(args)
-        node = make()
+        with _naming_security():
+            _init(args)
+            node = make()
         if work:
             with _spinning(node, failed):
                 work(node)
@@ -176,8 +177,29 @@ def _on_interrupt(action: Any) -> None:
         signal.signal(signal.SIGINT, action)
 
 
+_SECURITY = "security"
+
+
+@contextmanager
+def _naming_security() -> Iterator[None]:
+    """Turn what ROS says of SROS2 into a sentence with a remedy."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # of several types, by the release of ROS
+        if _SECURITY not in (told := " ".join(str(error).split())).lower():
+            raise
+        raise InputError(
+            f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, take the "
+            f"packages of a ROS distribution where the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
+        ) from None
+
+
 def _init(args: Sequence[str] | None) -> None:
     try:
         rclpy.init(args=None if args is None else list(args))
     except Exception as error:  # of several types, by the release of ROS
+        if _SECURITY in str(error).lower():
+            raise
         raise InputError(f"ROS does not understand the arguments: {' '.join(str(error).split())}") from None
