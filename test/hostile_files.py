@@ -375,7 +375,7 @@ def shared_children(content, root):
 def sibling_h5(folder):
     """A picture whose node of chunks is beside itself."""
     with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
-        columns(file, ("events/ts", "events/xs", "events/ys", "events/ps"))
+        columns(file, ("events/ts", "events/x", "events/y", "events/p"))
         file.create_dataset("images/image0", data=np.zeros((100, 100), "u1"), chunks=(1, 100))
         file["images/image0"].attrs["timestamp"] = 0.5
     content = bytearray((folder / "bomb.h5").read_bytes())
