@@ -342,6 +342,60 @@ def many_texts_h5(folder):
     return folder / "bomb.h5"
 
 
+def tree_h5(bend, folder):
+    """The tree of the chunks of its times is bent: `bend(content, root)` gives the place of a new root."""
+    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        file.create_dataset("events/t", data=np.arange(1000), chunks=(10,))
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    root = content.index(b"TREE\1\1")
+    new = bend(content, root)
+    at = content.index(struct.pack("<Q", root))
+    struct.pack_into("<Q", content, at, new)
+    # The end of the file.
+    struct.pack_into("<Q", content, 40, len(content))
+    return written(folder / "bomb.h5", content)
+
+
+def own_child(content, root):
+    struct.pack_into("<Q", content, root + 48, root)
+    return root
+
+
+def shared_children(content, root):
+    """Each of eight nodes has sixty times the same child."""
+    for level in range(2, 10):
+        node = b"TREE" + struct.pack("<BBH", 1, level, 60) + b"\xff" * 16
+        node += (content[root + 24 : root + 48] + struct.pack("<Q", root)) * 60
+        root = len(content)
+        content += node.ljust(8192, b"\0")
+    return root
+
+
+def sibling_h5(folder):
+    """A picture whose node of chunks is beside itself."""
+    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
+        columns(file, ("events/ts", "events/x", "events/y", "events/p"))
+        file.create_dataset("images/image0", data=np.zeros((100, 100), "u1"), chunks=(1, 100))
+        file["images/image0"].attrs["timestamp"] = 0.5
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    root = content.index(b"TREE\1\1")
+    struct.pack_into("<Q", content, root + 16, root)
+    return written(folder / "bomb.h5", content)
+
+
+def nested_h5(folder):
+    """Arrays of arrays of arrays, for which numpy would take gigabytes."""
+    kind = h5py.h5t.STD_U8LE.copy()
+    for _ in range(3000):
+        kind = h5py.h5t.array_create(kind, (1,))
+    with h5(folder) as file:
+        columns(file, ("events/a", "events/x", "events/y", "events/p"))
+        h5py.h5d.create(file.id, b"events/t", kind, h5py.h5s.create_simple((10,)))
+        h5py.h5a.create(file.id, b"width", kind, h5py.h5s.create_simple((1,)))
+    return folder / "bomb.h5"
+
+
 def size_h5(folder):
     """The sensor's size is a gigabyte of numbers."""
     with h5(folder) as file:
@@ -497,6 +551,10 @@ FILES = {
     "h5 many images": many_images_h5,
     "h5 linked images": linked_images_h5,
     "h5 many texts": many_texts_h5,
+    "h5 tree of itself": partial(tree_h5, own_child),
+    "h5 shared trees": partial(tree_h5, shared_children),
+    "h5 sibling of itself": sibling_h5,
+    "h5 nested type": nested_h5,
     "h5 size": size_h5,
     "h5 link": linked_h5,
     "h5 external": external_h5,

@@ -97,7 +97,7 @@ def _read_rectify_map(path: Path, size: tuple[int, int]) -> tuple[np.ndarray, np
         with closing(Hdf5File(path)) as file:
             stored = file.dataset("rectify_map")
             if stored.shape != (size[1], size[0], 2) or stored.dtype.kind != "f":
-                raise ValueError(f"its map is of shape {stored.shape} and type {stored.dtype}")
+                raise ValueError(f"its map is of shape {stored.shape} and type {stored.dtype!s:.80}")
             with file.naming_damage():
                 rectified = stored[:]
     # Also an InputError.

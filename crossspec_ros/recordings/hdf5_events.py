@@ -36,6 +36,7 @@ class Hdf5Events:
 
     def __init__(self, file: Hdf5File, layout: Layout) -> None:
         self._file, self._columns = file, layout.columns
+        file.expect(name for name, _ in self._columns)
         self._data = {name: file.events(name) for name, _ in self._columns}
         shapes = {_column_length(file.path, self._data[name], (name, part)) for name, part in self._columns}
         if len(shapes) > 1:
@@ -205,7 +206,7 @@ def _column_length(path: Path, data: h5py.Dataset, column: Column) -> int:
     if not fits:
         wanted = {str: f"a field {part}", int: "four columns"}.get(type(part), "one number")
         raise InputError(
-            f"'{path}' has '{name}' of shape {data.shape} and type {data.dtype}: store {wanted} for each of "
-            f"its events"
+            f"'{path}' has '{name}' of shape {data.shape} and type {data.dtype!s:.80}: store {wanted} for "
+            f"each of its events"
         )
     return int(data.shape[0])

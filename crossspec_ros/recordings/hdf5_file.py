@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_text import read_attribute
+from crossspec_ros.recordings.hdf5_types import is_row
+from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, names_in
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
 _MOST_CHUNK_BYTES = 64 << 20
@@ -24,8 +26,6 @@ _KEPT_BYTES, _MOST_KEPT_BYTES = 8 << 20, 192 << 20
 would be unpacked again for each block of rows; three copies of one that is being unpacked come on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
-_LISTED, _LOOKS = 12, 100
-"""Data sets that are named to people, and how many groups and data sets are looked at for them."""
 
 
 class Hdf5File:
@@ -44,11 +44,14 @@ class Hdf5File:
             # To look at chunks is to unpack some of them.
             self._checked: set[str] = set()
             self._unpacked = 0
+            # Names of data sets that are to come, and how many chunks each has that was counted.
+            self._expected: list[str] = []
+            self._chunks: dict[str, int] = {}
             # Names of data sets, and how much of them is kept unpacked.
             self._kept: dict[str, int] = {}
 
     def attribute(self, name: str) -> object:
-        """An attribute of the file as a whole, None where there is none."""
+        """An attribute of the file as a whole, None where there is none, or neither numbers nor text."""
         with self.naming_damage():
             return read_attribute(self._file, name)
 
@@ -72,8 +75,11 @@ class Hdf5File:
     def names(self, group: str) -> list[str]:
         """What is in a group, in order."""
         with self.naming_damage():
-            node = self._file[group]
-            return sorted(node) if isinstance(node, h5py.Group) else []
+            return names_in(self.path, group)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Have the chunks of these counted in one go, as each go takes a process; raises as `has` does."""
+        self._expected = [name for name in dict.fromkeys(names) if self.has(name)]
 
     def dataset(self, name: str) -> h5py.Dataset:
         """A data set of numbers that can be read a part at a time.
@@ -112,12 +118,17 @@ class Hdf5File:
         """Raise InputError for what would be read from elsewhere, cannot be unpacked or not in bounds, or is
         not there.
         """
-        kinds = [data.dtype[field] for field in data.dtype.names or ()] or [data.dtype]
-        # h5py takes any enumeration of FALSE and TRUE for one of single bytes.
-        is_true = data.id.get_type().get_size() == data.dtype.itemsize
-        if any(kind.kind not in "iufb" for kind in kinds) or data.dtype.itemsize > 256 or not is_true:
+        kind = data.id.get_type()
+        # h5py takes any enumeration of FALSE and TRUE for one of single bytes, and complex numbers for one.
+        if (
+            kind.get_size() > 256
+            or not is_row(kind)
+            or kind.get_size() != data.dtype.itemsize
+            or data.dtype.kind == "c"
+        ):
             raise InputError(
-                f"'{self.path}' has '{name}' of type {data.dtype}: store numbers, one of them for each event"
+                f"'{self.path}' has '{name}' of a type that is not read: store numbers, one of them for each "
+                f"event"
             )
         if data.is_virtual or data.external:
             raise InputError(
@@ -152,7 +163,15 @@ class Hdf5File:
                     f"'{self.path}' stores '{name}' in {wanted} chunks of {_chunk_bytes(data)} bytes: store "
                     f"it in larger ones, as `h5repack -l {name}:CHUNK=100000` does"
                 )
-            written = data.id.get_num_chunks() >= wanted
+            if name not in self._chunks:
+                names = [name, *self._expected]
+                self._chunks |= zip(names, count_chunks(self.path, names), strict=True)
+            if self._chunks[name] > wanted:
+                raise InputError(
+                    f"'{self.path}' has {self._chunks[name]} chunks in '{name}', which has room for "
+                    f"{wanted}: check where it comes from, and record it again"
+                )
+            written = self._chunks[name] == wanted
         if not written:
             raise InputError(
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
@@ -167,19 +186,8 @@ class Hdf5File:
 
     def listing(self) -> str:
         """The first data sets of the file, for people."""
-        found: list[str] = []
-        looks = 0
-
-        def add(name: str, node: object) -> bool | None:
-            nonlocal looks
-            looks += 1
-            if isinstance(node, h5py.Dataset):
-                found.append(f"{name} {node.shape}")
-            return True if len(found) > _LISTED or looks > _LOOKS else None
-
         with self.naming_damage():
-            is_cut = self._file.visititems(add)
-        return ", ".join(found[:_LISTED] + ["..."] * bool(is_cut)) or "no data sets"
+            return listing(self.path)
 
     def close(self) -> None:
         self._file.close()

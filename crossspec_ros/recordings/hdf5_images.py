@@ -13,6 +13,7 @@ from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Layout
+from crossspec_ros.recordings.hdf5_types import is_number
 from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
@@ -78,6 +79,7 @@ def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Ima
 
 
 def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, np.ndarray] | None:
+    file.expect((name, stamps_name))
     data, stamps = file.dataset(name), file.dataset(stamps_name)
     if stamps.ndim != 1 or data.shape[:1] != stamps.shape:
         raise InputError(
@@ -98,11 +100,13 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
 
 def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     names = [f"{group}/{name}" for name in file.names(group)]
+    file.expect(names)
     stamps, size = [], 0
     for name in names:
         with file.naming_damage():
             data = file.dataset(name)
-            if h5py.h5o.get_info(data.id).rc > 1:
+            # h5o's would walk along the nodes of chunks, which may never end.
+            if h5py.h5g.get_objinfo(data.id).nlink > 1:
                 raise InputError(
                     f"'{file.path}' has the image {name} under several names: store each image once"
                 )
@@ -110,7 +114,12 @@ def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
             check_ratio(file.path, file.size, size, MOST_PICTURES)
             attributes = data.attrs
             stamp = attributes.get_id("timestamp") if "timestamp" in attributes else None
-            if stamp is None or stamp.dtype.kind not in "iuf" or stamp.shape not in ((), (1,)):
+            if (
+                stamp is None
+                or not is_number(stamp.get_type())
+                or stamp.dtype.kind not in "iuf"
+                or stamp.shape not in ((), (1,))
+            ):
                 raise ValueError(f"the image {name} has no time in an attribute timestamp")
             stamps.append(np.reshape(attributes["timestamp"], ()))
     return (names, np.array(stamps)) if names else None
@@ -121,6 +130,6 @@ def _check_picture(path: Path, name: str, shape: tuple[int, ...], dtype: np.dtyp
     is_picture = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3))
     if not is_picture or dtype != np.uint8 or not 0 < np.prod(shape, dtype=float) <= _MAX_PICTURE_BYTES:
         raise InputError(
-            f"'{path}' has images {name} of shape {shape} and type {dtype}: store (height, width) or "
+            f"'{path}' has images {name} of shape {shape} and type {dtype!s:.80}: store (height, width) or "
             f"(height, width, 3) of uint8, up to {_MAX_PICTURE_BYTES >> 20} MB each"
         )

@@ -12,19 +12,22 @@ from pathlib import Path
 import h5py
 
 from crossspec_ros.events.isolated import bound_memory, isolated
+from crossspec_ros.recordings.hdf5_types import is_value
 
 TIMEOUT_S = 30.0
 _MOST_BYTES = 64 << 10
 
 
 def read_attribute(file: h5py.File, name: str) -> object:
-    """An attribute of the file as a whole, None where there is none.
+    """An attribute of the file as a whole, None where there is none or it is neither numbers nor text.
 
     Raises what h5py does for damage, and RuntimeError when it does not answer.
     """
     if name not in file.attrs:
         return None
     stored = file.attrs.get_id(name)
+    if not is_value(stored.get_type()):
+        return None
     if stored.get_storage_size() > _MOST_BYTES:
         raise RuntimeError(f"its attribute {name} has more than {_MOST_BYTES >> 10} kB")
     if not stored.dtype.hasobject:
