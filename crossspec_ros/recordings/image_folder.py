@@ -1,5 +1,4 @@
-"""Pictures in a folder beside events, PNG and JPEG files, and when each was taken; with `events.txt`, sequences
-of the Event Camera Dataset."""
+"""PNG and JPEG files in a folder beside events, and when each was taken, as in the Event Camera Dataset."""
 
 from __future__ import annotations
 

@@ -191,8 +191,8 @@ def _naming_security() -> Iterator[None]:
         if _SECURITY not in (told := " ".join(str(error).split())).lower():
             raise
         raise InputError(
-            f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, take the "
-            f"packages of a ROS distribution where the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
+            f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
+            f"take the packages of a ROS distribution if the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
         ) from None
 
 

@@ -68,6 +68,25 @@ def test_other_errors_are_told(monkeypatch):
         run(Node, [], work)
 
 
+def lacks_libraries():
+    raise RuntimeError("error creating node: no security libraries")
+
+
+@pytest.mark.parametrize(
+    ("args", "make"), [(["--enclave", "/crossspec/synchronizer"], Node), ([], lacks_libraries)]
+)
+def test_sros2_that_cannot_start_is_a_sentence(monkeypatch, tmp_path, capsys, args, make):
+    if args:
+        monkeypatch.setenv("ROS_SECURITY_ENABLE", "true")
+        monkeypatch.setenv("ROS_SECURITY_STRATEGY", "Enforce")
+        monkeypatch.setenv("ROS_SECURITY_KEYSTORE", str(tmp_path))
+    with pytest.raises(SystemExit) as end:
+        run(make, ["--ros-args", *args])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert "cannot start with SROS2" in told and "or unset ROS_SECURITY_ENABLE" in told
+
+
 def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capfd):
     class Failing(rclpy.node.Node):
         def stop(self):
