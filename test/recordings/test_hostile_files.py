@@ -32,6 +32,7 @@ PIXELS = r"0\.png' is no picture that is read: a compressed image has more than 
 NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
 TOPICS = "has topics and types that take more than 32 MB, as no recorder writes: check where"
 LONG_NAME = "has a name or a definition of 62914560 bytes, as no recorder writes: check"
+STILL = r"make \d+ packets of 10 ms, more than the \d+ of a file of its size: check its times, or split it"
 TOLD = {
     "mcap zstd scanned": PART,
     "mcap zstd indexed": PART,
@@ -91,6 +92,15 @@ TOLD = {
     "text long name": "1 messages",
     "folder of many times": r"timestamps\.txt' cannot be read \(it has more than \d+ bytes\)",
     "aedat3 empty packets": "1 messages",
+    "aedat3 small packets": "1000 messages",
+    "npz still": STILL,
+    "text still": "100009 messages",
+    "h5 still": STILL,
+    "dsec still": STILL,
+    # No size is stated then, and what is common is taken.
+    "text large size": "1 messages",
+    "text negative size": "1 messages",
+    "dat large size": "1 messages",
     "text sparse": RATIO,
     "raw sparse": RATIO,
     "aedat3 sparse": RATIO,
@@ -108,7 +118,6 @@ TOLD = {
     "h5 many images": "has 251658240 images davis/left/image_raw, and up to 1000000 are read: split it",
     "h5 linked images": "under several names: store each image once",
     "h5 many texts": "its attribute width is a list of texts, and one is read",
-    # No size is stated then, and what is common is taken.
     "h5 size": "1 messages",
     "h5 link": "has a link in place of 'events/t', and links are not followed",
     "h5 external": "keeps 'events/t' in other files",
