@@ -132,6 +132,48 @@ def empty_packets(folder):
     return written(folder / "bomb.aedat", head + sound + empty * 1_000_000)
 
 
+def small_packets(folder):
+    """An event in each packet, 40 us apart."""
+    head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
+    packets = np.zeros(250_000, [("head", "<i2", 2), ("rest", "<i4", 6), ("data", "<u4"), ("us", "<i4")])
+    packets["head"], packets["rest"] = 1, (8, 4, 0, 1, 1, 1)
+    packets["data"], packets["us"] = 3 | (1 << 2) | (1 << 17), np.arange(250_000) * 40
+    return written(folder / "bomb.aedat", head + packets.tobytes())
+
+
+def still(events):
+    """Columns of so many events, of which each needs a packet of 10 ms."""
+    zeros = np.zeros(events, np.uint8)
+    return {"t": np.arange(events) * 10_001, "x": zeros, "y": zeros, "p": zeros}
+
+
+def still_npz(folder):
+    np.savez_compressed(folder / "bomb.npz", **still(1_000_000))
+    return folder / "bomb.npz"
+
+
+def still_text(folder):
+    return written(folder / "bomb.txt", b"".join(b"%d 1 1 1\n" % t for t in still(100_000)["t"]))
+
+
+def still_h5(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for name, values in still(1_000_000).items():
+            file.create_dataset(f"events/{name}", data=values, compression="gzip", shuffle=True)
+    return path
+
+
+def still_sequence(folder):
+    still_h5(folder / "events/left/events.h5")
+    return folder
+
+
+def sized_dat(folder):
+    header = b"%% Version 2\n%% Width %s\n%% Height 720\n%% end\n" % (400 * b"9")
+    return written(folder / "bomb.dat", header + bytes((12, 8)) + struct.pack("<2I", 5, 1))
+
+
 def sparse(path, head, size):
     with path.open("wb") as file:
         file.write(head)
@@ -534,6 +576,14 @@ FILES = {
     ),
     "folder of many times": times_of_a_folder,
     "aedat3 empty packets": empty_packets,
+    "aedat3 small packets": small_packets,
+    "npz still": still_npz,
+    "text still": still_text,
+    "h5 still": lambda folder: still_h5(folder / "bomb.h5"),
+    "dsec still": still_sequence,
+    "text large size": lambda folder: written(folder / "bomb.txt", b"1e300 1e300\n0.1 1 1 1\n"),
+    "text negative size": lambda folder: written(folder / "bomb.txt", b"-5 -5\n0.1 1 1 1\n"),
+    "dat large size": sized_dat,
     "text sparse": sparse_text,
     "raw sparse": sparse_raw,
     "aedat3 sparse": aedat3,

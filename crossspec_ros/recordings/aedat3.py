@@ -22,6 +22,7 @@ _HEAD = struct.Struct("<2h6i")
 _POLARITY = 1
 # Bit 0 of data is set in valid events, bit 1 is the polarity, bits 2-16 are y, 17-31 x; us has 31 bits.
 _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
+_BLOCK = 1_000_000
 _LARGEST_EVENT = 1 << 26
 _LONGEST_LINE = 4096
 _END_OF_HEADER = b"#!END-HEADER"
@@ -60,8 +61,8 @@ class Aedat3Events:
 
     def batches(self) -> Iterator[EventBatch]:
         damage = self._damage.copy()
-        for packet in self._packets:
-            yield drop_outside(EventBatch(*self._columns(packet), *self._size), damage)
+        for packets in self._blocks():
+            yield drop_outside(EventBatch(*self._columns(packets), *self._size), damage)
         if damage:
             raise damaged(self._path, damage)
 
@@ -112,20 +113,37 @@ class Aedat3Events:
             yield _Packet(kind, at, there, overflows)
             at += number * size
 
-    def _columns(self, packet: _Packet) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """t (N,) int64 us, x and y (N,) uint16, p (N,) uint8 of its valid events."""
-        self._file.seek(packet.first_byte)
-        events = np.frombuffer(self._file.read(packet.number * _EVENT.itemsize), _EVENT)
-        events = events[(events["data"] & 1 == 1) & (events["us"] >= 0)]
-        data, t = events["data"], events["us"].astype(np.int64) + (packet.overflows << 31)
+    def _blocks(self) -> Iterator[list[_Packet]]:
+        """Neighbouring packets with about `_BLOCK` events: a packet of its own for each event takes long."""
+        block, events = list[_Packet](), 0
+        for packet in self._packets:
+            if block and events + packet.number > _BLOCK:
+                yield block
+                block, events = [], 0
+            block.append(packet)
+            events += packet.number
+        if block:
+            yield block
+
+    def _columns(self, packets: list[_Packet]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """t (N,) int64 us, x and y (N,) uint16, p (N,) uint8 of their valid events."""
+        stored = []
+        for packet in packets:
+            self._file.seek(packet.first_byte)
+            stored.append(self._file.read(packet.number * _EVENT.itemsize))
+        events = np.frombuffer(b"".join(stored), _EVENT)
+        overflows = np.repeat([packet.overflows for packet in packets], [packet.number for packet in packets])
+        is_valid = (events["data"] & 1 == 1) & (events["us"] >= 0)
+        events = events[is_valid]
+        data, t = events["data"], events["us"].astype(np.int64) + (overflows[is_valid] << 31)
         x, y = data >> 17, data >> 2 & 0x7FFF
         return t, x.astype(np.uint16), y.astype(np.uint16), (data >> 1 & 1).astype(np.uint8)
 
     def _needed_size(self) -> tuple[int, int]:
         """Of the smallest common sensor that holds all events that can be of one."""
         width = height = 1
-        for packet in self._packets:
-            _, x, y, _ = self._columns(packet)
+        for packets in self._blocks():
+            _, x, y, _ = self._columns(packets)
             width = max(width, int(x[x < MAX_SIZE].max(initial=0)) + 1)
             height = max(height, int(y[y < MAX_SIZE].max(initial=0)) + 1)
         return common_size((width, height))
@@ -133,7 +151,7 @@ class Aedat3Events:
     def _edge(self, packets: list[_Packet], which: int) -> int:
         """Time of the first or last (`which` = 0, -1) event of the first of `packets` that has any."""
         for packet in packets:
-            t, *_ = self._columns(packet)
+            t, *_ = self._columns([packet])
             if len(t):
                 return int(t[which])
         raise InputError(

@@ -129,6 +129,11 @@ def common_size(needed: tuple[int, int]) -> tuple[int, int]:
     return next(fitting, needed)
 
 
+def is_size(width: float, height: float) -> bool:
+    """Whether a sensor that is read can have so many pixels, as a file states them."""
+    return all(value in range(1, MAX_SIZE + 1) for value in (width, height))
+
+
 def _whole(value: object) -> int:
     """A size as it is stated, -1 for none: an array made of lists in lists would have no bound."""
     if isinstance(value, np.ndarray | np.generic):

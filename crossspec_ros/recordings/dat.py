@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.arrays import common_size
+from crossspec_ros.recordings.arrays import common_size, is_size
 from crossspec_ros.recordings.prophesee import header_of
 from crossspec_ros.recordings.source import damaged
 
@@ -46,11 +47,9 @@ class DatEvents:
             self._bytes = path.stat().st_size - self._first_byte
             version = header.get("version", "2")
             self._bits = _BITS[version in ("0", "1")]
-            stated = [header.get(name, "") for name in ("width", "height")]
             self.start_us, self.end_us, needed = self._survey()
-            is_stated = all(value.isdigit() and int(value) for value in stated)
-            width, height = map(int, stated) if is_stated else common_size(needed)
-            self._size = (width, height)
+            width, height = (_number(header.get(name, "")) for name in ("width", "height"))
+            self._size = width, height = (width, height) if is_size(width, height) else common_size(needed)
             self.format = f"Prophesee dat, version {version}, {width}x{height}"
         except BaseException:
             self.close()
@@ -95,3 +94,8 @@ class DatEvents:
         if first is None:
             raise InputError(f"'{self._path}' has no events: choose another recording, or copy it again")
         return first, last, (width, height)
+
+
+def _number(text: str) -> int:
+    """A width or height as it is stated; 0 for what is none."""
+    return int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0

@@ -9,10 +9,10 @@ import cv2
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
-from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.align import Alignment
-from crossspec_ros.recordings.dsec import DsecSequence
+from crossspec_ros.recordings.dsec import EVENTS_FILE, DsecSequence
+from crossspec_ros.recordings.source import packets
 
 
 class DsecRecording:
@@ -29,7 +29,6 @@ class DsecRecording:
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path, jpeg_quality: int | None = None, aligned: bool = False) -> None:
-        self._path = path
         self.losses: list[str] = []
         self._sequence = DsecSequence(path)
         try:
@@ -52,11 +51,13 @@ class DsecRecording:
         return merged(self._packets(), self._images())
 
     def _packets(self) -> Iterator[RecordedMessage]:
-        cutter = PacketCutter(self._path)
+        batches = self._sequence.events.batches()
         self.losses.clear()
         try:
-            for events in self._sequence.events.batches():
-                yield from cutter.cut(self._alignment.events(events) if self._alignment else events)
+            yield from packets(
+                self._sequence.path / EVENTS_FILE,
+                map(self._alignment.events, batches) if self._alignment else batches,
+            )
         except InputError as error:
             self.losses.append(str(error))
 

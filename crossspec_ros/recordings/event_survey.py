@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -69,25 +70,26 @@ class EventSurvey(StampedSurvey):
                 return
             self._clock.to_ros_ns(batch.t, stamp)
         self._count(batch, stamp)
-        rising = int(triggers.p.sum())
-        self._edges.update(rising=rising, falling=len(triggers) - rising)
+        if len(triggers):
+            rising = int(triggers.p.sum())
+            self._edges.update(rising=rising, falling=len(triggers) - rising)
 
     def _count(self, batch: EventBatch, stamp: int) -> None:
         if not len(batch):
             return
         t = batch.t - batch.t[0] + stamp // 1000 if self._absolute_stamps else batch.t
-        self._times.add(t)
+        self._times.add_all(t)
         self._digest.add(batch)
         self.events += len(batch)
         self.on += int(np.count_nonzero(batch.p))
         bins = t // PEAK_US
-        starts = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
-        for start, count in zip(starts.tolist(), np.diff(starts, append=len(bins)).tolist(), strict=True):
+        cuts = [0, *(np.flatnonzero(bins[1:] != bins[:-1]) + 1).tolist(), len(bins)]
+        for start, stop in pairwise(cuts):
             key = int(bins[start])
-            self._bins[key] = self._bins.get(key, 0) + count
+            self._bins[key] = self._bins.get(key, 0) + stop - start
             self._peak = max(self._peak, self._bins[key])
         # Only the latest can still grow.
-        for key in list(self._bins)[:-100]:
+        for key in list(islice(self._bins, max(0, len(self._bins) - 100))):
             del self._bins[key]
 
     def damage(self) -> Counter[str]:

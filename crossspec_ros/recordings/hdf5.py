@@ -28,7 +28,7 @@ def open_hdf5(path: Path) -> Recording:
         layout = find_layout(file)
         events = Hdf5Events(file, layout)
         pictures = find_pictures(file, layout, events)
-        recording = SourceRecording(path, events, pictures)
+        recording = SourceRecording(file.path, events, pictures)
         return recording if pictures else with_images_beside(recording, path)
     except BaseException:
         file.close()

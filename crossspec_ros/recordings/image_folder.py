@@ -119,9 +119,10 @@ def with_images_beside(recording: Recording, folder: Path) -> Recording:
 
 def open_event_folder(path: Path) -> Recording:
     """A folder with events.txt, as of the Event Camera Dataset (https://rpg.ifi.uzh.ch/davis_data.html)."""
-    events = TextEvents(path / "events.txt")
+    file = path / "events.txt"
+    events = TextEvents(file)
     try:
-        return with_images_beside(SourceRecording(path, events), path)
+        return with_images_beside(SourceRecording(file, events), path)
     except BaseException:
         events.close()
         raise

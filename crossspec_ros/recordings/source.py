@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
-from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.packets import PACKET_US, PacketCutter
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.files import read_small
 
@@ -18,6 +20,9 @@ from crossspec_ros.files import read_small
 _HEAD, _LINE = 64_000, 1000
 _JUMP_NS, _MOST_JUMPS = 10 * 10**9, 10_000
 """How often times may go back by a packet, or ahead by ten seconds, beside once in twenty events."""
+_MOST_PACKETS, _PACKET_BYTES = 160_000, 4
+"""So many packets with events any file may have, and one more for so many bytes: each costs some 50 us. A
+still hour has 360,000; of gzip, noise takes 4.5 bytes for each, and one pixel that flickers 2.2."""
 # Pictures of published data sets are below 1 MB.
 _MOST_PICTURE = 64 << 20
 
@@ -114,22 +119,10 @@ class SourceRecording:
             self._images.close()
 
     def _packets(self) -> Iterator[RecordedMessage]:
-        cutter = PacketCutter(self._path)
         message = None
-        events = jumps = last_ns = 0
         try:
-            for batch in self._events.batches():
-                events += len(batch)
-                for message in cutter.cut(batch):
-                    jumps += not 0 <= message.stamp_ns - last_ns <= _JUMP_NS
-                    last_ns = message.stamp_ns
-                    # Each begins a packet, and a small file would play for minutes.
-                    if jumps > _MOST_JUMPS + events // 20:
-                        raise InputError(
-                            f"times jump {jumps} times in the first {events} events of '{self._path}', as no "
-                            f"sensor's do: copy it again, or sort its events"
-                        )
-                    yield message
+            for message in packets(self._path, self._events.batches()):
+                yield message
         except InputError as error:
             if message is None:
                 raise
@@ -141,6 +134,31 @@ class SourceRecording:
                 yield from self._images.messages()
         except InputError as error:
             self.losses.append(str(error))
+
+
+def packets(path: Path, batches: Iterator[EventBatch]) -> Iterator[RecordedMessage]:
+    """The events of a file as packets; raises InputError where it would play for minutes by its few bytes."""
+    cutter = PacketCutter(path)
+    most = _MOST_PACKETS + path.stat().st_size // _PACKET_BYTES
+    events = cells = jumps = last_ns = 0
+    for batch in batches:
+        events += len(batch)
+        cells += 1 + int(np.count_nonzero(np.diff(batch.t // PACKET_US)))
+        if cells > most:
+            raise InputError(
+                f"the first {events} events of '{path}' make {cells} packets of {PACKET_US // 1000} ms, more "
+                f"than the {most} of a file of its size: check its times, or split it"
+            )
+        for message in cutter.cut(batch):
+            jumps += not 0 <= message.stamp_ns - last_ns <= _JUMP_NS
+            last_ns = message.stamp_ns
+            # Each begins a packet.
+            if jumps > _MOST_JUMPS + events // 20:
+                raise InputError(
+                    f"times jump {jumps} times in the first {events} events of '{path}', as no sensor's do: "
+                    f"copy it again, or sort its events"
+                )
+            yield message
 
 
 def damaged(path: Path, damage: Mapping[str, int]) -> InputError:

@@ -13,7 +13,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.arrays import common_size
+from crossspec_ros.recordings.arrays import common_size, is_size
 from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
 from crossspec_ros.recordings.source import damaged
 from crossspec_ros.recordings.text_lines import parse_lines
@@ -76,12 +76,13 @@ class TextEvents:
             text = line.decode(errors="replace").strip()
             values = _numbers(text)
             if values is None:
-                if stated := _SIZE.search(text):
+                stated = _SIZE.search(text)
+                if stated and is_size(int(stated[1]), int(stated[2])):
                     size = (int(stated[1]), int(stated[2]))
                 named, named_unit = find_roles(_split(text.lstrip("#%/ ")))
                 if len(named) == len(ROLES):
                     columns, unit = named, named_unit
-            elif len(values) == 2 and size is None and all(value.is_integer() for value in values):
+            elif len(values) == 2 and size is None and is_size(*values):
                 size = (int(values[0]), int(values[1]))
             elif values:
                 sample = lines[index : index + _SAMPLE]

@@ -25,13 +25,20 @@ class Times:
         self.back = 0
         self.furthest_back = 0
 
-    def add(self, times: np.ndarray) -> None:
-        """Take the next times (N,), int64 of any unit."""
-        if not len(times):
-            return
-        if self.first is None or self.last is None:
-            self.first = self.last = int(times[0])
-        steps = np.diff(times, prepend=np.int64(self.last))
+    def add(self, time: int) -> None:
+        """Take the next time, of any unit."""
+        if self.last is None:
+            self.first = time
+        elif time < self.last:
+            self.back += 1
+            self.furthest_back = max(self.furthest_back, self.last - time)
+        self.last = time
+
+    def add_all(self, times: np.ndarray) -> None:
+        """Take the next times (N,), int64 of any unit and at least one."""
+        self.add(int(times[0]))
+        # np.diff would take longer than the rest of what is done with a small packet.
+        steps = times[1:] - times[:-1]
         if (steps < 0).any():
             self.back += int(np.count_nonzero(steps < 0))
             self.furthest_back = max(self.furthest_back, -int(steps.min()))
@@ -63,7 +70,7 @@ class TopicSurvey:
     def add(self, recorded_ns: int, data: bytes) -> None:
         """Take the topic's next message: when it was recorded, and its CDR bytes."""
         self.messages += 1
-        self.recorded.add(np.array([recorded_ns]))
+        self.recorded.add(recorded_ns)
 
     def finish(self) -> None:
         """Nothing follows."""
@@ -123,7 +130,7 @@ class StampedSurvey(TopicSurvey, ABC):
             if self.stamps.last is not None and stamp - self.stamps.last > FORWARD_JUMP_NS:
                 self.gaps += 1
                 self.longest_gap_ns = max(self.longest_gap_ns, stamp - self.stamps.last)
-            self.stamps.add(np.array([stamp]))
+            self.stamps.add(stamp)
             self._delay_sum_ns += recorded_ns - stamp
             self._take_stamp(stamp)
 

@@ -32,6 +32,7 @@ PIXELS = r"0\.png' is no picture that is read: an image has [0-9x]+ pixels, more
 NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
 TOPICS = "has topics and types that take more than 32 MB, as no recorder writes: check where"
 LONG_NAME = "has a name or a definition of 62914560 bytes, as no recorder writes: check"
+STILL = r"make \d+ packets of 10 ms, more than the \d+ of a file of its size: check its times, or split it"
 TOLD = {
     "mcap zstd scanned": PART,
     "mcap zstd indexed": PART,
@@ -91,6 +92,15 @@ TOLD = {
     "text long name": "1 messages",
     "folder of many times": r"timestamps\.txt' cannot be read \(it has more than \d+ bytes\)",
     "aedat3 empty packets": "1 messages",
+    "aedat3 small packets": "1000 messages",
+    "npz still": STILL,
+    "text still": "100009 messages",
+    "h5 still": STILL,
+    "dsec still": STILL,
+    # No size is stated then, and what is common is taken.
+    "text large size": "1 messages",
+    "text negative size": "1 messages",
+    "dat large size": "1 messages",
     "text sparse": RATIO,
     "raw sparse": RATIO,
     "aedat3 sparse": RATIO,
