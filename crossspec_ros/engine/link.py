@@ -30,6 +30,8 @@ _LOG = logging.getLogger(__name__)
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
+_WELCOME_S = 60.0
+"""Within which a stream must have begun: a tokenizer has up to 20 MB, and links are slow."""
 _MOST_MESSAGE = 24 << 20
 """Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.down`)."""
 _MOST_REASON = 1000
@@ -174,10 +176,21 @@ class Link:
         with self._lock:
             self._queue, self._unsent = outgoing, 0
         reason, is_refused, call = "the server has ended the stream", False, None
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            if call is not None:
+                call.cancel()
+
+        # A server may take a stream and never answer.
+        patience = threading.Timer(_WELCOME_S, give_up)
+        patience.daemon = True
         # As they came: gRPC would end the stream without a word about what cannot be read.
         stream = self._channel.stream_stream(METHOD, request_serializer=wire.Up.SerializeToString)
         try:
             self._call = call = stream(self._outgoing(outgoing), metadata=self._address.metadata())
+            patience.start()
             for message in map(read_down, call):
                 self.pulse.beat()
                 self.received += message.ByteSize()
@@ -188,6 +201,7 @@ class Link:
                     elif not _is_same(message.welcome, self.welcome):
                         reason = "it serves another target than before: restart this node"
                         break
+                    patience.cancel()
                     self._began()
                 elif kind == "refused" and not message.session:
                     reason, is_refused = message.refused.sentence[:_MOST_REASON], True
@@ -195,12 +209,14 @@ class Link:
                     with self.pulse.busy():
                         self._on_message(message)
         except grpc.RpcError as error:
-            reason = _reason(error) or reason
+            late = f"it has not welcomed this robot within {_WELCOME_S:g} s" if is_late.is_set() else ""
+            reason = late or _reason(error) or reason
         except InputError as error:
             reason = str(error)
         except Exception as error:  # a link that dies would be up never again
             reason = f"{type(error).__name__}: {error}"[:_MOST_REASON]
         finally:
+            patience.cancel()
             if call is not None:
                 call.cancel()
             outgoing.put(None)

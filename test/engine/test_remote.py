@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
@@ -106,10 +108,11 @@ def welcome(tokenizer: str = "", **other: Any) -> wire.Welcome:
 
 
 @contextmanager
-def serving(*said: wire.Down) -> Iterator[Address]:
+def serving(*said: wire.Down, before: Callable[[], None] = lambda: None) -> Iterator[Address]:
     """A server that says this on each stream, and ends it."""
 
     def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        before()
         return (one.SerializeToString() for one in said)
 
     server = grpc.server(ThreadPoolExecutor(2))
@@ -147,6 +150,21 @@ def test_an_answer_of_a_million_tokens_ends_the_stream() -> None:
     said = wire.Down(welcome=welcome()), wire.Down(session=1, piece=piece)
     with serving(*said) as address, linked(address) as (_, lost):
         assert "sends a message of 1000" in lost.get(timeout=10.0)
+
+
+def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossspec_ros.engine.link._WELCOME_S", 0.5)
+    over, streams = threading.Event(), count()
+
+    def say_nothing_at_first() -> None:
+        if not next(streams):
+            over.wait(10.0)
+
+    with serving(wire.Down(welcome=welcome()), before=say_nothing_at_first) as address:
+        with linked(address) as (link, lost):
+            assert not link.wait(0.4)
+            lost.get(timeout=5.0)
+        over.set()
 
 
 def test_streams_that_come_and_go_leave_one_welcome() -> None:
