@@ -80,7 +80,7 @@ class CaptionServer:
             )
         elif owner and self._open[owner] >= _MOST_OF_A_TOKEN:
             reason = f"{_MOST_OF_A_TOKEN} other streams with this token are open: end them, or wait"
-        # Before a hello: strangers who never say one, or read nothing, would hold the streams that robots need.
+        # Before a hello: strangers who never say one, or read nothing, would hold what robots need.
         if reason:
             self._fleet.counts["refused"] += 1
             yield refusal(reason)

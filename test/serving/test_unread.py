@@ -50,9 +50,7 @@ def test_a_robot_that_reads_nothing_is_let_go_and_heard_no_more(
         fleet.close()
 
 
-def test_a_stream_whose_answer_does_not_go_is_ended(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_whose_answer_does_not_go_is_ended(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossspec_ros.serving.conversation.UNREAD_S", 0.2)
     fleet = Fleet(pair.target, FleetSettings(robots=1, fleet_memory=False))
 
