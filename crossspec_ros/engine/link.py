@@ -7,6 +7,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,7 @@ class Link:
         self._unsent = 0
         self._lock = threading.Lock()
         self._call: grpc.Call | None = None
+        self._begun_s = 0.0
         self._ending = threading.Event()
         self._changed = threading.Condition()
         self.welcome: wire.Welcome | None = None
@@ -145,6 +147,13 @@ class Link:
                 self._changed.wait_for(lambda: self.is_up or self._ending.is_set(), timeout_s) and self.is_up
             )
 
+    def give_up(self) -> None:
+        """End a stream without a welcome, so that another one begins: a server may take one and never answer;
+        for the thread that watches."""
+        call = self._call
+        if call is not None and self._is_late:
+            call.cancel()
+
     def close(self) -> None:
         """End the stream and the thread."""
         self.pulse.end()
@@ -154,6 +163,10 @@ class Link:
             call.cancel()
         self._thread.join(5.0)
         self._channel.close()
+
+    @property
+    def _is_late(self) -> bool:
+        return not self.is_up and time.monotonic() > self._begun_s + _WELCOME_S
 
     def _keep(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -175,22 +188,12 @@ class Link:
         outgoing.put(wire.Up(hello=hello))
         with self._lock:
             self._queue, self._unsent = outgoing, 0
+        self._begun_s = time.monotonic()
         reason, is_refused, call = "the server has ended the stream", False, None
-        is_late = threading.Event()
-
-        def give_up() -> None:
-            is_late.set()
-            if call is not None:
-                call.cancel()
-
-        # A server may take a stream and never answer.
-        patience = threading.Timer(_WELCOME_S, give_up)
-        patience.daemon = True
         # As they came: gRPC would end the stream without a word about what cannot be read.
         stream = self._channel.stream_stream(METHOD, request_serializer=wire.Up.SerializeToString)
         try:
             self._call = call = stream(self._outgoing(outgoing), metadata=self._address.metadata())
-            patience.start()
             for message in map(read_down, call):
                 self.pulse.beat()
                 self.received += message.ByteSize()
@@ -201,7 +204,6 @@ class Link:
                     elif not _is_same(message.welcome, self.welcome):
                         reason = "it serves another target than before: restart this node"
                         break
-                    patience.cancel()
                     self._began()
                 elif kind == "refused" and not message.session:
                     reason, is_refused = message.refused.sentence[:_MOST_REASON], True
@@ -209,14 +211,13 @@ class Link:
                     with self.pulse.busy():
                         self._on_message(message)
         except grpc.RpcError as error:
-            late = f"it has not welcomed this robot within {_WELCOME_S:g} s" if is_late.is_set() else ""
+            late = f"it has not welcomed this robot within {_WELCOME_S:g} s" if self._is_late else ""
             reason = late or _reason(error) or reason
         except InputError as error:
             reason = str(error)
         except Exception as error:  # a link that dies would be up never again
             reason = f"{type(error).__name__}: {error}"[:_MOST_REASON]
         finally:
-            patience.cancel()
             if call is not None:
                 call.cancel()
             outgoing.put(None)

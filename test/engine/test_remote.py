@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -156,14 +157,21 @@ def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("crossspec_ros.engine.link._WELCOME_S", 0.5)
     over, streams = threading.Event(), count()
 
-    def say_nothing_at_first() -> None:
-        if not next(streams):
+    def say_nothing_once() -> None:
+        if next(streams) == 1:
             over.wait(10.0)
 
-    with serving(wire.Down(welcome=welcome()), before=say_nothing_at_first) as address:
-        with linked(address) as (link, lost):
-            assert not link.wait(0.4)
-            lost.get(timeout=5.0)
+    with serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address:
+        engine = RemoteEngine(address, 1.0, connect_s=10.0)
+        end_s = time.monotonic() + 5.0
+        troubles = set[str]()
+        while engine.link.epoch < 2 and time.monotonic() < end_s:
+            troubles.add(engine.link.trouble)
+            time.sleep(0.01)
+        assert engine.link.epoch >= 2 and any(
+            "not welcomed this robot within 0.5 s" in one for one in troubles
+        )
+        engine.close()
         over.set()
 
 
