@@ -7,6 +7,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
+_WELCOME_S = 60.0
+"""Within which a stream must have begun: a tokenizer has up to 20 MB, and links are slow."""
 _MOST_MESSAGE = 24 << 20
 """Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.down`)."""
 _MOST_REASON = 1000
@@ -110,6 +113,7 @@ class Link:
         self._unsent = 0
         self._lock = threading.Lock()
         self._call: grpc.Call | None = None
+        self._begun_s = 0.0
         self._ending = threading.Event()
         self._changed = threading.Condition()
         self.welcome: wire.Welcome | None = None
@@ -143,6 +147,13 @@ class Link:
                 self._changed.wait_for(lambda: self.is_up or self._ending.is_set(), timeout_s) and self.is_up
             )
 
+    def give_up(self) -> None:
+        """End a stream without a welcome, so that another one begins: a server may take one and never answer;
+        for the thread that watches."""
+        call = self._call
+        if call is not None and self._is_late:
+            call.cancel()
+
     def close(self) -> None:
         """End the stream and the thread."""
         self.pulse.end()
@@ -152,6 +163,10 @@ class Link:
             call.cancel()
         self._thread.join(5.0)
         self._channel.close()
+
+    @property
+    def _is_late(self) -> bool:
+        return not self.is_up and time.monotonic() > self._begun_s + _WELCOME_S
 
     def _keep(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -173,6 +188,7 @@ class Link:
         outgoing.put(wire.Up(hello=hello))
         with self._lock:
             self._queue, self._unsent = outgoing, 0
+        self._begun_s = time.monotonic()
         reason, is_refused, call = "the server has ended the stream", False, None
         # As they came: gRPC would end the stream without a word about what cannot be read.
         stream = self._channel.stream_stream(METHOD, request_serializer=wire.Up.SerializeToString)
@@ -195,7 +211,8 @@ class Link:
                     with self.pulse.busy():
                         self._on_message(message)
         except grpc.RpcError as error:
-            reason = _reason(error) or reason
+            late = f"it has not welcomed this robot within {_WELCOME_S:g} s" if self._is_late else ""
+            reason = late or _reason(error) or reason
         except InputError as error:
             reason = str(error)
         except Exception as error:  # a link that dies would be up never again

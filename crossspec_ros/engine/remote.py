@@ -140,6 +140,7 @@ class RemoteEngine:
         while not self._ending.wait(0.02):
             with self.pulse.busy():
                 self._fail_late()
+                self.link.give_up()
 
     def _fail_late(self) -> None:
         with self._lock:

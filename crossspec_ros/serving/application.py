@@ -10,7 +10,7 @@ import asyncio
 import gc
 import hmac
 import logging
-from collections import defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,9 @@ GAUGES = {
 ANSWER_MS = "answer_ms"
 _BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
 _TICK_S = 5.0
-_STRANGERS, _MOST_SILENT = 64, 4
-"""Streams beside those of all robots that a replica takes: they say no hello, or are refused; and how
-many without a hello one token may have."""
+_STRANGERS, _MOST_OF_A_TOKEN = 64, 4
+"""Streams beside those of all robots that a replica takes: they say no hello, are refused or not read; and
+how many one token may have, its robot's own among them."""
 
 
 class CaptionServer:
@@ -54,8 +54,8 @@ class CaptionServer:
         self._encoders = Encoders(encoder, options.encoders, target) if encoder else None
         self._fleet = options.fleet(target, self._encoders)
         self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
-        # Streams that have said no hello yet, by the robot whose token they have.
-        self._silent: defaultdict[str, set[object]] = defaultdict(set)
+        # How many streams are open, by the robot whose token they have.
+        self._open: Counter[str] = Counter()
         self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
         times = metrics.Histogram(f"crossspec_{ANSWER_MS}", "from a question to its last word", _BOUNDS_MS)
         self._fleet.on_answer = lambda seconds: times.observe(1e3 * seconds)
@@ -73,22 +73,20 @@ class CaptionServer:
         token = dict(grpc_context.invocation_metadata()).get("authorization", "").removeprefix("Bearer ")
         tokens = self._tokens
         owner = "".join([name for name, known in (tokens or {}).items() if _is_same(token, known)])
-        silent, me = self._silent[owner], object()
         reason = ""
         if tokens is not None and not owner:
             reason = (
                 "the token is not that of any robot: set the one that the server's file of tokens has for it"
             )
-        elif owner and len(silent) >= _MOST_SILENT:
-            reason = f"{_MOST_SILENT} other streams with this token have not said who they are: wait"
-        # Not only with a hello: strangers who never say one would hold the streams that robots need.
+        elif owner and self._open[owner] >= _MOST_OF_A_TOKEN:
+            reason = f"{_MOST_OF_A_TOKEN} other streams with this token are open: end them, or wait"
+        # Before a hello: strangers who never say one, or read nothing, would hold what robots need.
         if reason:
             self._fleet.counts["refused"] += 1
             yield refusal(reason)
             return
 
         def admit(hello: wire.Hello) -> None:
-            silent.discard(me)
             if tokens is not None and not _is_same(token, tokens.get(hello.robot, "")):
                 self._fleet.counts["refused"] += 1
                 raise InputError(
@@ -96,12 +94,12 @@ class CaptionServer:
                     f"file of tokens has for it"
                 )
 
-        silent.add(me)
+        self._open[owner] += 1
         try:
             async for message in converse(self._fleet, messages, admit):
                 yield message
         finally:
-            silent.discard(me)
+            self._open[owner] -= 1
 
     def check_health(self) -> None:
         """Raises where a thread is dead or stuck; Ray Serve then starts another replica."""

@@ -72,6 +72,8 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # HAProxy carries streams to the replicas, where Serve's own proxy costs a core some 10 ms a message.
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    # A connection to the replica for each stream: one that a robot does not read would block all on its own.
+    "RAY_SERVE_HAPROXY_H2_BE_MAX_CONCURRENT_STREAMS": "1",
     # It would take the usual ports, and Serve with it, from another server on this machine.
     "RAY_SERVE_HAPROXY_METRICS_PORT": "",
     "RAY_SERVE_HAPROXY_STATS_PORT": "",

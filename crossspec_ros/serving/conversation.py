@@ -32,6 +32,8 @@ HELLO_S = 10.0
 """Within which a stream must begin."""
 MOST_UNREAD = 4096
 """Messages that may wait for a robot that does not read them."""
+UNREAD_S = 60.0
+"""Within which one must have gone; a tokenizer has up to 20 MB, and links are slow."""
 
 
 def refusal(sentence: str) -> wire.Down:
@@ -112,7 +114,14 @@ async def converse(
     patience = loop.call_later(HELLO_S, end_stranger)
     try:
         while (answer := await answers.get()) is not None:
-            yield answer
+            task = asyncio.current_task()
+            assert task is not None
+            # It is waiting for the robot to read: a generator cannot end while it is at a yield.
+            unread = loop.call_later(UNREAD_S, task.cancel)
+            try:
+                yield answer
+            finally:
+                unread.cancel()
     finally:
         patience.cancel()
         reader.cancel()

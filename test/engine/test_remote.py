@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
@@ -106,10 +109,11 @@ def welcome(tokenizer: str = "", **other: Any) -> wire.Welcome:
 
 
 @contextmanager
-def serving(*said: wire.Down) -> Iterator[Address]:
+def serving(*said: wire.Down, before: Callable[[], None] = lambda: None) -> Iterator[Address]:
     """A server that says this on each stream, and ends it."""
 
     def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        before()
         return (one.SerializeToString() for one in said)
 
     server = grpc.server(ThreadPoolExecutor(2))
@@ -147,6 +151,28 @@ def test_an_answer_of_a_million_tokens_ends_the_stream() -> None:
     said = wire.Down(welcome=welcome()), wire.Down(session=1, piece=piece)
     with serving(*said) as address, linked(address) as (_, lost):
         assert "sends a message of 1000" in lost.get(timeout=10.0)
+
+
+def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossspec_ros.engine.link._WELCOME_S", 0.5)
+    over, streams = threading.Event(), count()
+
+    def say_nothing_once() -> None:
+        if next(streams) == 1:
+            over.wait(10.0)
+
+    with serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address:
+        engine = RemoteEngine(address, 1.0, connect_s=10.0)
+        end_s = time.monotonic() + 5.0
+        troubles = set[str]()
+        while engine.link.epoch < 2 and time.monotonic() < end_s:
+            troubles.add(engine.link.trouble)
+            time.sleep(0.01)
+        assert engine.link.epoch >= 2 and any(
+            "not welcomed this robot within 0.5 s" in one for one in troubles
+        )
+        engine.close()
+        over.set()
 
 
 def test_streams_that_come_and_go_leave_one_welcome() -> None:

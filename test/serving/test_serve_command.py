@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from plain_target import generated
@@ -37,6 +38,8 @@ from crossspec_ros.serving.command import MOST_MESSAGE, free_port
 from crossspec_ros.serving.options import read_tokens
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
+from crossspec_ros.wire import METHOD, VERSION
+from crossspec_ros.wire import captions_pb2 as wire
 
 pytestmark = pytest.mark.realtime
 QUESTION = CaptionerSettings().question
@@ -244,6 +247,46 @@ def test_who_is_not_known_is_refused(
     monkeypatch.setattr("crossspec_ros.captioning.remote_loading._CONNECT_S", 3.0)
     with pytest.raises(InputError, match=sentence):
         load_remote_decoder(served.settings(**others))
+
+
+def deaf_streams(address: Address, stack: contextlib.ExitStack) -> Iterator[None]:
+    """Streams of one robot, each of which has some 100 kB of answers that it does not read."""
+    fit = wire.Up(session=1, fit=wire.Fit(stamps_ns=[1]))
+    hello = wire.Up(hello=wire.Hello(version=VERSION, robot=address.robot, period_ns=1_000_000_000))
+    # As small a window as gRPC has, and a connection of its own.
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]
+    options += [("grpc.use_local_subchannel_pool", 1)]
+    trusted = grpc.ssl_channel_credentials(Path(address.ca).read_bytes())
+
+    def say() -> Iterator[wire.Up]:
+        yield hello
+        for i in range(800):
+            # No more than the server takes of a robot.
+            if not i % 100:
+                time.sleep(0.3)
+            yield fit
+        over.wait()
+
+    over = threading.Event()
+    stack.callback(over.set)
+    for _ in range(4):
+        channel = stack.enter_context(
+            grpc.secure_channel(address.url.removeprefix("grpcs://"), trusted, options)
+        )
+        stream = channel.stream_stream(METHOD, request_serializer=wire.Up.SerializeToString)
+        call = stream(say(), metadata=address.metadata())
+        stack.callback(call.cancel)
+        yield
+
+
+@pytest.mark.timeout(180)
+def test_a_robot_that_reads_nothing_keeps_no_other_out(served: Served) -> None:
+    with contextlib.ExitStack() as stack:
+        deaf = Address(f"grpcs://localhost:{served.port}", "van", f"{TOKEN}-too", str(served.pem))
+        for _ in deaf_streams(deaf, stack):
+            time.sleep(2.8)
+        for _ in range(3):
+            load_remote_decoder(served.settings()).close()
 
 
 @pytest.mark.timeout(180)

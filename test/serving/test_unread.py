@@ -48,3 +48,33 @@ def test_a_robot_that_reads_nothing_is_let_go_and_heard_no_more(
         assert len(asyncio.run(asyncio.wait_for(live(), 10))) <= MOST + 2
     finally:
         fleet.close()
+
+
+def test_a_stream_whose_answer_does_not_go_is_ended(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossspec_ros.serving.conversation.UNREAD_S", 0.2)
+    fleet = Fleet(pair.target, FleetSettings(robots=1, fleet_memory=False))
+
+    async def messages() -> AsyncIterator[bytes]:
+        hello = wire.Hello(version=VERSION, robot="deaf", period_ns=1_000_000_000)
+        yield wire.Up(hello=hello).SerializeToString()
+        await asyncio.sleep(60)
+
+    async def send() -> None:
+        async for _ in converse(fleet, messages()):
+            # As gRPC does while nothing more goes.
+            await asyncio.sleep(60)
+
+    async def live() -> None:
+        sending = asyncio.create_task(send())
+        await asyncio.wait([sending], timeout=10)
+        assert sending.cancelled()
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if not fleet.robots:
+                break
+        assert not fleet.robots
+
+    try:
+        asyncio.run(live())
+    finally:
+        fleet.close()
