@@ -20,7 +20,7 @@ from crossspec_ros.events.messages import (
     typestore,
 )
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, one_line
+from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, one_line, storage_files
 from crossspec_ros.recordings.choice import choose
 from crossspec_ros.recordings.recording import BEST, Topics
 
@@ -137,7 +137,9 @@ def remedy(path: Path) -> str:
     """What repairs a bag."""
     if path.suffix in ROS1_SUFFIXES:
         return "`rosbag reindex`"
-    return "`ros2 bag reindex`, `mcap recover` or `sqlite3 .recover`"
+    is_database = any(".db3" in file.suffixes for file in storage_files(path))
+    of_file = "`sqlite3 .recover`" if is_database else "`mcap recover`, of the mcap command line tool"
+    return f"`ros2 bag reindex` or {of_file}" if path.is_dir() else of_file
 
 
 def _first(messages: Iterator[RecordedMessage]) -> list[RecordedMessage]:
