@@ -426,6 +426,28 @@ def sibling_h5(folder):
     return written(folder / "bomb.h5", content)
 
 
+def shared_chunks_h5(folder):
+    """Two hundred pictures whose chunks of one pixel are the same."""
+    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
+        columns(file, ("events/ts", "events/x", "events/y", "events/p"))
+        for i in range(200):
+            data = file.create_dataset(f"images/image{i}", (140, 140), "u1", chunks=(1, 1))
+            data.attrs["timestamp"] = 0.001 * i
+            if not i:
+                data[:] = 1
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    # The first alone has a tree, of which the others, with none, get the address: version 3 of a layout.
+    with h5py.File(folder / "bomb.h5", "r") as file:
+        assert file["images/image0"].id.get_num_chunks() == 140 * 140
+    none, own = b"\3\2\3" + b"\xff" * 8, None
+    at = content.index(b"\3\2\3")
+    while own is None:
+        if content[at + 3 : at + 11] != b"\xff" * 8:
+            own = content[at : at + 11]
+        at = content.find(b"\3\2\3", at + 1)
+    return written(folder / "bomb.h5", content.replace(none, bytes(own)))
+
+
 def nested_h5(folder):
     """Arrays of arrays of arrays, for which numpy would take gigabytes."""
     kind = h5py.h5t.STD_U8LE.copy()
@@ -604,6 +626,7 @@ FILES = {
     "h5 tree of itself": partial(tree_h5, own_child),
     "h5 shared trees": partial(tree_h5, shared_children),
     "h5 sibling of itself": sibling_h5,
+    "h5 shared chunks": shared_chunks_h5,
     "h5 nested type": nested_h5,
     "h5 size": size_h5,
     "h5 link": linked_h5,

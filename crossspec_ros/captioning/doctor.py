@@ -245,7 +245,8 @@ def findings() -> Iterator[str]:
             f"rm /dev/shm/*fastdds*"
         )
     # In a process of its own: a broken installation may take it along.
-    ros = subprocess.run([sys.executable, "-c", "import rclpy"], capture_output=True, text=True)
+    code = "import sys; sys.path[:] = filter(None, sys.path); import rclpy"
+    ros = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if ros.returncode:
         reason = (ros.stderr.strip().splitlines() or [f"exit code {ros.returncode}"])[-1]
         yield f"rclpy cannot be imported ({reason}): source ROS's setup file, or run make setup"

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
-_WELCOME_S = 60.0
+_WELCOME_S = 180.0
 """Within which a stream must have begun: a tokenizer has up to 20 MB, and links are slow."""
 _MOST_MESSAGE = 24 << 20
 """Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.down`)."""

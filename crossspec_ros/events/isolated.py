@@ -68,6 +68,8 @@ def isolated(
 
         with suppress(OSError):
             fcntl.fcntl(sender.fileno(), F_SETPIPE_SZ, _PIPE_BYTES)
+    # Else it would look for modules in the working folder, which may be that of a recording.
+    os.environ["PYTHONSAFEPATH"] = "1"
     process = context.Process(target=_run, args=(sender, generator, arguments), daemon=True)
     process.start()
     sender.close()

@@ -14,9 +14,8 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
-from crossspec_ros.recordings.hdf5_text import read_attribute
 from crossspec_ros.recordings.hdf5_types import is_row
-from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, names_in
+from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, names_in, read_attribute
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
 _MOST_CHUNK_BYTES = 64 << 20
@@ -26,6 +25,8 @@ _KEPT_BYTES, _MOST_KEPT_BYTES = 8 << 20, 192 << 20
 would be unpacked again for each block of rows; three copies of one that is being unpacked come on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
+_MOST_CHUNKS, _INDEX_BYTES = 100_000, 8
+"""Of all data sets together, or as many as an index has room for; data sets may share theirs."""
 
 
 class Hdf5File:
@@ -166,6 +167,11 @@ class Hdf5File:
             if name not in self._chunks:
                 names = [name, *self._expected]
                 self._chunks |= zip(names, count_chunks(self.path, names), strict=True)
+            if (count := sum(self._chunks.values())) > max(_MOST_CHUNKS, self.size // _INDEX_BYTES):
+                raise InputError(
+                    f"'{self.path}' has {count} chunks, more than there is room for in a file of its size: "
+                    f"check where it comes from, and record it again"
+                )
             if self._chunks[name] > wanted:
                 raise InputError(
                     f"'{self.path}' has {self._chunks[name]} chunks in '{name}', which has room for "

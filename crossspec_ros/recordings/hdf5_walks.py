@@ -1,4 +1,4 @@
-"""Walks through the trees of HDF5 files, done where they can do no harm.
+"""Walks through the trees and texts of HDF5 files, done where they can do no harm.
 
 HDF5 2.0 crashes where a node of a tree is its own child, and walks for ever where nodes are shared. To look
 one thing up is safe, and so is a walk that came to its end before.
@@ -19,18 +19,23 @@ from typing import Any
 import h5py
 
 from crossspec_ros.events.isolated import bound_memory
+from crossspec_ros.recordings.hdf5_types import is_value
 
 _TIMEOUT_S = 600
 """Long, as disks may be slow; what bounds a walk is the processor time."""
-_MOST_BUSY_S, _COUNTS_A_S = 3, 500
+_MOST_BUSY_S, _COUNTS_A_S = 3, 2500
 """Seconds of the processor for one file, in which millions of chunks are counted, and what adds one more."""
-_MOST_ANSWER = 32 << 20
+_MOST_ANSWER, _MOST_ATTRIBUTE = 32 << 20, 64 << 10
+"""Bytes."""
 _LISTED, _LOOKS = 12, 100
 """Data sets that are named to people, and how many groups and data sets are looked at for them."""
 _IMPORTED_S = time.process_time()
 # No process of multiprocessing, which would run the script of who reads a file again.
+# The working folder, which Python would look in first, may be that of a recording.
 _CODE = """
-import json, sys
+import sys
+sys.path[:] = filter(None, sys.path)
+import json
 sys.path[:], walk, path, given = json.load(sys.stdin)
 from crossspec_ros.recordings import hdf5_walks
 hdf5_walks.answer(walk, path, given)
@@ -56,6 +61,26 @@ def listing(path: Path) -> str:
     return ", ".join(found[:_LISTED] + ["..."] * is_cut) or "no data sets"
 
 
+def read_attribute(file: h5py.File, name: str) -> object:
+    """An attribute of the file as a whole, None where there is none or it is neither numbers nor text.
+
+    Texts of variable length lie in a heap of their own, which HDF5 reads for ever where it is damaged.
+    """
+    if name not in file.attrs:
+        return None
+    stored = file.attrs.get_id(name)
+    if not is_value(stored.get_type()):
+        return None
+    if stored.get_storage_size() > _MOST_ATTRIBUTE:
+        raise RuntimeError(f"its attribute {name} has more than {_MOST_ATTRIBUTE >> 10} kB")
+    if not stored.dtype.hasobject:
+        return file.attrs[name]
+    # Many may be one and the same.
+    if stored.shape != ():
+        raise RuntimeError(f"its attribute {name} is a list of texts, and one is read")
+    return str(_walked(f"its attribute {name} cannot be read", _text, Path(file.filename), name))
+
+
 def _walked(fault: str, walk: Callable[..., Any], path: Path, given: object = None) -> Any:
     request = json.dumps([sys.path, walk.__name__, str(path), given])
     try:
@@ -65,7 +90,7 @@ def _walked(fault: str, walk: Callable[..., Any], path: Path, given: object = No
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"{fault}: no answer for {_TIMEOUT_S} s") from error
     if done.returncode:
-        raise RuntimeError(f"{fault}: their reader crashed or did not end, exit code {done.returncode}")
+        raise RuntimeError(f"{fault}: its reader crashed or did not end, exit code {done.returncode}")
     answer, why = json.loads(done.stdout)
     if why:
         raise RuntimeError(f"{fault}: {why}")
@@ -107,6 +132,10 @@ def _names(file: h5py.File, group: str) -> list[str]:
     return sorted(node) if isinstance(node, h5py.Group) else []
 
 
+def _text(file: h5py.File, attribute: str) -> str:
+    return str(file.attrs[attribute])
+
+
 def _first(file: h5py.File, _: object) -> tuple[list[str], bool]:
     found: list[str] = []
     looks = 0
@@ -121,4 +150,4 @@ def _first(file: h5py.File, _: object) -> tuple[list[str], bool]:
     return found, bool(file.visititems(add))
 
 
-_WALKS: dict[str, Callable[..., object]] = {walk.__name__: walk for walk in (_count, _names, _first)}
+_WALKS: dict[str, Callable[..., object]] = {walk.__name__: walk for walk in (_count, _names, _first, _text)}

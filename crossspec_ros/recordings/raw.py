@@ -11,6 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
+from crossspec_ros.recordings.arrays import is_size
 from crossspec_ros.recordings.prophesee import header_of
 from crossspec_ros.recordings.source import damaged
 
@@ -123,7 +124,8 @@ def _sensor_size(header: Mapping[str, str], options: Mapping[str, str]) -> tuple
     """Width and height, and whether the header states them."""
     stated = f"{options.get('width')}x{options.get('height')}"
     for text in (stated, header.get("geometry", ""), f"{header.get('width')}x{header.get('height')}"):
-        if size := re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text):
+        size = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text)
+        if size and is_size(int(size[1]), int(size[2])):
             return (int(size[1]), int(size[2])), True
     named = " ".join((header.get("plugin_name", ""), "gen" + header.get("sensor_generation", "")))
     return next(size for sensor, size in _SENSORS if sensor in named.lower()), False

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import hmac
 import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ _BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
 _TICK_S = 5.0
 _STRANGERS, _MOST_OF_A_TOKEN = 64, 4
 """Streams beside those of all robots that a replica takes: they say no hello, are refused or not read; and
-how many one token may have, its robot's own among them."""
+how many one token may have, its robot's own among them. With one more the oldest ends, which may be of a link
+that is gone."""
 
 
 class CaptionServer:
@@ -54,8 +55,8 @@ class CaptionServer:
         self._encoders = Encoders(encoder, options.encoders, target) if encoder else None
         self._fleet = options.fleet(target, self._encoders)
         self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
-        # How many streams are open, by the robot whose token they have.
-        self._open: Counter[str] = Counter()
+        # The streams that are open, by the robot whose token they have.
+        self._open: defaultdict[str, list[asyncio.Task[Any] | None]] = defaultdict(list)
         self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
         times = metrics.Histogram(f"crossspec_{ANSWER_MS}", "from a question to its last word", _BOUNDS_MS)
         self._fleet.on_answer = lambda seconds: times.observe(1e3 * seconds)
@@ -78,9 +79,7 @@ class CaptionServer:
             reason = (
                 "the token is not that of any robot: set the one that the server's file of tokens has for it"
             )
-        elif owner and self._open[owner] >= _MOST_OF_A_TOKEN:
-            reason = f"{_MOST_OF_A_TOKEN} other streams with this token are open: end them, or wait"
-        # Before a hello: strangers who never say one, or read nothing, would hold what robots need.
+        # Before a hello: strangers who never say one would hold what robots need.
         if reason:
             self._fleet.counts["refused"] += 1
             yield refusal(reason)
@@ -94,12 +93,16 @@ class CaptionServer:
                     f"file of tokens has for it"
                 )
 
-        self._open[owner] += 1
+        streams, mine = self._open[owner], asyncio.current_task()
+        if owner and len(streams) == _MOST_OF_A_TOKEN and (oldest := streams.pop(0)):
+            oldest.cancel()
+        streams.append(mine)
         try:
             async for message in converse(self._fleet, messages, admit):
                 yield message
         finally:
-            self._open[owner] -= 1
+            if mine in streams:
+                streams.remove(mine)
 
     def check_health(self) -> None:
         """Raises where a thread is dead or stuck; Ray Serve then starts another replica."""

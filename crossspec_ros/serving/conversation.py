@@ -32,7 +32,7 @@ HELLO_S = 10.0
 """Within which a stream must begin."""
 MOST_UNREAD = 4096
 """Messages that may wait for a robot that does not read them."""
-UNREAD_S = 60.0
+UNREAD_S = 180.0
 """Within which one must have gone; a tokenizer has up to 20 MB, and links are slow."""
 
 

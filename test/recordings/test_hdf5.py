@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
+import subprocess
+import sys
 import zlib
 from contextlib import closing
 
@@ -300,7 +303,29 @@ def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path, bend, sentence)
         open_recording(path)
 
 
-def test_a_text_that_hdf5_reads_for_ever_is_told(tmp_path, monkeypatch):
+def test_nothing_in_the_working_folder_is_run(tmp_path):
+    """It may be that of a recording, with a json.py in it; Python 3.10 looks there in any case."""
+    path = write(tmp_path / "recording.h5", "prophesee")
+    with h5py.File(path, "a") as file:
+        file.attrs["geometry"] = "1280x720"
+    for name in ("json", "multiprocessing", "h5py"):
+        (tmp_path / f"{name}.py").write_text("open('run', 'w')")
+    (tmp_path / "elsewhere").mkdir()
+    script = tmp_path / "elsewhere" / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from crossspec_ros.events.isolated import isolated\n"
+        "from crossspec_ros.recordings.recording import open_recording\n"
+        "if __name__ == '__main__':\n"
+        "    open_recording(Path('recording.h5')).close()\n"
+        "    assert list(isolated(range, 3, timeout_s=60)) == [0, 1, 2]\n"
+    )
+    python = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=os.environ | python, check=True)
+    assert sys.version_info < (3, 11) or not (tmp_path / "run").exists()
+
+
+def test_a_text_that_hdf5_reads_for_ever_is_told(tmp_path):
     path = write(tmp_path / "recording.h5", "prophesee")
     with h5py.File(path, "a") as file:
         file.attrs["geometry"] = "1280x720"
@@ -309,7 +334,6 @@ def test_a_text_that_hdf5_reads_for_ever_is_told(tmp_path, monkeypatch):
     place = data.index(b"GCOL") + 24
     data[place : place + 8] = bytes(8)
     path.write_bytes(data)
-    monkeypatch.setattr("crossspec_ros.recordings.hdf5_text.TIMEOUT_S", 1.0)
     with pytest.raises(InputError, match="is truncated or damaged"):
         open_recording(path)
 

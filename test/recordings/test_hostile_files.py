@@ -122,6 +122,7 @@ TOLD = {
     "h5 shared trees": r"damaged \(its chunks cannot be counted: their reader crashed or did not end",
     # Nobody goes from sibling to sibling.
     "h5 sibling of itself": "[23] messages",
+    "h5 shared chunks": "has 3920000 chunks, more than there is room for in a file of its size",
     "h5 nested type": "has 'events/t' of a type that is not read: store numbers",
     # No size is stated then, and what is common is taken.
     "h5 size": "1 messages",
