@@ -23,6 +23,8 @@ _MOST_SAVE_S = 10.0
 """After which a disk is not waited for at the end."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 """Of a disk."""
+_LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
+"""Of what a disk or its file system has lost."""
 
 
 class MemoryFile:
@@ -103,7 +105,7 @@ class MemoryFile:
             self._set_aside(str(error), is_ours)
         except OSError as error:
             # A disk may have lost it; anything else is told to who named the file.
-            if error.errno != errno.EIO:
+            if error.errno not in _LOST:
                 raise
             self._set_aside(f"the caption memory '{self._path}' cannot be read ({error})", is_ours)
 

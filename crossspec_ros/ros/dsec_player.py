@@ -354,7 +354,7 @@ class PlayerNode(GuardedNode):
             index = self._grid.index(end_ns - 1)
             # Anybody may report anything.
             if index in self._awaited and end_ns == self._grid.end(index):
-                self._failed += message.level == WindowReport.ERROR
+                self._failed += message.level == WindowReport.ERROR and end_ns not in self._reported
                 self._reported.add(end_ns)
             self._news.notify_all()
 

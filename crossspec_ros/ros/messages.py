@@ -22,6 +22,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import pixels_of
 from crossspec_ros.events.encoded_images import encoded_size
 from crossspec_ros.image_bounds import check_size
+from crossspec_ros.windows.resize import MOST_ENLARGED
 from crossspec_ros.windows.window import Counts
 
 
@@ -68,8 +69,8 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
     return message
 
 
-_MOST_FRAME_BYTES = 32 << 20
-"""Of an image that a captioner takes, 11 million pixels: windows have many, and some are copied."""
+_MOST_FRAME_BYTES = 3 * MOST_ENLARGED
+"""Of an image that a captioner takes: windows have many, and some are copied."""
 
 
 def rgb8_array(message: Image) -> np.ndarray:
@@ -84,7 +85,7 @@ def rgb8_array(message: Image) -> np.ndarray:
         )
     if len(message.data) > _MOST_FRAME_BYTES:
         raise InputError(
-            f"an image of {message.width}x{message.height} has more than the {_MOST_FRAME_BYTES >> 20} MB "
+            f"an image of {message.width}x{message.height} has more than the {_MOST_FRAME_BYTES // 10**6} MB "
             f"that a captioner takes: let the synchronizer publish smaller ones (frame_size)"
         )
     return pixels_of(message, channels=3)

@@ -177,7 +177,8 @@ def _on_interrupt(action: Any) -> None:
         signal.signal(signal.SIGINT, action)
 
 
-_SECURITY = "security"
+def _is_secured() -> bool:
+    return os.environ.get("ROS_SECURITY_ENABLE") == "true"
 
 
 @contextmanager
@@ -188,7 +189,8 @@ def _naming_security() -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # of several types, by the release of ROS
-        if _SECURITY not in (told := " ".join(str(error).split())).lower():
+        told = " ".join(str(error).split())
+        if not _is_secured() or "security" not in told.lower():
             raise
         raise InputError(
             f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
@@ -200,6 +202,6 @@ def _init(args: Sequence[str] | None) -> None:
     try:
         rclpy.init(args=None if args is None else list(args))
     except Exception as error:  # of several types, by the release of ROS
-        if _SECURITY in str(error).lower():
+        if _is_secured():
             raise
         raise InputError(f"ROS does not understand the arguments: {' '.join(str(error).split())}") from None

@@ -68,7 +68,8 @@ class Pulse:
         try:
             work()
         except BaseException as error:  # it ends here, and Python would print it as it is
-            reason = f"{type(error).__name__}: {error}"
+            reason = type(error).__name__
             _LOG.error("the thread '%s' has ended: %s", self.name, described(error))
+            reason = f"{reason}: {error}"
         finally:
             self._reason = reason

@@ -69,22 +69,29 @@ def test_other_errors_are_told(monkeypatch):
 
 
 def lacks_libraries():
+    os.environ["ROS_SECURITY_ENABLE"] = "true"
     raise RuntimeError("error creating node: no security libraries")
 
 
 @pytest.mark.parametrize(
-    ("args", "make"), [(["--enclave", "/crossspec/synchronizer"], Node), ([], lacks_libraries)]
+    ("enabled", "args", "make"),
+    [("true", ["--enclave", "/crossspec/synchronizer"], Node), ("", [], lacks_libraries)],
 )
-def test_sros2_that_cannot_start_is_a_sentence(monkeypatch, tmp_path, capsys, args, make):
-    if args:
-        monkeypatch.setenv("ROS_SECURITY_ENABLE", "true")
-        monkeypatch.setenv("ROS_SECURITY_STRATEGY", "Enforce")
-        monkeypatch.setenv("ROS_SECURITY_KEYSTORE", str(tmp_path))
+def test_sros2_that_cannot_start_is_a_sentence(monkeypatch, tmp_path, capsys, enabled, args, make):
+    monkeypatch.setenv("ROS_SECURITY_ENABLE", enabled)
+    monkeypatch.setenv("ROS_SECURITY_STRATEGY", "Enforce")
+    monkeypatch.setenv("ROS_SECURITY_KEYSTORE", str(tmp_path))
     with pytest.raises(SystemExit) as end:
         run(make, ["--ros-args", *args])
     assert end.value.code == 2
     told = capsys.readouterr().err
     assert "cannot start with SROS2" in told and "or unset ROS_SECURITY_ENABLE" in told
+
+
+def test_arguments_that_name_security_are_not_taken_for_sros2(capsys):
+    with pytest.raises(SystemExit) as end:
+        run(Node, ["--ros-args", "--params-file", "config/security/none.yaml"])
+    assert end.value.code == 2 and "does not understand the arguments" in capsys.readouterr().err
 
 
 def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capfd):
