@@ -56,10 +56,7 @@ class MemoryFile:
                 _LOG.warning("the caption memory is not kept: %s; free some space and start again", error)
                 return
             is_ours = _locked(self._lock)
-            if path.exists():
-                if not path.is_file():
-                    raise OSError("it is no file")
-                self._load(ids, is_ours)
+            self._load(ids, is_ours)
             self._saved = memory.learned
             if not is_ours:
                 _LOG.warning(
@@ -71,7 +68,7 @@ class MemoryFile:
             try:
                 memory.save(path, vocabulary)
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in _FULL + _LOST:
                     raise
                 _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
         except OSError as error:
@@ -100,6 +97,10 @@ class MemoryFile:
 
     def _load(self, ids: int, is_ours: bool) -> None:
         try:
+            if not self._path.exists():
+                return
+            if not self._path.is_file():
+                raise OSError("it is no file")
             self._memory.restore(self._path, self._vocabulary, ids)
         except DamagedMemoryError as error:
             self._set_aside(str(error), is_ours)

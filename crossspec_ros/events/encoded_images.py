@@ -74,9 +74,10 @@ def _pixel_chunks(data: bytes) -> Iterator[bytes]:
     while at < len(data):
         size, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
         end = at + 12 + size
-        # Those that pixels need are in capitals; the orientation is in Exif. libpng logs each second one.
-        is_first = kind not in seen and (kind == b"tRNS" or (kind == b"eXIf" and size <= _MOST_EXIF))
-        if kind[:1].isupper() or is_first:
+        # Those that pixels need are in capitals; the orientation is in Exif.
+        is_needed = kind[:1].isupper() or kind == b"tRNS" or (kind == b"eXIf" and size <= _MOST_EXIF)
+        # Of all but the pixels there is one; libpng writes a line about each more.
+        if is_needed and (kind == b"IDAT" or kind not in seen):
             yield data[at:end]
             seen.add(kind)
         at = end

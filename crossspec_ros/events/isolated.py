@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -68,10 +68,9 @@ def isolated(
 
         with suppress(OSError):
             fcntl.fcntl(sender.fileno(), F_SETPIPE_SZ, _PIPE_BYTES)
-    # Else it would look for modules in the working folder, which may be that of a recording.
-    os.environ["PYTHONSAFEPATH"] = "1"
     process = context.Process(target=_run, args=(sender, generator, arguments), daemon=True)
-    process.start()
+    with _safe_path():
+        process.start()
     sender.close()
     work, is_ready = _Work(process.pid), False
     try:
@@ -105,6 +104,18 @@ def isolated(
         process.kill()
         process.join()
         receiver.close()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """A new Python would look for modules in the working folder, which may be that of a recording."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONSAFEPATH", None)
 
 
 class _Work:

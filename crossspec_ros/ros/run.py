@@ -79,9 +79,8 @@ def run(
         sys.unraisablehook = again
         # Whoever started this process may have had it ignore interrupts, see `children.start`.
         _on_interrupt(interrupt)
-        with _naming_security():
-            _init(args)
-            node = make()
+        _init(args)
+        node = _made(make)
         if work:
             with _spinning(node, failed):
                 work(node)
@@ -177,31 +176,37 @@ def _on_interrupt(action: Any) -> None:
         signal.signal(signal.SIGINT, action)
 
 
-def _is_secured() -> bool:
-    return os.environ.get("ROS_SECURITY_ENABLE") == "true"
-
-
-@contextmanager
-def _naming_security() -> Iterator[None]:
-    """Turn what ROS says of SROS2 into a sentence with a remedy."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # of several types, by the release of ROS
-        told = " ".join(str(error).split())
-        if not _is_secured() or "security" not in told.lower():
-            raise
-        raise InputError(
-            f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
-            f"take the packages of a ROS distribution if the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
-        ) from None
-
-
 def _init(args: Sequence[str] | None) -> None:
     try:
         rclpy.init(args=None if args is None else list(args))
     except Exception as error:  # of several types, by the release of ROS
-        if _is_secured():
-            raise
-        raise InputError(f"ROS does not understand the arguments: {' '.join(str(error).split())}") from None
+        raise _sros2_fault(error) or InputError(
+            f"ROS does not understand the arguments: {_one_line(error)}"
+        ) from None
+
+
+def _made(make: Callable[[], N]) -> N:
+    try:
+        return make()
+    except InputError:
+        raise
+    except Exception as error:
+        if fault := _sros2_fault(error):
+            raise fault from None
+        raise
+
+
+def _sros2_fault(error: Exception) -> InputError | None:
+    """What to do where SROS2 keeps ROS from starting, which it says only where a keystore is named."""
+    told = _one_line(error)
+    is_secured = os.environ.get("ROS_SECURITY_ENABLE") == "true"
+    if not is_secured or not any(sign in told.lower() for sign in ("security", "error not set")):
+        return None
+    return InputError(
+        f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
+        f"take the packages of a ROS distribution if the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
+    )
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -16,7 +16,7 @@ PATIENCE = 8
 
 MOST_IMAGES = 64
 """Of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
-MOST_WINDOW_BYTES, MOST_BYTES = 64 << 20, 96 << 20
+MOST_WINDOW_BYTES, MOST_BYTES = 64 << 20, 128 << 20
 """Of the images of one window, and of all that are open: eight full-HD frames have 50 MB."""
 
 Images = list[tuple[int, np.ndarray]]

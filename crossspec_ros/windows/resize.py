@@ -8,9 +8,9 @@ from PIL import Image
 from crossspec_ros.errors import InputError
 from crossspec_ros.image_bounds import check_size
 
-MOST_ENLARGED = 16_000_000
+MOST_ENLARGED = 3840 * 2160
 """Pixels; 600 bytes of a 1x200 image would become 84 MB. A lidar's range image of 16x1024 has fewer, with a
-short edge of up to 500."""
+short edge of up to 360."""
 
 
 def resize_shortest(image: np.ndarray, size: int) -> np.ndarray:

@@ -178,8 +178,11 @@ def test_what_is_no_file_is_neither_read_nor_moved(tmp_path: Path) -> None:
     assert folder.is_dir() and pipe.is_fifo()
 
 
+@pytest.mark.parametrize(
+    "asked", ["crossspec_ros.drafting.proposers.memory.read_small", "pathlib.Path.exists"]
+)
 def test_a_file_that_the_disk_has_lost_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str
 ) -> None:
     path = tmp_path / "memory.json"
     memory, file = kept(path)
@@ -187,10 +190,10 @@ def test_a_file_that_the_disk_has_lost_stops_nobody(
     file.close()
 
     def lost(*args: object) -> bytes:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN))
 
     with monkeypatch.context() as patch:
-        patch.setattr("crossspec_ros.drafting.proposers.memory.read_small", lost)
+        patch.setattr(asked, lost)
         _, file = kept(path)
     file.close()
     assert f"'{path}' cannot be read" in caplog.text and "is set aside" in caplog.text

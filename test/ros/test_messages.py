@@ -41,8 +41,8 @@ def test_a_broken_image_is_a_sentence(damage):
 
 
 def test_an_image_beyond_what_models_look_at_is_a_sentence():
-    message = image_message(np.zeros((1000, 16_001, 3), np.uint8), 0, "camera")
-    with pytest.raises(InputError, match=r"16001x1000 has more than the 48 MB .*smaller ones \(frame_size"):
+    message = image_message(np.zeros((1000, 8300, 3), np.uint8), 0, "camera")
+    with pytest.raises(InputError, match=r"8300x1000 has more than the 24 MB .*smaller ones \(frame_size"):
         rgb8_array(message)
 
 

@@ -75,22 +75,30 @@ def lacks_libraries():
 
 @pytest.mark.parametrize(
     ("enabled", "args", "make"),
-    [("true", ["--enclave", "/crossspec/synchronizer"], Node), ("", [], lacks_libraries)],
+    [
+        ("true", ["--ros-args", "--enclave", "/crossspec/synchronizer"], Node),
+        ("true", [], Node),
+        ("", [], lacks_libraries),
+    ],
 )
 def test_sros2_that_cannot_start_is_a_sentence(monkeypatch, tmp_path, capsys, enabled, args, make):
     monkeypatch.setenv("ROS_SECURITY_ENABLE", enabled)
     monkeypatch.setenv("ROS_SECURITY_STRATEGY", "Enforce")
-    monkeypatch.setenv("ROS_SECURITY_KEYSTORE", str(tmp_path))
+    monkeypatch.delenv("ROS_SECURITY_KEYSTORE", raising=False)
+    if args:
+        monkeypatch.setenv("ROS_SECURITY_KEYSTORE", str(tmp_path))
     with pytest.raises(SystemExit) as end:
-        run(make, ["--ros-args", *args])
+        run(make, args)
     assert end.value.code == 2
     told = capsys.readouterr().err
     assert "cannot start with SROS2" in told and "or unset ROS_SECURITY_ENABLE" in told
 
 
-def test_arguments_that_name_security_are_not_taken_for_sros2(capsys):
+@pytest.mark.parametrize("enabled", ["", "true"])
+def test_bad_arguments_are_not_taken_for_sros2(monkeypatch, capsys, enabled):
+    monkeypatch.setenv("ROS_SECURITY_ENABLE", enabled)
     with pytest.raises(SystemExit) as end:
-        run(Node, ["--ros-args", "--params-file", "config/security/none.yaml"])
+        run(Node, ["--ros-args", "-p", "no parameter"])
     assert end.value.code == 2 and "does not understand the arguments" in capsys.readouterr().err
 
 

@@ -136,10 +136,12 @@ def test_images_are_bounded_in_bytes_and_the_newest_windows_stay():
     for i in range(3):
         assembler.add_frame(i, frame(30))
     assert assembler.taken == 2 and assembler.counts["surplus_images"] == 1
-    # Nobody closes this window; it gives way to later ones.
-    assembler.add_frame(SECOND, frame(40))
-    assert assembler.taken == 3 and assembler.counts["surplus_images"] == 1 + 2
-    assembler.add_event_image(SECOND + 1, frame(20))
+    assembler.add_frame(SECOND, frame(50))
+    assert assembler.taken == 3 and assembler.counts["surplus_images"] == 1
+    # Nobody closes the first window; it gives way to later ones.
+    assembler.add_frame(2 * SECOND, frame(50))
+    assert assembler.taken == 4 and assembler.counts["surplus_images"] == 1 + 2
+    assembler.add_event_image(SECOND + 1, frame(10))
     (window,) = assembler.close(2 * SECOND, 1, 1)
     assert (len(window.frames), len(window.event_images), window.missing) == (1, 1, 0)
 
