@@ -65,7 +65,9 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
 
 
 def only_pixels(data: bytes) -> bytes:
-    """A PNG without texts and profiles, which take libpng seconds to unpack; anything else as it is."""
+    """A PNG without texts and profiles, which take libpng seconds to unpack, and up to where it is cut;
+    anything else as it is.
+    """
     return _PNG + b"".join(_pixel_chunks(data)) if data.startswith(_PNG) else data
 
 
@@ -74,6 +76,9 @@ def _pixel_chunks(data: bytes) -> Iterator[bytes]:
     while at < len(data):
         size, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
         end = at + 12 + size
+        # OpenCV makes room for what a part says it has, up to 4 GB.
+        if end > len(data):
+            return
         # Those that pixels need are in capitals; the orientation is in Exif.
         is_needed = kind[:1].isupper() or kind == b"tRNS" or (kind == b"eXIf" and size <= _MOST_EXIF)
         # Of all but the pixels there is one; libpng writes a line about each more.

@@ -12,14 +12,16 @@ _SIZES = ((85, 64), (1, 150), (3000, 3000))
 
 
 def pictures() -> list[bytes]:
-    """Black images of all shapes, and three with much beside their pixels."""
+    """Black images of all shapes, and four that say, or have, much beside their pixels."""
     coded = [
         cv2.imencode(suffix, np.zeros((height, width, 3), np.uint8))[1].tobytes()
         for suffix in (".jpg", ".png")
         for width, height in _SIZES
     ]
     filled = coded[0][:2] + b"\xff" * 200_000 + b"\0" + coded[0][2:]
-    return [*coded, filled, _with_exif(coded[0]), _with_texts(coded[len(_SIZES)])]
+    png = coded[len(_SIZES)]
+    long = png[:33] + b"\x7f\xff\xff\xff" + png[37:]
+    return [*coded, filled, long, _with_exif(coded[0]), _with_texts(png)]
 
 
 def _with_exif(jpeg: bytes) -> bytes:

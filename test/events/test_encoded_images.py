@@ -109,6 +109,14 @@ def test_what_is_beside_the_pixels_costs_nothing():
     assert peak < 10 << 20 and time.process_time() - begin_s < 5
 
 
+@pytest.mark.parametrize("kind", [b"IDAT", b"PLTE", b"eXIf"])
+def test_a_part_that_says_more_than_there_is_ends_a_png(kind):
+    """OpenCV took 4 GB for it."""
+    long = SAMPLES[2][:33] + struct.pack(">I", 0xFFFFFFFF) + kind + SAMPLES[2][41:]
+    assert encoded_size(long) == (40, 24) and only_pixels(long) == SAMPLES[2][:33]
+    assert opened(only_pixels(long)) is None
+
+
 @pytest.mark.parametrize("suffix", ["jpeg", "png"])
 def test_the_orientation_stays(suffix):
     file = io.BytesIO()
