@@ -106,10 +106,10 @@ def replacing(path: Path) -> Iterator[Path]:
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     mode = os.fstat(descriptor).st_mode
     os.close(descriptor)
-    with suppress(FileNotFoundError):
-        before = path.lstat().st_mode
-        mode = before if stat.S_ISREG(before) else mode
     try:
+        with suppress(FileNotFoundError):
+            before = path.lstat().st_mode
+            mode = before if stat.S_ISREG(before) else mode
         # Before there is anything to read in it, and again for what may have made a file of its own of it.
         scratch.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
         yield scratch

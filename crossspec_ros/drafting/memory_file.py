@@ -21,10 +21,8 @@ SAVE_S = 60.0
 """What a power cut costs at most, in seconds of captions."""
 _MOST_SAVE_S = 10.0
 """After which a disk is not waited for at the end."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Of a disk."""
-_LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
-"""Of what a disk or its file system has lost."""
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EROFS)
+"""Of one that is full, damaged, or read-only because it was found damaged."""
 
 
 class MemoryFile:
@@ -51,9 +49,9 @@ class MemoryFile:
             try:
                 self._lock = open(os.open(lock, flags, 0o666), "r+")  # noqa: SIM115
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in _OF_DISK:
                     raise
-                _LOG.warning("the caption memory is not kept: %s; free some space and start again", error)
+                _LOG.warning("the caption memory is not kept: %s; look after the disk and start again", error)
                 return
             is_ours = _locked(self._lock)
             self._load(ids, is_ours)
@@ -68,7 +66,7 @@ class MemoryFile:
             try:
                 memory.save(path, vocabulary)
             except OSError as error:
-                if error.errno not in _FULL + _LOST:
+                if error.errno not in _OF_DISK:
                     raise
                 _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
         except OSError as error:
@@ -106,7 +104,7 @@ class MemoryFile:
             self._set_aside(str(error), is_ours)
         except OSError as error:
             # A disk may have lost it; anything else is told to who named the file.
-            if error.errno not in _LOST:
+            if error.errno not in _OF_DISK:
                 raise
             self._set_aside(f"the caption memory '{self._path}' cannot be read ({error})", is_ours)
 

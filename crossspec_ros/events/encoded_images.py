@@ -23,6 +23,8 @@ _FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ENDS = frozenset([0xD8, 0xD9, 0xDA])
 _MOST_SEGMENTS = 4096
 """Before the frame; colour profiles and maps of depth take up to some hundred."""
+_MOST_CHUNKS = 100_000
+"""Of a PNG; an image as large as may be has some 20,000 of the usual 8 kB."""
 _MOST_EXIF = 1 << 16
 """Bytes, as in a JPEG; for each of its entries OpenCV may copy all of them."""
 
@@ -73,11 +75,11 @@ def only_pixels(data: bytes) -> bytes:
 
 def _pixel_chunks(data: bytes) -> Iterator[bytes]:
     at, seen = len(_PNG), set[bytes]()
-    while at < len(data):
+    for _ in range(_MOST_CHUNKS):
         size, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
         end = at + 12 + size
         # OpenCV makes room for what a part says it has, up to 4 GB.
-        if end > len(data):
+        if at == len(data) or end > len(data):
             return
         # Those that pixels need are in capitals; the orientation is in Exif.
         is_needed = kind[:1].isupper() or kind == b"tRNS" or (kind == b"eXIf" and size <= _MOST_EXIF)

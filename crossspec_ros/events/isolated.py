@@ -32,6 +32,10 @@ _MOST_GROWTH = 512 << 20
 """Bytes that one who reads what anybody sends may take."""
 
 
+_STARTING = threading.Lock()
+"""All threads share the environment."""
+
+
 class IsolationError(RuntimeError):
     """The process did not answer, or did not live to answer."""
 
@@ -109,13 +113,16 @@ def isolated(
 @contextmanager
 def _safe_path() -> Iterator[None]:
     """A new Python would look for modules in the working folder, which may be that of a recording."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("PYTHONSAFEPATH", None)
+    with _STARTING:
+        before = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYTHONSAFEPATH"]
+            else:
+                os.environ["PYTHONSAFEPATH"] = before
 
 
 class _Work:
