@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import lzma
 import os
 import struct
 import zipfile
 import zlib
 from functools import partial
+from pathlib import Path
 
 import h5py
 import hdf5plugin
@@ -448,6 +450,53 @@ def shared_chunks_h5(folder):
     return written(folder / "bomb.h5", content.replace(none, bytes(own)))
 
 
+def packed_names_h5(folder):
+    """The names in a group, a few of them, unpack to 700 MB."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    (library,) = {line.split()[-1] for line in maps if "libhdf5-" in line}
+    hdf5 = ctypes.CDLL(library)
+    with h5py.File(folder / "bomb.h5", "w") as file:
+        options = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+        hdf5.H5Pset_deflate(ctypes.c_int64(options.id), 9)
+        hdf5.H5Pset_link_phase_change(ctypes.c_int64(options.id), 0, 0)
+        columns(h5py.Group(h5py.h5g.create(file.id, b"events", gcpl=options)), "txyp")
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    # The header of the heap of names: where its only block is, how long, its checksum.
+    head = content.index(b"FRHP")
+    end = head + 154 + struct.unpack_from("<H", content, head + 7)[0]
+    assert struct.unpack_from("<I", content, end)[0] == lookup3(bytes(content[head:end]))
+    packed = deflated(700)
+    struct.pack_into("<QHQ", content, head + 132, len(content), 0, len(packed))
+    struct.pack_into("<I", content, end, lookup3(bytes(content[head:end])))
+    content += packed
+    # The end of the file.
+    struct.pack_into("<Q", content, 40, len(content))
+    return written(folder / "bomb.h5", content)
+
+
+def lookup3(data):
+    """Bob Jenkins' checksum, as HDF5 has it."""
+    most = 0xFFFFFFFF
+    a = b = c = (0xDEADBEEF + len(data)) & most
+
+    def turned(value, bits):
+        return (value << bits | value >> (32 - bits)) & most
+
+    while len(data) > 12:
+        x, y, z = struct.unpack("<III", data[:12])
+        a, b, c = a + x & most, b + y & most, c + z & most
+        for bits in (4, 6, 8, 16, 19, 4):
+            a = (a - c & most) ^ turned(c, bits)
+            a, b, c = b, c + b & most, a
+        data = data[12:]
+    x, y, z = struct.unpack("<III", data.ljust(12, b"\0"))
+    a, b, c = a + x & most, b + y & most, c + z & most
+    for bits in (14, 11, 25, 16, 4, 14, 24):
+        c = (c ^ b) - turned(b, bits) & most
+        a, b, c = b, c, a
+    return b
+
+
 def nested_h5(folder):
     """Arrays of arrays of arrays, for which numpy would take gigabytes."""
     kind = h5py.h5t.STD_U8LE.copy()
@@ -627,6 +676,7 @@ FILES = {
     "h5 shared trees": partial(tree_h5, shared_children),
     "h5 sibling of itself": sibling_h5,
     "h5 shared chunks": shared_chunks_h5,
+    "h5 packed names": packed_names_h5,
     "h5 nested type": nested_h5,
     "h5 size": size_h5,
     "h5 link": linked_h5,

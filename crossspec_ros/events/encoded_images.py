@@ -18,9 +18,10 @@ _MARKER = re.compile(rb"\xff([^\xff\0])")
 """As libjpeg looks for it: over whatever lies before it. With a + it takes a minute for 100 kB of \xff."""
 _ALONE = frozenset([0x01, *range(0xD0, 0xD8)])
 """Markers without a length."""
-_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of a frame, of which the first has the size; those left out are of tables."""
-_ENDS = frozenset([0xD8, 0xD9, 0xDA])
+_FRAME = frozenset([0xC0, 0xC1, 0xC2])
+"""Markers of a frame, which has the size. Of arithmetic coding, which no camera writes, there are others: an
+empty scan takes time there."""
+_ENDS = frozenset([0xD8, 0xD9, 0xDA, *range(0xC3, 0xD0)]) - {0xC4, 0xCC}
 _MOST_SEGMENTS = 4096
 """Before the frame; colour profiles and maps of depth take up to some hundred."""
 _MOST_CHUNKS = 100_000

@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_types import is_row
-from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, names_in, read_attribute
+from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, names_in, read_attribute, walk_through
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
 _MOST_CHUNK_BYTES = 64 << 20
@@ -40,6 +40,7 @@ class Hdf5File:
         with self.naming_damage():
             check_solid(path)
             self._file = h5py.File(path, "r", rdcc_nbytes=_KEPT_BYTES)
+            walk_through(path)
             # What its chunks add up to says less, because many may lie in one place.
             self.size = path.stat().st_size
             # To look at chunks is to unpack some of them.

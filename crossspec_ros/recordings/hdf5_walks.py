@@ -42,11 +42,16 @@ hdf5_walks.answer(walk, path, given)
 """
 
 
-def count_chunks(path: Path, names: list[str]) -> list[int]:
-    """How many chunks each of these has, 0 where it is none of a data set's; none of them may be a link.
+def walk_through(path: Path) -> None:
+    """Go to all names of groups, data sets and attributes once, for they may be packed without bound.
 
     Raises what h5py does for damage, and RuntimeError where a walk crashes or does not end. So do the others.
     """
+    _walked("its groups cannot be gone through", _through, path)
+
+
+def count_chunks(path: Path, names: list[str]) -> list[int]:
+    """How many chunks each of these has, 0 where it is none of a data set's; none of them may be a link."""
     return _walked("its chunks cannot be counted", _count, path, names)
 
 
@@ -117,11 +122,19 @@ def _bound_time(counts: int = 0) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
 
 
+def _through(file: h5py.File, _: object) -> None:
+    # More names have more bytes.
+    _bound_time(file.id.get_filesize() // 1000)
+    list(file.attrs)
+    file.id.links.visit(lambda name: None)
+
+
 def _count(file: h5py.File, names: list[str]) -> list[int]:
     counts = []
     for i, name in enumerate(names):
         _bound_time(i)
         data = file[name]
+        list(data.attrs)
         is_chunked = isinstance(data, h5py.Dataset) and data.chunks is not None
         counts.append(data.id.get_num_chunks() if is_chunked else 0)
     return counts
@@ -150,4 +163,6 @@ def _first(file: h5py.File, _: object) -> tuple[list[str], bool]:
     return found, bool(file.visititems(add))
 
 
-_WALKS: dict[str, Callable[..., object]] = {walk.__name__: walk for walk in (_count, _names, _first, _text)}
+_WALKS: dict[str, Callable[..., object]] = {
+    walk.__name__: walk for walk in (_through, _count, _names, _first, _text)
+}

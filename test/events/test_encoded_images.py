@@ -135,6 +135,12 @@ def test_sizes_of_huge_pictures(size):
     assert encoded_size(file.getvalue()) == size
 
 
+def test_arithmetic_coding_is_not_read():
+    """In 20 s of it, 100 empty scans go over 50 million pixels."""
+    assert encoded_size(SAMPLES[1]) == (40, 24)
+    assert encoded_size(SAMPLES[1].replace(b"\xff\xc2", b"\xff\xca", 1)) is None
+
+
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8", SAMPLES[0][:2] + b"\xff\xc0\0\x11", SAMPLES[2][:20]])
 def test_what_is_cut_has_no_size(data):
     assert encoded_size(data) is None

@@ -123,6 +123,7 @@ TOLD = {
     # Nobody goes from sibling to sibling.
     "h5 sibling of itself": "[23] messages",
     "h5 shared chunks": "has 3920000 chunks, more than there is room for in a file of its size",
+    "h5 packed names": r"damaged \(its groups cannot be gone through",
     "h5 nested type": "has 'events/t' of a type that is not read: store numbers",
     # No size is stated then, and what is common is taken.
     "h5 size": "1 messages",
