@@ -161,17 +161,18 @@ def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatc
         if next(streams) == 1:
             over.wait(10.0)
 
-    with serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address:
-        engine = RemoteEngine(address, 1.0, connect_s=10.0)
-        end_s = time.monotonic() + 5.0
+    with (
+        serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address,
+        linked(address) as (link, _),
+    ):
+        end_s = time.monotonic() + 10.0
         troubles = set[str]()
-        while engine.link.epoch < 2 and time.monotonic() < end_s:
-            troubles.add(engine.link.trouble)
+        while link.epoch < 2 and time.monotonic() < end_s:
+            # As the engine's watch does.
+            link.give_up()
+            troubles.add(link.trouble)
             time.sleep(0.01)
-        assert engine.link.epoch >= 2 and any(
-            "not welcomed this robot within 0.5 s" in one for one in troubles
-        )
-        engine.close()
+        assert link.epoch >= 2 and any("not welcomed this robot within 0.5 s" in one for one in troubles)
         over.set()
 
 

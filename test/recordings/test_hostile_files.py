@@ -118,8 +118,8 @@ TOLD = {
     "h5 many images": "has 251658240 images davis/left/image_raw, and up to 1000000 are read: split it",
     "h5 linked images": "under several names: store each image once",
     "h5 many texts": "its attribute width is a list of texts, and one is read",
-    "h5 tree of itself": r"damaged \(its chunks cannot be counted: their reader crashed",
-    "h5 shared trees": r"damaged \(its chunks cannot be counted: their reader crashed or did not end",
+    "h5 tree of itself": r"damaged \(its chunks cannot be counted: its reader crashed",
+    "h5 shared trees": r"damaged \(its chunks cannot be counted: its reader crashed or did not end",
     # Nobody goes from sibling to sibling.
     "h5 sibling of itself": "[23] messages",
     "h5 shared chunks": "has 3920000 chunks, more than there is room for in a file of its size",
