@@ -6,7 +6,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,7 +120,9 @@ class BagReader:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._stack.close()
+        # Where metadata.yaml has a text in place of a list, rosbags cannot close what it has opened.
+        with suppress(AttributeError):
+            self._stack.close()
 
     @property
     def end_ns(self) -> int:

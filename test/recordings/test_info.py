@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -311,6 +312,15 @@ def test_a_bag_whose_recorder_was_killed(tmp_path, storage) -> None:
     report = survey(bag)
     assert by_topic(report)[EVENTS]["sha256"] == digest(WHOLE)
     assert "metadata" in report["findings"][0] and "`ros2 bag reindex`" in report["findings"][0]
+
+
+def test_a_bag_that_rosbags_reads_and_cannot_close(tmp_path) -> None:
+    bag = write(tmp_path / "bag", sound(), StoragePlugin.MCAP)
+    metadata = bag / "metadata.yaml"
+    text, times = re.subn(r"\n  files:[^\n]*(\n  (-|  )[^\n]*)*", "\n  files: no list", metadata.read_text())
+    assert times == 1
+    metadata.write_text(text)
+    assert by_topic(survey(bag))[EVENTS]["sha256"] == digest(WHOLE)
 
 
 def test_strays_and_gaps_are_told_and_are_no_missing_images(tmp_path) -> None:
