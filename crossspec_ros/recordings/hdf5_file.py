@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_types import is_row
-from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, names_in, read_attribute, walk_through
+from crossspec_ros.recordings.hdf5_walks import count_chunks, listing, read_attribute, walk_through
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check_ratio, check_solid
 
 _MOST_CHUNK_BYTES = 64 << 20
@@ -77,7 +77,8 @@ class Hdf5File:
     def names(self, group: str) -> list[str]:
         """What is in a group, in order."""
         with self.naming_damage():
-            return names_in(self.path, group)
+            node = self._file[group]
+            return sorted(node) if isinstance(node, h5py.Group) else []
 
     def expect(self, names: Iterable[str]) -> None:
         """Have the chunks of these counted in one go, as each go takes a process; raises as `has` does."""

@@ -55,11 +55,6 @@ def count_chunks(path: Path, names: list[str]) -> list[int]:
     return _walked("its chunks cannot be counted", _count, path, names)
 
 
-def names_in(path: Path, group: str) -> list[str]:
-    """What is in a group, in order; nothing where it is none."""
-    return _walked(f"what is in {group} cannot be listed", _names, path, group)
-
-
 def listing(path: Path) -> str:
     """The first data sets of a file, for people."""
     found, is_cut = _walked("its data sets cannot be listed", _first, path)
@@ -140,11 +135,6 @@ def _count(file: h5py.File, names: list[str]) -> list[int]:
     return counts
 
 
-def _names(file: h5py.File, group: str) -> list[str]:
-    node = file[group]
-    return sorted(node) if isinstance(node, h5py.Group) else []
-
-
 def _text(file: h5py.File, attribute: str) -> str:
     return str(file.attrs[attribute])
 
@@ -163,6 +153,4 @@ def _first(file: h5py.File, _: object) -> tuple[list[str], bool]:
     return found, bool(file.visititems(add))
 
 
-_WALKS: dict[str, Callable[..., object]] = {
-    walk.__name__: walk for walk in (_through, _count, _names, _first, _text)
-}
+_WALKS: dict[str, Callable[..., object]] = {walk.__name__: walk for walk in (_through, _count, _first, _text)}
