@@ -43,6 +43,16 @@ def described(error: BaseException) -> str:
     return lines.replace("\n", "\n  ")
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line, to stand in brackets; its type where it says nothing."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of a library says that writes pages; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def forget_frames(error: BaseException) -> None:
     """Drop the tracebacks of an error that was told.
 

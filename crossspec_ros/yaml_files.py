@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from crossspec_ros.errors import one_line
 from crossspec_ros.files import NoSmallFileError, read_small
 
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 20, 50, 100_000
@@ -35,7 +36,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(text, _Loader)
     # A number of 5,000 digits is a ValueError, a date of the month 13 too.
     except yaml.YAMLError as error:
-        raise ValueError(_one_line(error)) from None
+        raise ValueError(one_line(error)) from None
     # What the loader makes of values that are not of the type they are said to have.
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
@@ -50,7 +51,7 @@ def read_yaml_events(path: Path) -> str:
     try:
         _check(text)
     except yaml.YAMLError as error:
-        raise ValueError(_one_line(error)) from None
+        raise ValueError(one_line(error)) from None
     return text
 
 
@@ -86,7 +87,3 @@ def _check(text: str) -> None:
             raise TooMuchYaml(f"it is nested more than {_MOST_DEPTH} deep")
         if counts[-1] > _MOST_VALUES:
             raise TooMuchYaml(f"it stands for more than {_MOST_VALUES} values")
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())

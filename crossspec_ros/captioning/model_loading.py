@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
-from crossspec_ros.errors import InputError, chain
+from crossspec_ros.errors import InputError, chain, first_line
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.paths import share_dir
 
@@ -159,11 +159,10 @@ def enough_memory(settings: CaptionerSettings, remedy: str = "") -> Iterator[Non
         if not is_out_of_memory(error):
             raise
         release(error)
-        reason = _first_line(error)
-        why = f" ({reason})" if reason else ""
         last = f"{_OTHERS}, or {remedy}" if remedy else f"or {_OTHERS}"
         raise InputError(
-            f"the models do not fit into memory as {asked_placement(settings)}{why}: {_LESS}, {last}"
+            f"the models do not fit into memory as {asked_placement(settings)} ({first_line(error)}): "
+            f"{_LESS}, {last}"
         ) from None
 
 
@@ -182,7 +181,7 @@ def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loade
             if not is_out_of_memory(error) and (placement == asked or not isinstance(error, InputError)):
                 raise
             release(error)
-            reason = _first_line(error)
+            reason = first_line(error)
         _LOG.warning("the models do not fit into memory as %s: %s", placement, reason)
     raise InputError(
         f"the models do not fit into this machine's memory, not even as {placement} ({reason}): end what "
@@ -214,7 +213,3 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, write
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import EventModel, VideoTarget
-from crossspec_ros.models.config_files import first_line, read_json
+from crossspec_ros.models.config_files import read_json
 
 THRESHOLDS = (0.80, 0.85, 0.90)
 """Least cosine at which features may stand in, of simple, usual and complex scenes. The three that were

@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import tensors_file
-from crossspec_ros.models.config_files import first_line, read_json
+from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.pickles import check_torch_file
 

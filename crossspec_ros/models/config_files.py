@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.files import read_small
 
 _REMEMBERED = 32
@@ -91,14 +91,9 @@ def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
 def no_config(file: Path, family: str, error: Exception) -> InputError:
     """What to raise for values that make no model of the family."""
     return InputError(
-        f"'{file}' is no config of {family} ({' '.join(str(error).split())[:160]}): take the one that came "
+        f"'{file}' is no config of {family} ({one_line(error)[:160]}): take the one that came "
         f"with the weights"
     )
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in a line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @lru_cache(_REMEMBERED)

@@ -23,14 +23,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import DraftArchitecture, Sizes
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.checkpoint import Stored, load, skeleton, stored_tensors
-from crossspec_ros.models.config_files import eos_ids, read_json
-from crossspec_ros.models.eventgpt_config import (
-    llama_values,
-    no_config,
-    tower_folder,
-    tower_name,
-    tower_values,
-)
+from crossspec_ros.models.config_files import eos_ids, no_config, read_json
+from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
 from crossspec_ros.models.llama_clip import EOS_7B, clip_l, clip_numbers, llama_7b
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
@@ -201,7 +195,7 @@ def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> An
         return config(**values)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
-        raise no_config(file, error) from error
+        raise no_config(file, NAME, error) from error
 
 
 def draft_prompt(question: str) -> tuple[str, str]:

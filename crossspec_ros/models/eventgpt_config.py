@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.config_files import read_config, read_json
+from crossspec_ros.models.config_files import no_config, read_config, read_json
 
+NAME = "EventGPT"
 _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _LLAMA_KEYS = (
     *_NEEDED, "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "hidden_act",
@@ -58,7 +59,7 @@ def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
     values = _CLIP | said
     for name in _CLIP:
         if not isinstance(values[name], int):
-            raise no_config(file, TypeError(f"{name} {values[name]}"))
+            raise no_config(file, NAME, TypeError(f"{name} {values[name]}"))
     return file, values
 
 
@@ -94,14 +95,6 @@ def tower_name(folder: Path) -> str:
     """The last name of the tower."""
     named = read_json(folder / "config.json").get("mm_visual_tower")
     return Path(named).name if isinstance(named, str) and named else "clip"
-
-
-def no_config(file: Path, error: Exception) -> InputError:
-    """What to raise for values that make no model."""
-    return InputError(
-        f"'{file}' is no config of EventGPT ({' '.join(str(error).split())[:160]}): take the one that came "
-        f"with the weights"
-    )
 
 
 def _known(values: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.files import read_small
 from crossspec_ros.models.config_files import read_json
 
@@ -63,8 +63,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     # tokenizers knows only the bare Exception, and its panics are not even that.
     except BaseException as error:
         raise InputError(
-            f"'{file}' is no tokenizer ({type(error).__name__}: {' '.join(str(error).split())[:160]}): "
-            f"copy it again"
+            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
         ) from error
     _add_recorded(tokenizer, folder / _ADDED)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])

@@ -10,7 +10,7 @@ from pathlib import Path
 from rosbags.interfaces import Connection
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
     EVENT_PACKET,
@@ -20,7 +20,7 @@ from crossspec_ros.events.messages import (
     typestore,
 )
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, one_line, storage_files
+from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, storage_files
 from crossspec_ros.recordings.choice import choose
 from crossspec_ros.recordings.recording import BEST, Topics
 

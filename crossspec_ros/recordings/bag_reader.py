@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rosbags.interfaces import Connection
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import EVENT_TYPES
 from crossspec_ros.recordings.bag_bounds import Spent, bound_rosbags, check_metadata, check_names
 from crossspec_ros.recordings.ros1 import Definitions
@@ -160,11 +160,6 @@ class BagReader:
             yield
         except TooLarge as error:
             raise InputError(f"the bag '{self._path}' {error}") from None
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, to stand in brackets."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def _key(connection: Connection) -> TopicKey:

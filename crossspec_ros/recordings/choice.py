@@ -9,7 +9,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
@@ -21,7 +21,7 @@ from crossspec_ros.events.messages import (
     typestore,
 )
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.bag_reader import BagReader, TopicKey, one_line
+from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
 from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Topics
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
 from crossspec_ros.recordings.arrays import MAX_US, common_size
@@ -79,7 +79,7 @@ class Hdf5Events:
                 yield from self._block(middle, stop, lost, reasons)
             else:
                 lost[start] = stop - start
-                reasons.append(" ".join(str(error).split()) or type(error).__name__)
+                reasons.append(one_line(error))
             return
         yield batch
 

@@ -11,7 +11,7 @@ import h5py
 import hdf5plugin  # noqa: F401, whose import makes its filters known to HDF5
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.hdf5_chunks import BOUNDED, missized_chunk
 from crossspec_ros.recordings.hdf5_types import is_row
@@ -209,7 +209,7 @@ class Hdf5File:
             raise
         # RuntimeError: how h5py reports some damage, beside OSError; KeyError: an object cannot be opened.
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError, OverflowError) as error:
-            detail = " ".join(str(error).split()) or type(error).__name__
+            detail = one_line(error)
             if "h5clear" in detail:
                 raise InputError(
                     f"'{self.path}' is still being written, or its writer was killed: close it there, or run "

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
 from crossspec_ros.recordings.hdf5_file import Hdf5File
@@ -40,13 +40,13 @@ class Hdf5Images:
                 pixels = self._pixels(i)
             # InputError: of one that has a data set of its own.
             except (InputError, OSError, ValueError, RuntimeError, MemoryError) as error:
-                damaged[i] = str(error)
+                damaged[i] = one_line(error)
                 continue
             stamp_ns = int(self._stamps_us[i]) * 1000
             encoding = "mono8" if pixels.ndim == 2 else "bgr8"
             yield RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding))
         if damaged:
-            reason = " ".join(next(iter(damaged.values())).split())
+            reason = next(iter(damaged.values()))
             raise InputError(
                 f"'{self._file.path}' has {len(damaged)} of its {len(self._order)} images in damaged parts "
                 f"({reason}): copy it again"

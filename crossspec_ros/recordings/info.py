@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -32,7 +32,6 @@ from crossspec_ros.recordings.bag_reader import (
     BagReader,
     StoredMessage,
     TopicKey,
-    one_line,
     storage_files,
 )
 from crossspec_ros.recordings.choice import Choice, choose, is_unread

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.pickles import check_pickle
 from crossspec_ros.recordings.arrays import ArrayEvents, split_table
 
@@ -41,7 +41,7 @@ def read_npy(path: Path) -> ArrayEvents:
             content = _load(file.read()) if is_pickle else split_table(np.load(path, mmap_mode="r"))
     # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
     except Exception as error:
-        detail = " ".join(str(error)[:200].split()) or type(error).__name__
+        detail = one_line(error)[:200]
         raise InputError(
             f"'{path}' is damaged or holds no plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"

@@ -15,8 +15,9 @@ from typing import BinaryIO, NamedTuple
 
 from lz4.frame import LZ4FrameDecompressor
 
+from crossspec_ros.errors import one_line
 from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent, check_text, unpack_cut
-from crossspec_ros.recordings.bag_reader import StoredMessage, one_line
+from crossspec_ros.recordings.bag_reader import StoredMessage
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.ros1_reader import LONGEST_HEADER

@@ -26,7 +26,7 @@ from crossspec_ros.captioning.remote_loading import is_remote, link_reading, loa
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
 from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.errors import InputError, as_exception, described
+from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.ask_service import AskService
@@ -254,7 +254,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             return FAILURE
         if not isinstance(error, InputError):
             self.get_logger().error(described(error))
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            reason = f"{type(error).__name__}: {one_line(error)}"
             self._failure = NodeError(f"the captioner cannot {task}: {reason}")
         if self._is_started:
             self.get_logger().error(plain_text(str(self._failure)))

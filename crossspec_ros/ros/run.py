@@ -16,7 +16,7 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.plain_text import plain_text
 
 
@@ -181,7 +181,7 @@ def _init(args: Sequence[str] | None) -> None:
         rclpy.init(args=None if args is None else list(args))
     except Exception as error:  # of several types, by the release of ROS
         raise _sros2_fault(error) or InputError(
-            f"ROS does not understand the arguments: {_one_line(error)}"
+            f"ROS does not understand the arguments: {one_line(error)}"
         ) from None
 
 
@@ -198,7 +198,7 @@ def _made(make: Callable[[], N]) -> N:
 
 def _sros2_fault(error: Exception) -> InputError | None:
     """What to do where SROS2 keeps ROS from starting, which it says only where a keystore is named."""
-    told = _one_line(error)
+    told = one_line(error)
     is_secured = os.environ.get("ROS_SECURITY_ENABLE") == "true"
     if not is_secured or not any(sign in told.lower() for sign in ("security", "error not set")):
         return None
@@ -206,7 +206,3 @@ def _sros2_fault(error: Exception) -> InputError | None:
         f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
         f"take the packages of a ROS distribution if the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
     )
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import read_small, replacing
-from crossspec_ros.models.config_files import first_line
 from crossspec_ros.pickles import check_torch_file
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from crossspec_ros.drafting.heads.files import PEFT
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel
-from crossspec_ros.models.config_files import first_line, read_json
+from crossspec_ros.models.config_files import read_json
 
 WEIGHTS = "adapter_model.safetensors"
 """peft's own name."""

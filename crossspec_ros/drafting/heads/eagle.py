@@ -24,6 +24,7 @@ from crossspec_ros.drafting.heads.growing import grow_dynamic, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVBuffer
+from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
 from crossspec_ros.models.config_files import for_transformers
 
@@ -371,7 +372,7 @@ def layer_config(values: Mapping[str, Any]) -> Any:
         config = _LAYERS[kind][0](**for_transformers(values))
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(one_line(error)) from error
     config._attn_implementation = "sdpa"
     return config
 

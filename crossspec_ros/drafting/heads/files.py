@@ -12,9 +12,9 @@ import torch
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, write
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import EventModel, VideoTarget
-from crossspec_ros.models.config_files import first_line, read_json
+from crossspec_ros.models.config_files import read_json
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,9 +13,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.files import replace_file, tensors_file
-from crossspec_ros.models.config_files import first_line
 
 WEIGHTS = "model.safetensors"
 Module = TypeVar("Module", bound=nn.Module)
@@ -81,7 +80,7 @@ def _fill(module: nn.Module, file: Path, tensors: dict[str, Tensor], what: str) 
     except RuntimeError as error:
         raise InputError(
             f"the weights '{file}' are not those of the {what} that its config.json describes "
-            f"({' '.join(str(error).split())[:_LONGEST]}): take both from the same training"
+            f"({one_line(error)[:_LONGEST]}): take both from the same training"
         ) from error
 
 
