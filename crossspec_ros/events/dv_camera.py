@@ -26,6 +26,7 @@ from crossspec_ros.events.dv_stream import (
 from crossspec_ros.events.isolated import IsolationError, isolated
 from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.stamps import Break, parts
 
 if TYPE_CHECKING:
     import dv_processing as dv
@@ -131,7 +132,7 @@ class _Live:
 
 
 class _File:
-    """Played as fast as it was recorded."""
+    """Played as fast as it was recorded, without its gaps."""
 
     is_live = False
 
@@ -144,11 +145,17 @@ class _File:
         return str(self._path)
 
     def items(self, stop: threading.Event) -> Generator[Item]:
-        shift_s = time.monotonic() - self._recording.start_ns / 1e9
+        shift_s: float | None = None
         yield Link(True)
-        for message in self._recording.messages():
-            if stop.wait(max(0.0, message.stamp_ns / 1e9 + shift_s - time.monotonic())):
-                return
+        for message in parts(self._recording.messages(), self._recording.end_ns):
+            if isinstance(message, Break):
+                shift_s = None
+                continue
+            if not message.stray:
+                now_s, stamp_s = time.monotonic(), message.stamp_ns / 1e9
+                shift_s = now_s - stamp_s if shift_s is None else shift_s
+                if stop.wait(max(0.0, stamp_s + shift_s - now_s)):
+                    return
             yield message
 
 

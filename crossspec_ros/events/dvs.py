@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from crossspec_ros.events.batch import MOST_PIXELS, NO_TRIGGERS, EventBatch, drop_outside
+from crossspec_ros.events.batch import MOST_PIXELS, NO_TRIGGERS, EventBatch, check_count, drop_outside
 
 # A struct takes 13 bytes (x, y, sec, nsec, polarity); aligning the next one's x to 2 and its sec to 4 makes
 # them repeat every 16 bytes, but for the first x and y, which have no gap behind them:
@@ -35,6 +35,7 @@ class DvsDecoder:
         self.damage: Counter[str] = Counter()
 
     def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
+        check_count(len(payload) // _ROW.itemsize)
         data = bytes(payload)
         try:
             order, height, width, count, start = _parse_head(data)

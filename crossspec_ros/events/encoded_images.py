@@ -13,7 +13,7 @@ from crossspec_ros.errors import InputError
 
 _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
 _SCAN = b"\xff\xda"
-_MOST_SCANS = 100
+_MOST_SCANS = 30
 _MARKER = re.compile(rb"\xff([^\xff\0])")
 """As libjpeg looks for it: over whatever lies before it. With a + it takes a minute for 100 kB of \xff."""
 _ALONE = frozenset([0x01, *range(0xD0, 0xD8)])

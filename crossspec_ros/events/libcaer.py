@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, drop_outside
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, check_count, drop_outside
 from crossspec_ros.events.splice import Payload, Splice
 
 # data: bit 0 is set in valid events, bit 1 polarity, bits 2-16 y, bits 17-31 x; us: 31 bits over time_base.
@@ -30,6 +30,7 @@ class LibcaerDecoder:
         self._splice = Splice(_EVENT, self._count_impossible, self.damage)
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        check_count(len(payload) // _EVENT.itemsize)
         events = self._splice.words(payload)
         t = events["us"].astype(np.int64)
         wraps = t[1:] - t[:-1] < -_ROLLOVER_US // 2

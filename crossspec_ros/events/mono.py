@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, drop_outside
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, check_count, drop_outside
 from crossspec_ros.events.splice import Payload, Splice
 
 # A little-endian uint64: bits 0-31 ns over time_base, 32-47 x, 48-62 y, 63 polarity.
@@ -24,6 +24,7 @@ class MonoDecoder:
         self._splice = Splice(_EVENT, self._count_outside, self.damage)
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        check_count(len(payload) // _EVENT.itemsize)
         events = self._splice.words(payload)
         base_us, base_ns = divmod(time_base, 1000)
         t = (events["dt"].astype(np.int64) + base_ns) // 1000 + base_us

@@ -48,11 +48,12 @@ def tree(statuses: Iterable[DiagnosticStatus]) -> list[DiagnosticStatus]:
     A row above has the worst level below it, which is an error also where something has gone stale.
     """
     rows: dict[str, DiagnosticStatus] = {}
+    above: dict[str, DiagnosticStatus] = {}
     for status in statuses:
         path = ["", ROOT, *status.name.replace(": ", "/", 1).split("/")]
         for depth in range(2, len(path)):
             name = "/".join(path[:depth])
-            parent = rows.setdefault(name, DiagnosticStatus(level=_OK, name=name, hardware_id=HARDWARE_ID))
+            parent = above.setdefault(name, DiagnosticStatus(level=_OK, name=name, hardware_id=HARDWARE_ID))
             parent.level = max(parent.level, min(status.level, _ERROR))
             parent.message = _PARENT[parent.level]
         rows["/".join(path)] = DiagnosticStatus(
@@ -62,6 +63,8 @@ def tree(statuses: Iterable[DiagnosticStatus]) -> list[DiagnosticStatus]:
             hardware_id=status.hardware_id,
             values=status.values,
         )
+    # Anybody may name a status as the row above others is named.
+    rows |= above
     return [rows[name] for name in sorted(rows)]
 
 

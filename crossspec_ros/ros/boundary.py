@@ -13,6 +13,7 @@ from rclpy.node import Node
 from rclpy.serialization import deserialize_message
 
 from crossspec_ros.errors import InputError, as_exception, described
+from crossspec_ros.image_bounds import MOST_PIXELS
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
@@ -25,6 +26,9 @@ MOST_NAME = 256
 MOST_BYTES = 1 << 20
 """Of a message that has other data than bytes: as Python objects it takes up to a hundred times as much. A
 whole robot's diagnostics have some 100 kB."""
+MOST_DATA = 3 * MOST_PIXELS + MOST_BYTES
+"""Of a message of bytes: the largest image that is taken, in colour. Beside it as it comes, DDS and ROS hold
+three copies."""
 MOST_ITEMS = 1000
 """Of each list in a request."""
 ENDS = (NodeError, KeyboardInterrupt, SystemExit)
@@ -169,12 +173,13 @@ class GuardedNode(Node):
 
 def read_message(kind: Any, topic: str, data: bytes) -> Any:
     """The message of class `kind` that came on a topic; raises InputError where the bytes are none, or
-    too many for what is not bytes itself."""
+    too many."""
     has_bytes = "sequence<uint8>" in kind.get_fields_and_field_types().values()
-    if len(data) > MOST_BYTES and not has_bytes:
+    most = MOST_DATA if has_bytes else MOST_BYTES
+    if len(data) > most:
         raise InputError(
-            f"a message on {topic} has {len(data)} bytes, more than the {MOST_BYTES} that a {kind.__name__} "
-            f"may have: check who publishes it"
+            f"a message on {topic} has {len(data)} bytes, more than the {most} that a {kind.__name__} may "
+            f"have: check who publishes it"
         )
     # How many bytes of padding follow is said in the header, and Fast CDR believes it.
     if len(data) >= _HEADER and len(data) >= _HEADER + (data[_HEADER - 1] & 3):

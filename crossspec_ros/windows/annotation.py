@@ -19,7 +19,7 @@ def annotated(window: Window, lines: Sequence[str]) -> np.ndarray:
     panels = [_panel(images) for images in (window.frames, window.event_images)]
     width = sum(panel.width for panel in panels) + 3 * _MARGIN
     font = ImageFont.load_default(_TEXT)
-    columns = int((width - 2 * _MARGIN) / font.getlength("n"))
+    columns = max(1, int((width - 2 * _MARGIN) / font.getlength("n")))
     text = [row for line in lines for row in textwrap.wrap(line, columns) or [""]]
     step = _TEXT * 5 // 4
     picture = Image.new("RGB", (width, _HEIGHT + 3 * _MARGIN + step * len(text)), _BACKGROUND)

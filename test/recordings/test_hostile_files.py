@@ -94,7 +94,7 @@ TOLD = {
     "aedat3 empty packets": "1 messages",
     "aedat3 small packets": "1000 messages",
     "npz still": STILL,
-    "text still": "100009 messages",
+    "text still": "50009 messages",
     "h5 still": STILL,
     "dsec still": STILL,
     # No size is stated then, and what is common is taken.

@@ -35,6 +35,14 @@ def rows(statuses):
     return {row.name: (row.level, row.message) for row in tree(statuses)}
 
 
+@pytest.mark.parametrize("level", [OK, STALE, b"\xff"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_status_named_as_a_row_above_changes_nothing(level, is_first):
+    sound, forged = status("captioner: latency", ERROR, "slow"), status("captioner", level, "sound")
+    expected = rows([sound])
+    assert rows([forged, sound] if is_first else [sound, forged]) == expected
+
+
 def test_rows_above_have_the_worst_level_below_and_exactly_its_word():
     slow, deaf = "slow: use a faster machine", "in vain: publish it reliable"
     assert rows(

@@ -37,7 +37,14 @@ from std_msgs.msg import String
 from type_description_interfaces.srv import GetTypeDescription
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.ros.boundary import MOST_BYTES, MOST_ITEMS, GuardedNode, is_guarded, read_message
+from crossspec_ros.ros.boundary import (
+    MOST_BYTES,
+    MOST_DATA,
+    MOST_ITEMS,
+    GuardedNode,
+    is_guarded,
+    read_message,
+)
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
@@ -185,6 +192,8 @@ def test_what_would_take_gigabytes_as_objects_is_refused_by_its_size():
     with pytest.raises(InputError, match=r"a message on /diagnostics has \d+ bytes, more than the 1048576"):
         read_message(DiagnosticArray, "/diagnostics", serialize_message(many))
     assert read_message(Image, "image", serialize_message(Image(data=bytes(2 * MOST_BYTES))))
+    with pytest.raises(InputError, match="a message on image has 151048577 bytes, more than the 151048576"):
+        read_message(Image, "image", bytes(MOST_DATA + 1))
 
     served = []
     make = lambda: GuardedNode("careful")  # noqa: E731

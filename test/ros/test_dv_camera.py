@@ -153,6 +153,23 @@ def test_a_file_is_played_with_its_own_stamps_and_ends(stage, tmp_path):
     assert to_ns(stage.images[0].header.stamp) == start_us * 1000
 
 
+def test_a_file_whose_clock_was_set_is_played_on_at_once(tmp_path):
+    path = tmp_path / "ride.aedat4"
+    writer = dv.io.MonoCameraWriter(str(path), dv.io.MonoCameraWriter.EventOnlyConfig("DAVIS346", SIZE))
+    year_us = 365 * 86_400 * 1_000_000
+    for i in range(40):
+        store = dv.EventStore()
+        store.push_back(1_600_000_000_000_000 + i * 10_000 + (i >= 20) * year_us, 1, 1, True)
+        writer.writeEvents(store)
+    del writer
+    (source,) = open_sources(str(path), "", "", "")
+    stop = threading.Event()
+    timer = threading.Timer(20.0, stop.set)
+    timer.start()
+    assert len(list(source.items(stop))) == 41
+    timer.cancel()
+
+
 def test_a_server_that_says_nothing_is_told_and_tried_again(monkeypatch):
     monkeypatch.setattr(dv_camera, "TIMEOUT_S", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
