@@ -84,6 +84,20 @@ def one_chunk(pack, compression, has_index, folder):
     return mcap(folder / "bomb.mcap", [chunk], has_index)
 
 
+def plain_chunk(folder):
+    """One that is not packed."""
+    chunk = message_head(100, 1) + bytes(100 * MB)
+    return mcap(folder / "bomb.mcap", [("", chunk, len(chunk))], True)
+
+
+def chunk_in_pieces(folder):
+    """Two megabytes of nothing, packed again and again, before what it has."""
+    head = message_head(1, 1)
+    return mcap(
+        folder / "bomb.mcap", [("zstd", zstd.compress(b"") * 200_000 + zstd_of(head, 1), 31 + MB)], True
+    )
+
+
 def lying_chunk(folder):
     """It says that it is small."""
     return mcap(folder / "bomb.mcap", [("zstd", zstd_of(message_head(700, 1), 700), 1000)], True)
@@ -185,6 +199,16 @@ def packed_files(folder):
     return folder
 
 
+def repeated_file(folder):
+    """Ten thousand times the same file."""
+    path = mcap(folder / "bomb_0.mcap", [("", message_head(0, 1), 31)], True)
+    (folder / "bomb_0.mcap.zstd").write_bytes(zstd.compress(path.read_bytes() + bytes(20 * MB)))
+    path.unlink()
+    names = ", ".join(["bomb_0.mcap.zstd"] * 10_000)
+    (folder / "metadata.yaml").write_text(METADATA.format(file=names, mode="FILE", qos="''"))
+    return folder
+
+
 def packed_view(folder):
     """A database without end that is seen only when it has been unpacked."""
     file = endless_view(folder)
@@ -256,6 +280,10 @@ def sqlite(folder, script, qos=""):
         database.execute(TOPIC, (qos,))
         database.executescript(script)
     return path
+
+
+def large_row(folder):
+    return sqlite(folder, f"INSERT INTO messages VALUES (1, 1, 1, zeroblob({100 * MB}))")
 
 
 def endless_view(folder):
@@ -475,7 +503,11 @@ BAGS = {
     "mcap zstd scanned": partial(one_chunk, zstd_of, "zstd", False),
     "mcap zstd indexed": partial(one_chunk, zstd_of, "zstd", True),
     "mcap lz4 indexed": partial(one_chunk, lz4_of, "lz4", True),
+    "mcap plain": plain_chunk,
+    "mcap in pieces": chunk_in_pieces,
     "mcap zstd lying": lying_chunk,
+    "db3 large message": large_row,
+    "bag of a repeated file": repeated_file,
     "mcap overlapping chunks": overlapping_chunks,
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,

@@ -134,6 +134,28 @@ def empty_packets(folder):
     return written(folder / "bomb.aedat", head + sound + empty * 1_000_000)
 
 
+def one_packet(folder):
+    """The whole file is one, of twelve million events."""
+    head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
+    events = np.full((12_000_000, 2), (3 | (1 << 2) | (1 << 17), 5), "<u4")
+    packet = struct.pack("<2h6i", 1, 1, 8, 4, 0, len(events), len(events), len(events))
+    return written(folder / "bomb.aedat", head + packet + events.tobytes())
+
+
+def equal_aedat4(folder):
+    """Three million equal events in a few kilobytes."""
+    import dv_processing as dv
+
+    config = dv.io.MonoCameraWriter.EventOnlyConfig("DAVIS346", (346, 260), dv.CompressionType.ZSTD)
+    writer = dv.io.MonoCameraWriter(str(folder / "bomb.aedat4"), config)
+    store = dv.EventStore()
+    for _ in range(100_000):
+        store.push_back(1_000_000, 1, 1, True)
+    for _ in range(30):
+        writer.writeEvents(store)
+    return folder / "bomb.aedat4"
+
+
 def small_packets(folder):
     """An event in each packet, 40 us apart."""
     head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
@@ -147,6 +169,15 @@ def still(events):
     """Columns of so many events, of which each needs a packet of 10 ms."""
     zeros = np.zeros(events, np.uint8)
     return {"t": np.arange(events) * 10_001, "x": zeros, "y": zeros, "p": zeros}
+
+
+def many_events_npz(folder):
+    """Beside noise, so that not too much comes out of it for its size."""
+    noise = np.random.default_rng(7).integers(0, 256, 3 << 20, np.uint8)
+    zeros = np.zeros(12_000_000, np.uint8)
+    t = np.zeros(len(zeros), np.int64)
+    np.savez_compressed(folder / "bomb.npz", t=t, x=zeros, y=zeros, p=zeros, noise=noise)
+    return folder / "bomb.npz"
 
 
 def still_npz(folder):
@@ -354,7 +385,7 @@ def many_images_h5(folder):
 
 
 def linked_images_h5(folder):
-    """A thousand names of one picture."""
+    """A hundred names of one picture."""
     with h5(folder) as file:
         columns(file, ("events/ts", "events/x", "events/y", "events/p"))
         one = file.create_dataset(
@@ -362,7 +393,18 @@ def linked_images_h5(folder):
         )
         one.id.write_direct_chunk((0, 0), deflated(62))
         one.attrs["timestamp"] = 0.5
-        for i in range(1, 1000):
+        for i in range(1, 100):
+            file[f"images/image{i}"] = one
+    return folder / "bomb.h5"
+
+
+def many_names_h5(folder):
+    """Twenty thousand names of one small picture."""
+    with h5(folder) as file:
+        columns(file, ("events/ts", "events/x", "events/y", "events/p"))
+        one = file.create_dataset("images/image0", data=np.zeros((4, 4), np.uint8))
+        one.attrs["timestamp"] = 0.5
+        for i in range(1, 20_000):
             file[f"images/image{i}"] = one
     return folder / "bomb.h5"
 
@@ -647,7 +689,10 @@ FILES = {
     ),
     "folder of many times": times_of_a_folder,
     "aedat3 empty packets": empty_packets,
+    "aedat3 one packet": one_packet,
     "aedat3 small packets": small_packets,
+    "aedat4 equal events": equal_aedat4,
+    "npz of many events": many_events_npz,
     "npz still": still_npz,
     "text still": still_text,
     "h5 still": lambda folder: still_h5(folder / "bomb.h5"),
@@ -671,6 +716,7 @@ FILES = {
     "h5 one large chunk": partial(one_chunk_h5, 60, 200),
     "h5 many images": many_images_h5,
     "h5 linked images": linked_images_h5,
+    "h5 many names": many_names_h5,
     "h5 many texts": many_texts_h5,
     "h5 tree of itself": partial(tree_h5, own_child),
     "h5 shared trees": partial(tree_h5, shared_children),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 IMAGE_TOPIC = "/camera/image_raw"
 TIMEOUT_S = 30.0
+_MOST_EVENTS, _EVENTS_A_BYTE = 2_000_000, 6
+"""So many may be in any file, and in a larger one so many a byte; equal ones pack to nearly nothing."""
 _ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
 
 
@@ -150,7 +152,14 @@ def _open(path: Path) -> dv.io.MonoCameraRecording:
 
 def _packets(recording: dv.io.MonoCameraRecording, path: Path) -> Iterator[RecordedMessage]:
     size, cutter = recording.getEventResolution(), PacketCutter(path)
+    left = most = max(_MOST_EVENTS, _EVENTS_A_BYTE * path.stat().st_size)
     while (store := recording.getNextEventBatch()) is not None:
+        left -= len(store)
+        if left < 0:
+            raise InputError(
+                f"'{path}' has more than {most} events, as no recording of its size does: check where it "
+                f"comes from, and record it again"
+            )
         yield from cutter.cut(batch_of_store(store, size))
 
 

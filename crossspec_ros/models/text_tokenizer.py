@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sentencepiece import SentencePieceProcessor
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError, one_line
@@ -152,6 +153,9 @@ def _from_sentencepiece(content: bytes, folder: Path) -> Tokenizer:
     # Takes a second to import.
     from transformers import LlamaTokenizer
 
+    # transformers makes a merge of each pair of them in Python.
+    if SentencePieceProcessor(model_proto=content).get_piece_size() > _MOST_TOKENS:
+        raise ValueError("it has too many tokens")
     files = (folder / name for name in (_CONFIG, _ADDED, "special_tokens_map.json"))
     beside = {file.name: read_json(file) for file in files if file.is_file()}
     values = beside.get(_CONFIG, {})

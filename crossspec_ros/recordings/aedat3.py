@@ -6,6 +6,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ _POLARITY = 1
 # Bit 0 of data is set in valid events, bit 1 is the polarity, bits 2-16 are y, 17-31 x; us has 31 bits.
 _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
 _BLOCK = 1_000_000
+_MOST_PACKETS = 1_000_000
+"""Of which each is remembered; in a larger file there may be more."""
 _LARGEST_EVENT = 1 << 26
 _LONGEST_LINE = 4096
 _END_OF_HEADER = b"#!END-HEADER"
@@ -50,7 +53,14 @@ class Aedat3Events:
             sensor = self._read_header()
             self._bytes = path.stat().st_size
             self._damage: Counter[str] = Counter()
-            self._packets = [packet for packet in self._walk() if packet.kind == _POLARITY and packet.number]
+            packets = (packet for packet in self._walk() if packet.kind == _POLARITY)
+            most = max(_MOST_PACKETS, self._bytes // 256)
+            self._packets = list(islice(packets, most + 1))
+            if len(self._packets) > most:
+                raise InputError(
+                    f"'{path}' has more than {most} packets, as no recording of its size does: record it "
+                    f"again with packets of more events"
+                )
             stated = next((size for name, size in _SENSORS.items() if name in sensor.upper()), None)
             self._size = stated or self._needed_size()
             self.start_us, self.end_us = self._edge(self._packets, 0), self._edge(self._packets[::-1], -1)
@@ -110,7 +120,9 @@ class Aedat3Events:
             there = min(number, (self._bytes - at) // size)
             if there < number:
                 self._damage["cut_packets"] += 1
-            yield _Packet(kind, at, there, overflows)
+            # One packet may be the whole file.
+            for first in range(0, there, _BLOCK):
+                yield _Packet(kind, at + first * size, min(_BLOCK, there - first), overflows)
             at += number * size
 
     def _blocks(self) -> Iterator[list[_Packet]]:

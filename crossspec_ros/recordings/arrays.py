@@ -11,7 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
 from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
-from crossspec_ros.recordings.unpacking import check_ratio
+from crossspec_ros.recordings.unpacking import check_held
 
 SIZE = ("width", "height")
 _EVENT_BYTES = 32
@@ -40,6 +40,11 @@ class ArrayEvents:
         """Nothing is open."""
 
 
+def check_events(path: Path, count: int) -> None:
+    """Raise InputError for more events than a file of its size has."""
+    check_held(path, count * _EVENT_BYTES)
+
+
 def split_table(table: np.ndarray) -> dict[str, np.ndarray]:
     """The columns of a structured array by their names, of an array (N, 4 or more) of numbers by guess_roles.
 
@@ -49,7 +54,7 @@ def split_table(table: np.ndarray) -> dict[str, np.ndarray]:
         return {name: table[name].reshape(-1) for name in table.dtype.names}
     if table.ndim != 2 or table.shape[1] < len(ROLES) or table.dtype.kind not in "iuf":
         raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}")
-    columns = {role: table[:, index] for role, index in guess_roles(table).items()}
+    columns = {role: table[:, index] for role, index in guess_roles(table[:_BLOCK]).items()}
     for role in ("x", "y", "p") if table.dtype.kind == "f" else ():
         whole = np.rint(columns[role])
         if np.array_equal(whole, columns[role]) and abs(whole).max(initial=0) < _WHOLE:
@@ -87,7 +92,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch,
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
     require(len(stored), "has no events", "choose another recording")
-    check_ratio(source, source.stat().st_size, len(stored) * _EVENT_BYTES)
+    check_events(source, len(stored))
     t, unit = _microseconds(stored, unit)
     require(
         t is not None and t.min() >= 0 and t.max() < MAX_US,

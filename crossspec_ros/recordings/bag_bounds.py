@@ -9,10 +9,11 @@ from __future__ import annotations
 import sqlite3
 import struct
 from bz2 import BZ2Decompressor
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
@@ -25,20 +26,24 @@ from rosbags.rosbag2 import storage_mcap, storage_sqlite3
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.unpacking import (
     MOST_PICTURES,
+    MOST_TIMES,
     MOST_UNPACKED,
     Decompressor,
     TooLarge,
+    check_part,
     most_of,
     open_zstd,
     unpack,
     zstd,
 )
-from crossspec_ros.yaml_files import TooMuchYaml, read_yaml_events
+from crossspec_ros.yaml_files import TooMuchYaml, read_yaml
 
 _MOST_OPEN = 128 << 20
 """Bytes of the chunks whose messages are merged at a time; as a rule these are two."""
 LONGEST = MOST_UNPACKED + (1 << 20)
 """Bytes of a record: a chunk as large as may be, and what is around it."""
+MOST_ROW = 64 << 20
+"""Bytes of a message in a database, which hands out several copies of it."""
 _MESSAGE = 256
 """Bytes that a message takes while it is read, however short it is."""
 _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
@@ -49,7 +54,7 @@ _MOST_INDEX = 128 << 20
 """Bytes that the chunks of an mcap's index may take, or as many as a fourth of a larger file."""
 _CHUNK, _OFFSET = 2000, 100
 """Bytes that a chunk takes while a bag is read, and that each topic in it takes."""
-_MCAP_CHUNK = 0x06
+_MCAP_MESSAGE, _MCAP_CHUNK = 0x05, 0x06
 _SHARED = "SELECT count(*) > count(DISTINCT CASE typeof(id) WHEN 'integer' THEN id END) FROM topics"
 _BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(CAST({0} AS BLOB)) ELSE 0 END"
 """Of a column that is no number; of a blob, SQLite reads nothing but its length."""
@@ -163,6 +168,7 @@ class _Chunks(list[Any]):
         self._most = self._left = max(_MOST_INDEX, stored // 4)
 
     def append(self, chunk: Any) -> None:
+        check_part(max(chunk.uncompressed_size, chunk.compressed_size))
         self._unpacked.add(chunk.uncompressed_size)
         self._left -= _CHUNK + _OFFSET * len(chunk.channel_count)
         if self._left < 0:
@@ -195,10 +201,11 @@ class _Mcap(storage_mcap.McapReader):
     def _check(self) -> None:
         spent = Spent(self.path.stat().st_size)
         for size in self._sizes():
+            check_part(size)
             spent.add(size)
 
     def _sizes(self) -> Iterator[int]:
-        """What each chunk says that it unpacks to, without the index."""
+        """Sizes of chunks, unpacked or as they are, and of messages beside them, without the index."""
         assert self.bio
         at = self.data_start
         while at < self.data_end:
@@ -207,8 +214,11 @@ class _Mcap(storage_mcap.McapReader):
             if len(head) < 33:
                 return
             opcode, length, size = struct.unpack("<BQ16xQ", head)
+            there = min(length, self.data_end - at)
             if opcode == _MCAP_CHUNK:
-                yield size
+                yield max(size, there)
+            elif opcode == _MCAP_MESSAGE:
+                yield there
             at += 9 + length
 
 
@@ -251,6 +261,11 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         for (count,) in database.execute(f"SELECT {size} FROM {table}"):
             if table != "messages":
                 of_topics = left_of(of_topics, count)
+            elif count > MOST_ROW:
+                raise TooLarge(
+                    f"has a message of {count} bytes, more than the {MOST_ROW >> 20} MB that are read: "
+                    f"record smaller ones"
+                )
             left -= count
             if left < 0:
                 raise TooLarge(
@@ -311,6 +326,7 @@ class _Merged:
 def bound_rosbags() -> None:
     """Replace what rosbags unpacks with; to be called once."""
     storage_mcap.DECOMPRESSORS.update(
+        {"": lambda data, size: _few(data, len(data))},
         zstd=lambda data, size: _few(unzstd(data), len(data)),
         lz4=lambda data, size: _few(unlz4(data), len(data)),
     )
@@ -333,7 +349,7 @@ def _read_text(stream: BinaryIO) -> bytes:
 
 def _few(chunk: bytes, packed: int) -> bytes:
     """A chunk, of which rosbags has all messages in memory; raises TooLarge for far too many."""
-    spent, at = Spent(packed), 0
+    spent, at = Spent(min(packed, MOST_UNPACKED // MOST_TIMES)), 0
     while at + 9 <= len(chunk):
         spent.add(0)
         at += 9 + int.from_bytes(chunk[at + 1 : at + 9], "little")
@@ -376,8 +392,13 @@ def check_tables(file: Path, database: sqlite3.Connection) -> None:
 def check_metadata(file: Path) -> None:
     """Raise TooMuchYaml for a metadata.yaml whose reading would not end; of damage nothing is said."""
     try:
-        read_yaml_events(file)
+        values = read_yaml(file)
+        names = values["rosbag2_bagfile_information"]["relative_file_paths"]
+        files = Counter(PurePath(name).name for name in names)
     except TooMuchYaml:
         raise
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, LookupError):
         return
+    # As often as it is named, it is unpacked.
+    if repeated := [name for name, times in files.items() if times > 1]:
+        raise TooMuchYaml(f"it names the file {repeated[0]!r} more than once")

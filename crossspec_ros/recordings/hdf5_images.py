@@ -18,6 +18,8 @@ from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
 _MOST_PICTURES = 1_000_000
+_IMAGE = 200
+"""Bytes that one takes in a file, at least; more names than that lead to the same."""
 """Nine hours of 30 a second."""
 
 
@@ -100,6 +102,11 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
 
 def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     names = [f"{group}/{name}" for name in file.names(group)]
+    if len(names) > file.size // _IMAGE:
+        raise InputError(
+            f"'{file.path}' has {len(names)} images, more than there is room for in a file of its size: "
+            f"store each image once"
+        )
     file.expect(names)
     stamps, size = [], 0
     for name in names:

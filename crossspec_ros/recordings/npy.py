@@ -18,7 +18,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.pickles import check_pickle
-from crossspec_ros.recordings.arrays import ArrayEvents, split_table
+from crossspec_ros.recordings.arrays import ArrayEvents, check_events, split_table
 
 # A sample takes about 200; the limits bound the memory for them and for the memo.
 _MAX_OPCODES = 10_000
@@ -38,7 +38,14 @@ def read_npy(path: Path) -> ArrayEvents:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 is_pickle = shape == () and dtype.hasobject
             # Mapped, so that no header can ask for more memory than its file has bytes.
-            content = _load(file.read()) if is_pickle else split_table(np.load(path, mmap_mode="r"))
+            if is_pickle:
+                content = _load(file.read())
+            else:
+                table = np.load(path, mmap_mode="r")
+                check_events(path, len(table))
+                content = split_table(table)
+    except InputError:
+        raise
     # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
     except Exception as error:
         detail = one_line(error)[:200]

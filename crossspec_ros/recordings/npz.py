@@ -9,9 +9,9 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import archive_file
-from crossspec_ros.recordings.arrays import SIZE, ArrayEvents, split_table
+from crossspec_ros.recordings.arrays import SIZE, ArrayEvents, check_events, split_table
 from crossspec_ros.recordings.fields import find_roles
-from crossspec_ros.recordings.unpacking import check_ratio
+from crossspec_ros.recordings.unpacking import check_held
 
 
 def read_npz(path: Path) -> ArrayEvents:
@@ -30,7 +30,7 @@ def read_npz(path: Path) -> ArrayEvents:
                     f"'{path}' is packed by method {min(unknown)} of zip, which numpy does not use: write it "
                     f"again with numpy.savez(FILE, t=t, x=x, y=y, p=p)"
                 )
-            check_ratio(path, path.stat().st_size, sum(member.file_size for member in archive.infolist()))
+            check_held(path, sum(member.file_size for member in archive.infolist()))
             broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
@@ -40,7 +40,9 @@ def read_npz(path: Path) -> ArrayEvents:
             arrays = {name: file[name] for name in (*wanted, *SIZE) if name in file.files}
             tables = [name for name in file.files if name not in SIZE]
             if not wanted and tables:
-                arrays |= split_table(file[tables[0]])
+                table = file[tables[0]]
+                check_events(path, len(table))
+                arrays |= split_table(table)
     except InputError:
         raise
     # numpy promises no exception for a damaged header; MemoryError, SyntaxError and TokenError were seen.

@@ -22,6 +22,7 @@ from lz4.frame import LZ4FrameDecompressor
 
 from crossspec_ros.recordings.bag_bounds import (
     LONGEST,
+    MOST_ROW,
     Described,
     Spent,
     check_names,
@@ -117,14 +118,17 @@ def _read_sqlite(file: Path, losses: Losses, stored: int) -> Iterator[StoredMess
             try:
                 # In the table's own order: sorting takes all rows first, and they may share their bytes.
                 for id_, *row in database.execute(
-                    "SELECT id, topic_id, timestamp, data FROM messages NOT INDEXED WHERE id > ?",
-                    (last + skipped,),
+                    "SELECT id, topic_id, timestamp, CASE WHEN length(data) > ? THEN length(data) "
+                    "ELSE data END FROM messages NOT INDEXED WHERE id > ?",
+                    (MOST_ROW, last + skipped),
                 ):
                     spent.add(texts_of(row))
                     if id_ <= last:  # A damaged tree may lead back to what was read.
                         continue
                     last, skipped = id_, 0
                     topic, recorded_ns, data = row
+                    if isinstance(data, int) and data > MOST_ROW:
+                        losses.append(f"{file.name} has a message of {data} bytes, more than are read")
                     if topic in topics and isinstance(data, bytes):
                         name, type_name = topics[topic]
                         yield StoredMessage(name, type_name, recorded_ns, data)

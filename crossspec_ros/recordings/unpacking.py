@@ -23,8 +23,14 @@ MOST_PICTURES = 2 << 30
 """Bytes of pictures that may come out of any file: black ones, as behind a lens cap, pack to a thousandth."""
 MOST_EVENTS = 32 << 20
 """Bytes of event messages that may, of which two can be twelve events."""
-_ALWAYS, _MOST_TIMES = 32 << 20, 100
+_ALWAYS, MOST_TIMES = 32 << 20, 100
 """So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
+
+
+_HELD, _HELD_TIMES = 256 << 20, 20
+"""Of what is not read a part at a time: events have 32 bytes there, and pack to two or more."""
+_MOST_FRAMES = 100
+"""Of what is packed, one behind the other; recorders write one, and what follows is copied for each."""
 
 
 class TooLarge(ValueError):
@@ -43,17 +49,34 @@ class Decompressor(Protocol):
     def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
 
 
-def most_of(packed: int, always: int = _ALWAYS) -> int:
+def most_of(packed: int, always: int = _ALWAYS, times: int = MOST_TIMES) -> int:
     """Bytes that may come out of so many: `always` so many, or more."""
-    return max(always, _MOST_TIMES * packed)
+    return max(always, times * packed)
 
 
-def check_ratio(path: Path, packed: int, unpacked: int, always: int = _ALWAYS) -> None:
+def check_ratio(
+    path: Path, packed: int, unpacked: int, always: int = _ALWAYS, times: int = MOST_TIMES
+) -> None:
     """Raise InputError where `packed` bytes of a file stand for absurdly many, and for more than `always`."""
-    if unpacked > most_of(packed, always):
+    if unpacked > most_of(packed, always, times):
         raise InputError(
-            f"'{path}' unpacks to {unpacked >> 20} MB, more than {_MOST_TIMES} times its size, as no "
+            f"'{path}' unpacks to {unpacked >> 20} MB, more than {times} times its size, as no "
             f"recording does: check where it comes from, and record it again"
+        )
+
+
+def check_held(path: Path, size: int) -> None:
+    """Raise InputError where so many bytes, all of them in memory at a time, are absurdly many for a file."""
+    status = path.stat()
+    check_ratio(path, min(status.st_size, 512 * status.st_blocks), size, _HELD, _HELD_TIMES)
+
+
+def check_part(size: int) -> None:
+    """Raise TooLarge for a chunk or message of so many bytes, packed or not."""
+    if size > MOST_UNPACKED:
+        raise TooLarge(
+            f"has a part that unpacks to more than {MOST_UNPACKED >> 20} MB: record it again with "
+            f"smaller chunks and messages"
         )
 
 
@@ -66,14 +89,14 @@ def check_solid(path: Path) -> None:
         )
     size = path.stat().st_size
     if size > _ALWAYS:
-        check_ratio(path, written_bytes(path, size // _MOST_TIMES + 1), size)
+        check_ratio(path, written_bytes(path, size // MOST_TIMES + 1), size)
 
 
 def unpack(data: bytes | memoryview, decompressor: Callable[[], Decompressor]) -> bytes:
     """All that is packed in `data`, one part behind the other.
 
-    Raises TooLarge for more than `MOST_UNPACKED` bytes, EOFError where a part has no end, and what the
-    decompressor raises.
+    Raises TooLarge for more than `MOST_UNPACKED` bytes or very many parts, EOFError where a part has no end,
+    and what the decompressor raises.
     """
     parts: list[bytes] = []
     room = MOST_UNPACKED
@@ -81,10 +104,11 @@ def unpack(data: bytes | memoryview, decompressor: Callable[[], Decompressor]) -
         one = decompressor()
         parts.append(one.decompress(data, room + 1))
         room -= len(parts[-1])
-        if room < 0:
+        check_part(MOST_UNPACKED - room)
+        if len(parts) > _MOST_FRAMES:
             raise TooLarge(
-                f"has a part that unpacks to more than {MOST_UNPACKED >> 20} MB: record it again with "
-                f"smaller chunks and messages"
+                f"has a part that is packed in more than {_MOST_FRAMES} pieces, as no recorder does: check "
+                f"where it comes from, and record it again"
             )
         if not one.eof:
             raise EOFError("what is packed has no end")
@@ -103,7 +127,7 @@ class _Counted:
         self._left -= len(data)
         if self._left < 0:
             raise TooLarge(
-                f"unpacks to more than {_MOST_TIMES} times its size, as no recording does: unpack it with "
+                f"unpacks to more than {MOST_TIMES} times its size, as no recording does: unpack it with "
                 f"`zstd -d` where you trust it"
             )
         return data

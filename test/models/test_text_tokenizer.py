@@ -232,6 +232,12 @@ def test_what_would_take_much_memory_is_not_given_to_tokenizers(
         load_tokenizer(tmp_path, 100_000)
 
 
+def test_a_sentencepiece_model_of_very_many_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_tokenizer, "_MOST_TOKENS", 300)
+    with pytest.raises(InputError, match=r"tokenizer\.model' is no tokenizer .*it has too many tokens"):
+        load_tokenizer(folder, 32_000)
+
+
 def test_a_unigram_of_many_tokens_is_read(tmp_path: Path) -> None:
     document = json.loads((TINY / "target" / "tokenizer.json").read_text())
     vocabulary = [
