@@ -49,26 +49,29 @@ class Decompressor(Protocol):
     def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
 
 
-def most_of(packed: int, always: int = _ALWAYS, times: int = MOST_TIMES) -> int:
+def most_of(packed: int, always: int = _ALWAYS) -> int:
     """Bytes that may come out of so many: `always` so many, or more."""
-    return max(always, times * packed)
+    return max(always, MOST_TIMES * packed)
 
 
-def check_ratio(
-    path: Path, packed: int, unpacked: int, always: int = _ALWAYS, times: int = MOST_TIMES
-) -> None:
+def check_ratio(path: Path, packed: int, unpacked: int, always: int = _ALWAYS) -> None:
     """Raise InputError where `packed` bytes of a file stand for absurdly many, and for more than `always`."""
-    if unpacked > most_of(packed, always, times):
-        raise InputError(
-            f"'{path}' unpacks to {unpacked >> 20} MB, more than {times} times its size, as no "
-            f"recording does: check where it comes from, and record it again"
-        )
+    if unpacked > most_of(packed, always):
+        raise _absurd(path, unpacked, MOST_TIMES)
 
 
 def check_held(path: Path, size: int) -> None:
     """Raise InputError where so many bytes, all of them in memory at a time, are absurdly many for a file."""
     status = path.stat()
-    check_ratio(path, min(status.st_size, 512 * status.st_blocks), size, _HELD, _HELD_TIMES)
+    if size > max(_HELD, _HELD_TIMES * min(status.st_size, 512 * status.st_blocks)):
+        raise _absurd(path, size, _HELD_TIMES)
+
+
+def _absurd(path: Path, unpacked: int, times: int) -> InputError:
+    return InputError(
+        f"'{path}' unpacks to {unpacked >> 20} MB, more than {times} times its size, as no recording does: "
+        f"check where it comes from, and record it again"
+    )
 
 
 def check_part(size: int) -> None:

@@ -120,7 +120,7 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
 @pytest.fixture
 def topic_after_topic(ros1, monkeypatch):
     """Writes the drive as converters do, in chunks of one topic that overlap in time."""
-    monkeypatch.setattr(unpacking, "_MOST_TIMES", 5)
+    monkeypatch.setattr(unpacking, "MOST_TIMES", 5)
     monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", 0)
     return partial(write_ros1, store=ros1, messages=sorted(drive(), key=itemgetter(0)), chunk=100_000)
 
