@@ -186,7 +186,7 @@ def still_npz(folder):
 
 
 def still_text(folder):
-    return written(folder / "bomb.txt", b"".join(b"%d 1 1 1\n" % t for t in still(50_000)["t"]))
+    return written(folder / "bomb.txt", b"".join(b"%d 1 1 1\n" % t for t in still(20_000)["t"]))
 
 
 def still_h5(path):

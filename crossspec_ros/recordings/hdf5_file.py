@@ -84,10 +84,11 @@ class Hdf5File:
         """Have the chunks of these counted in one go, as each go takes a process; raises as `has` does."""
         self._expected = [name for name in dict.fromkeys(names) if self.has(name)]
 
-    def dataset(self, name: str) -> h5py.Dataset:
+    def dataset(self, name: str, always: int = MOST_PICTURES + MOST_EVENTS) -> h5py.Dataset:
         """A data set of numbers that can be read a part at a time.
 
-        Raises InputError for any other, or when a part of it was never written.
+        Raises InputError for any other, when a part of it was never written, and where it has more than
+        `always` bytes and absurdly many for its file.
         """
         if not self.has(name):
             raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
@@ -98,6 +99,7 @@ class Hdf5File:
                     f"'{self.path}' has a group where the data set '{name}' should be: copy it again"
                 )
             if name not in self._checked:
+                check_ratio(self.path, self.size, data.nbytes, always)
                 self._check_place(name, data)
                 self._checked.add(name)
                 size = _chunk_bytes(data)
@@ -114,7 +116,7 @@ class Hdf5File:
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
         """As `dataset`, unpacked by ourselves where it is packed with ECF."""
-        data = self.dataset(name)
+        data = self.dataset(name, MOST_EVENTS)
         return EcfDataset(data) if is_ecf(data) else data
 
     def _check_place(self, name: str, data: h5py.Dataset) -> None:
