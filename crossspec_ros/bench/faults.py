@@ -139,6 +139,7 @@ def _hello(name: str) -> bytes:
 
 
 def _good(case: Case, session: int) -> list[bytes]:
+    """A window and what is asked about it; of every other one, step by step with trees."""
     window, _ = case
     stamps = window.frame_stamps_ns
     messages = [
@@ -146,8 +147,13 @@ def _good(case: Case, session: int) -> list[bytes]:
         for frame, stamp in zip(window.frames, stamps, strict=True)
     ]
     ask = wire.Ask(number=session, question=QUESTION, max_new_tokens=64)
+    draft = wire.Draft(number=session, token_ids=[5], probs=[0.5])
+    if session % 2 == 0:
+        draft = wire.Draft(number=session, token_ids=[5, 6, 7], probs=[0.5, 0.3, 0.9], parents=[-1, -1, 0])
+        ask.stepwise = True
+        ask.draft.CopyFrom(draft)
     messages += [wire.Up(session=session, fit=wire.Fit(stamps_ns=stamps)), wire.Up(session=session, ask=ask)]
-    messages += [wire.Up(session=session, draft=wire.Draft(number=session, token_ids=[5], probs=[0.5]))]
+    messages += [wire.Up(session=session, draft=draft)]
     messages += [wire.Up(session=session, close=wire.Close())]
     return [message.SerializeToString() for message in messages]
 

@@ -99,8 +99,7 @@ class Hdf5File:
                     f"'{self.path}' has a group where the data set '{name}' should be: copy it again"
                 )
             if name not in self._checked:
-                check_ratio(self.path, self.size, data.nbytes, always)
-                self._check_place(name, data)
+                self._check_place(name, data, always)
                 self._checked.add(name)
                 size = _chunk_bytes(data)
                 if size > _KEPT_BYTES:
@@ -119,7 +118,7 @@ class Hdf5File:
         data = self.dataset(name, MOST_EVENTS)
         return EcfDataset(data) if is_ecf(data) else data
 
-    def _check_place(self, name: str, data: h5py.Dataset) -> None:
+    def _check_place(self, name: str, data: h5py.Dataset, always: int) -> None:
         """Raise InputError for what would be read from elsewhere, cannot be unpacked or not in bounds, or is
         not there.
         """
@@ -187,6 +186,7 @@ class Hdf5File:
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
             )
         # Already here, because of chunks that share their bytes each is looked at.
+        check_ratio(self.path, self.size, data.nbytes, always)
         self._unpacked += data.nbytes
         check_ratio(self.path, self.size, self._unpacked, MOST_PICTURES + MOST_EVENTS)
         if data.chunks is not None and (fault := missized_chunk(self.path, data)):

@@ -197,7 +197,7 @@ class RobotStream:
         self._cut(window)
         window.asked = ask if ask.stepwise else None
         if ask.stepwise:
-            tree = tree_of(ask.draft, self._ids)
+            tree = tree_of(ask.draft, self._ids).cut(ask.max_new_tokens - 1)
             window.left = ask.max_new_tokens
             window.session.ask(ask.question, Trace(), ask.max_new_tokens)
             self._step(index, window, ask, tree)
