@@ -22,7 +22,7 @@ test: setup  ## lint, types, tests
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(OVERLAY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not realtime"
+	@$(OVERLAY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not realtime"
 	@$(OVERLAY) $(BIN)/python -m pytest -m realtime
 
 setup:
