@@ -195,11 +195,12 @@ class RobotStream:
             raise InputError(f"window {index} has no frames: send them before a question")
         check_question(ask, self._fleet.target)
         self._cut(window)
-        window.asked = ask if ask.stepwise else None
+        # Whoever is refused below has asked nothing that a later tree goes on with.
+        window.asked = None
         if ask.stepwise:
             tree = tree_of(ask.draft, self._ids).cut(ask.max_new_tokens - 1)
-            window.left = ask.max_new_tokens
             window.session.ask(ask.question, Trace(), ask.max_new_tokens)
+            window.asked, window.left = ask, ask.max_new_tokens
             self._step(index, window, ask, tree)
             return
         window.hint = Hint()

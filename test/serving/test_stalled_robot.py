@@ -91,6 +91,23 @@ def test_a_tree_must_wait_for_the_piece_before_it(
         hasty.stream.end()
 
 
+def test_a_tree_after_a_refused_question_leads_to_no_pass(fleet: Fleet, windows: list[Window]) -> None:
+    """Each added a token to the sequence, without end."""
+    sly = Heard(fleet, "sly")
+    try:
+        sly.say(frame=frame_message(windows[0].frames[0], 0))
+        sly.say(fit=wire.Fit(stamps_ns=[0]))
+        ask = wire.Ask(number=1, question=QUESTION, max_new_tokens=64, stepwise=True)
+        ask.draft.parents.append(7)
+        for _ in range(3):
+            sly.say(ask=ask)
+            sly.say(draft=wire.Draft(number=1))
+        assert not sly.piece.wait(1.0)
+        assert ["ask stepwise before" in sentence for sentence in sly.refusals] == 3 * [False, True]
+    finally:
+        sly.stream.end()
+
+
 def _hurry(robot: Heard, windows: list[Window], sessions: range) -> None:
     """Ask about windows with one frame each, and drop each at once."""
     frame = frame_message(windows[0].frames[0], 0)
