@@ -93,12 +93,13 @@ def test_what_is_beside_the_pixels_costs_nothing():
         with_segments(exif(5000, 0, 200_000)),
         with_segments(b"\xff" * 600_000, b"", b""),
         SAMPLES[0][:2] + b"\xff\xe5\0\2" * 100_000 + SAMPLES[0][2:],
-        SAMPLES[0][:2] + b"\xff" * 1_000_000,
+        SAMPLES[0][:2] + b"\xff" * 150_000_000,
+        SAMPLES[0][:2] + b"\xff\0" * 75_000_000,
         SAMPLES[0][:2] + (b"\xff" * 1000 + b"\0") * 1000 + SAMPLES[0][2:],
         with_chunks(*[(b"PLTE", bytes(6)), (b"tRNS", bytes(6))] * 1000),
         SAMPLES[2][:33] + (struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))) * 110_000,
         with_chunks((b"eXIf", exif(30_000, 0x10E, 400_000))),
-        with_chunks(*((b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000))) for _ in range(200))),
+        with_chunks(*200 * [(b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000)))]),
     )
     begin_s = time.process_time()
     tracemalloc.start()
