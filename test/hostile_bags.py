@@ -199,6 +199,15 @@ def packed_files(folder):
     return folder
 
 
+def many_packed_files(folder):
+    """Four hundred of a kilobyte, for 12 GB."""
+    names, packed = [f"bomb_{i}.mcap.zstd" for i in range(400)], zstd_of(b"", 30)
+    for name in names:
+        (folder / name).write_bytes(packed)
+    (folder / "metadata.yaml").write_text(METADATA.format(file=", ".join(names), mode="FILE", qos="''"))
+    return folder
+
+
 def repeated_file(folder):
     """Ten thousand times the same file."""
     path = mcap(folder / "bomb_0.mcap", [("", message_head(0, 1), 31)], True)
@@ -508,6 +517,7 @@ BAGS = {
     "mcap zstd lying": lying_chunk,
     "db3 large message": large_row,
     "bag of a repeated file": repeated_file,
+    "bag of many packed files": many_packed_files,
     "mcap overlapping chunks": overlapping_chunks,
     "mcap overlapping grainy chunks": grainy_chunks,
     "mcap chunk again and again": same_chunk,

@@ -156,6 +156,23 @@ def equal_aedat4(folder):
     return folder / "bomb.aedat4"
 
 
+def large_frame_aedat4(folder):
+    import dv_processing as dv
+
+    config = dv.io.MonoCameraWriter.Config("X")
+    config.compression = dv.CompressionType.ZSTD
+    config.addEventStream((346, 260))
+    config.addFrameStream((3000, 2200))
+    writer = dv.io.MonoCameraWriter(str(folder / "bomb.aedat4"), config)
+    store = dv.EventStore()
+    for i in range(100):
+        store.push_back(1_000_000 + i, 1, 1, True)
+    writer.writeEvents(store)
+    for i in range(2):
+        writer.writeFrame(dv.Frame(1_000_000 + i, np.zeros((2200, 3000, 3), np.uint8)))
+    return folder / "bomb.aedat4"
+
+
 def small_packets(folder):
     """An event in each packet, 40 us apart."""
     head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
@@ -692,6 +709,7 @@ FILES = {
     "aedat3 one packet": one_packet,
     "aedat3 small packets": small_packets,
     "aedat4 equal events": equal_aedat4,
+    "aedat4 large frame": large_frame_aedat4,
     "npz of many events": many_events_npz,
     "npz still": still_npz,
     "text still": still_text,

@@ -25,6 +25,12 @@ IMAGE_TOPIC = "/camera/image_raw"
 TIMEOUT_S = 30.0
 _MOST_EVENTS, _EVENTS_A_BYTE = 2_000_000, 6
 """So many may be in any file, and in a larger one so many a byte; equal ones pack to nearly nothing."""
+_GROWTH = 256 << 20
+"""Bytes that the reader of a small file may take; it keeps a table of all packets of a large one."""
+_MOST_FRAME_BYTES = 16 << 20
+"""Of one, of which reader and parent have eight copies and more; 2448x2048 pixels in colour have 15 MB."""
+_MOST_FRAMES_BYTES, _FRAMES_TIMES = 2 << 30, 100
+"""So many may come out of any file, and of a larger one so many times its own; black ones pack to nothing."""
 _ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
 
 
@@ -114,13 +120,21 @@ def batch_of_store(store: dv.EventStore, size: tuple[int, int]) -> EventBatch:
 
 def frame_message(frame: dv.Frame) -> RecordedMessage:
     """dv-processing's frame as an Image; raises ValueError where it cannot be one."""
-    pixels, stamp_ns = frame.image, frame.timestamp * 1000
+    pixels, stamp_ns = _pixels(frame), frame.timestamp * 1000
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     if channels not in _ENCODINGS or pixels.dtype != np.uint8 or not pixels.size:
         raise ValueError(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
     if not 0 <= frame.timestamp < MAX_US:
         raise ValueError(f"a frame is of {frame.timestamp} us, and ROS time goes from 0 to the year 2038")
     return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, _ENCODINGS[channels]))
+
+
+def _pixels(frame: dv.Frame) -> np.ndarray:
+    try:
+        return frame.image
+    # Its way to say that there is no memory for them.
+    except TypeError:
+        raise MemoryError from None
 
 
 def dv_message(error: Exception) -> str:
@@ -140,13 +154,13 @@ def _describe(path: Path) -> Iterator[tuple[int, int, bool]]:
 
 def _read(path: Path) -> Iterator[RecordedMessage]:
     recording = _open(path)
-    return merged(_packets(recording, path), _frames(recording))
+    return merged(_packets(recording, path), _frames(recording, path))
 
 
 def _open(path: Path) -> dv.io.MonoCameraRecording:
     import dv_processing as dv
 
-    bound_memory()
+    bound_memory(_GROWTH + path.stat().st_size // 4)
     return dv.io.MonoCameraRecording(str(path))
 
 
@@ -163,6 +177,19 @@ def _packets(recording: dv.io.MonoCameraRecording, path: Path) -> Iterator[Recor
         yield from cutter.cut(batch_of_store(store, size))
 
 
-def _frames(recording: dv.io.MonoCameraRecording) -> Iterator[RecordedMessage]:
+def _frames(recording: dv.io.MonoCameraRecording, path: Path) -> Iterator[RecordedMessage]:
+    left = most = max(_MOST_FRAMES_BYTES, _FRAMES_TIMES * path.stat().st_size)
     while recording.isFrameStreamAvailable() and (frame := recording.getNextFrame()) is not None:
+        size = _pixels(frame).nbytes
+        if size > _MOST_FRAME_BYTES:
+            raise InputError(
+                f"'{path}' has a frame of {size >> 20} MB, and up to {_MOST_FRAME_BYTES >> 20} MB are read: "
+                f"record smaller ones"
+            )
+        left -= size
+        if left < 0:
+            raise InputError(
+                f"'{path}' unpacks to more than {most >> 20} MB of frames, as no recording of its size does: "
+                f"check where it comes from, and record it again"
+            )
         yield frame_message(frame)

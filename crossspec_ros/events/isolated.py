@@ -40,15 +40,15 @@ class IsolationError(RuntimeError):
     """The process did not answer, or did not live to answer."""
 
 
-def bound_memory() -> None:
-    """Let this process take so much more memory than it has by now; one that wants more ends.
+def bound_memory(growth: int = _MOST_GROWTH) -> None:
+    """Let this process take so many bytes more than it has by now; one that wants more ends.
 
     To be called by what is isolated, once its libraries are loaded. A sender may announce gigabytes.
     """
     if sys.platform == "linux":
         lines = Path("/proc/self/status").read_text().splitlines()
         (has_kb,) = (int(line.split()[1]) for line in lines if line.startswith("VmData:"))
-        resource.setrlimit(resource.RLIMIT_DATA, ((has_kb << 10) + _MOST_GROWTH, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_DATA, ((has_kb << 10) + growth, resource.RLIM_INFINITY))
 
 
 def isolated(
@@ -171,6 +171,6 @@ def _run(sender: Connection, generator: Callable[..., Iterator[Any]], arguments:
         # The parent is gone.
         return
     except MemoryError:
-        sender.send(("error", IsolationError(f"it would take more than {_MOST_GROWTH >> 20} MB of memory")))
+        sender.send(("error", IsolationError("it would take more memory than it may")))
     except Exception as error:
         sender.send(("error", error))

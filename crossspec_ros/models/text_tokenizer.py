@@ -21,6 +21,8 @@ from crossspec_ros.models.config_files import read_json
 _SLOW, _ADDED, _CONFIG = "tokenizer.model", "added_tokens.json", "tokenizer_config.json"
 _MOST_BYTES, _MOST_COMMAS = 48 << 20, 1_600_000
 """The largest published have 33 MB and 1.3 million; what a comma parts takes hundreds of bytes more."""
+_MOST_SLOW_BYTES = 16 << 20
+"""Of a tokenizer.model, whose reader makes a trie of it; published ones have up to 5 MB."""
 _MOST_TOKENS = 500_000
 """The largest published have 262,144."""
 _MOST_NODES = 1_400_000
@@ -57,7 +59,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"the weights there"
         )
     try:
-        content = read_small(file, _MOST_BYTES)
+        content = read_small(file, _MOST_BYTES if file == fast else _MOST_SLOW_BYTES)
         tokenizer = read_tokenizer(content) if file == fast else _from_sentencepiece(content, folder)
     except (InputError, KeyboardInterrupt, SystemExit):
         raise

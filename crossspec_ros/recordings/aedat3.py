@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,10 @@ _POLARITY = 1
 # Bit 0 of data is set in valid events, bit 1 is the polarity, bits 2-16 are y, 17-31 x; us has 31 bits.
 _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
 _BLOCK = 1_000_000
-_MOST_PACKETS = 1_000_000
-"""Of which each is remembered; in a larger file there may be more."""
+_PACKET = np.dtype([("first_byte", "<i8"), ("number", "<i4"), ("overflows", "<i4")])
+"""Of polarity events: where they are, how many are there, fewer than promised where the file was cut."""
+_MOST_PACKETS, _PACKET_BYTES = 1_000_000, 64
+"""Of which each is remembered; in a larger file there may be more, of so many bytes each."""
 _LARGEST_EVENT = 1 << 26
 _LONGEST_LINE = 4096
 _END_OF_HEADER = b"#!END-HEADER"
@@ -53,9 +54,8 @@ class Aedat3Events:
             sensor = self._read_header()
             self._bytes = path.stat().st_size
             self._damage: Counter[str] = Counter()
-            packets = (packet for packet in self._walk() if packet.kind == _POLARITY)
-            most = max(_MOST_PACKETS, self._bytes // 256)
-            self._packets = list(islice(packets, most + 1))
+            most = max(_MOST_PACKETS, self._bytes // _PACKET_BYTES)
+            self._packets = np.fromiter(islice(self._walk(), most + 1), _PACKET)
             if len(self._packets) > most:
                 raise InputError(
                     f"'{path}' has more than {most} packets, as no recording of its size does: record it "
@@ -99,8 +99,8 @@ class Aedat3Events:
                 break
         raise InputError(f"'{self._path}' has a header without an end: copy the recording again")
 
-    def _walk(self) -> Iterator[_Packet]:
-        """Where each packet is, as far as the file goes."""
+    def _walk(self) -> Iterator[tuple[int, int, int]]:
+        """Each `_PACKET`, as far as the file goes."""
         at = self._file.tell()
         while at < self._bytes:
             self._file.seek(at)
@@ -121,30 +121,28 @@ class Aedat3Events:
             if there < number:
                 self._damage["cut_packets"] += 1
             # One packet may be the whole file.
-            for first in range(0, there, _BLOCK):
-                yield _Packet(kind, at + first * size, min(_BLOCK, there - first), overflows)
+            for first in range(0, there if kind == _POLARITY else 0, _BLOCK):
+                yield at + first * size, min(_BLOCK, there - first), overflows
             at += number * size
 
-    def _blocks(self) -> Iterator[list[_Packet]]:
-        """Neighbouring packets with about `_BLOCK` events: a packet of its own for each event takes long."""
-        block, events = list[_Packet](), 0
-        for packet in self._packets:
-            if block and events + packet.number > _BLOCK:
-                yield block
-                block, events = [], 0
-            block.append(packet)
-            events += packet.number
-        if block:
-            yield block
+    def _blocks(self) -> Iterator[np.ndarray]:
+        """Neighbouring packets with up to `_BLOCK` events: a packet of its own for each event takes long."""
+        behind = np.cumsum(self._packets["number"], dtype=np.int64)
+        first = 0
+        while first < len(behind):
+            before = behind[first - 1] if first else 0
+            last = int(np.searchsorted(behind, before + _BLOCK, "right"))
+            yield self._packets[first:last]
+            first = last
 
-    def _columns(self, packets: list[_Packet]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _columns(self, packets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """t (N,) int64 us, x and y (N,) uint16, p (N,) uint8 of their valid events."""
         stored = []
-        for packet in packets:
-            self._file.seek(packet.first_byte)
-            stored.append(self._file.read(packet.number * _EVENT.itemsize))
+        for first_byte, number, _ in packets.tolist():
+            self._file.seek(first_byte)
+            stored.append(self._file.read(number * _EVENT.itemsize))
         events = np.frombuffer(b"".join(stored), _EVENT)
-        overflows = np.repeat([packet.overflows for packet in packets], [packet.number for packet in packets])
+        overflows = np.repeat(packets["overflows"].astype(np.int64), packets["number"])
         is_valid = (events["data"] & 1 == 1) & (events["us"] >= 0)
         events = events[is_valid]
         data, t = events["data"], events["us"].astype(np.int64) + (overflows[is_valid] << 31)
@@ -160,20 +158,12 @@ class Aedat3Events:
             height = max(height, int(y[y < MAX_SIZE].max(initial=0)) + 1)
         return common_size((width, height))
 
-    def _edge(self, packets: list[_Packet], which: int) -> int:
+    def _edge(self, packets: np.ndarray, which: int) -> int:
         """Time of the first or last (`which` = 0, -1) event of the first of `packets` that has any."""
-        for packet in packets:
-            t, *_ = self._columns([packet])
+        for i in range(len(packets)):
+            t, *_ = self._columns(packets[i : i + 1])
             if len(t):
                 return int(t[which])
         raise InputError(
             f"'{self._path}' has no events: record it with the events switched on, or copy it again"
         )
-
-
-class _Packet(NamedTuple):
-    kind: int
-    first_byte: int
-    number: int
-    """Events that are there, fewer than promised where the file was cut."""
-    overflows: int

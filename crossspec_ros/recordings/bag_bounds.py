@@ -232,6 +232,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         super().__init__(Path(str(path).translate(_ESCAPES)))
         self._file = Path(str(path))
         self._left = 0
+        self._bounded_topics = set[frozenset[int]]()
 
     def open(self) -> None:
         with self._bounded():
@@ -261,11 +262,6 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         for (count,) in database.execute(f"SELECT {size} FROM {table}"):
             if table != "messages":
                 of_topics = left_of(of_topics, count)
-            elif count > MOST_ROW:
-                raise TooLarge(
-                    f"has a message of {count} bytes, more than the {MOST_ROW >> 20} MB that are read: "
-                    f"record smaller ones"
-                )
             left -= count
             if left < 0:
                 raise TooLarge(
@@ -277,7 +273,25 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         self, connections: Collection[Connection], start: int | None = None, stop: int | None = None
     ) -> Generator[tuple[Connection, int, bytes], None, None]:
         with self._bounded():
+            self._check_longest(frozenset(connection.id for connection in connections))
             yield from super().messages(connections, start, stop)
+
+    def _check_longest(self, topics: frozenset[int]) -> None:
+        """Raise TooLarge where a message of these topics is; those of others are never read."""
+        if topics in self._bounded_topics:
+            return
+        database: Any = self.dbconn
+        ((longest,),) = database.execute(
+            f"SELECT max({_BYTES.format('messages.data')}) FROM messages JOIN topics "
+            f"ON messages.topic_id = topics.id WHERE topics.id IN ({','.join('?' * len(topics))})",
+            tuple(topics),
+        )
+        if (longest or 0) > MOST_ROW:
+            raise TooLarge(
+                f"has a message of {longest} bytes, more than the {MOST_ROW >> 20} MB that are read: record "
+                f"smaller ones, or without its topic"
+            )
+        self._bounded_topics.add(topics)
 
     def _bound(self, connection: Any) -> None:
         connection.set_progress_handler(self._is_over, _STEPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ bound_rosbags()
 
 ROS1_SUFFIXES = (".bag", ".active")
 """A recorder that was killed leaves the second."""
+_MANY_FILES, _MOST_OPEN = 100, 10_000
 _ROS2_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 
 
@@ -91,7 +93,9 @@ class BagReader:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.exists() and not file.is_dir():
                 check_solid(file)
-        for file in storage_files(path):
+        files = storage_files(path)
+        _let_open(len(files))
+        for file in files:
             self.losses += _unread(file)
         if path.suffix in ROS1_SUFFIXES:
             return [self._stack.enter_context(Ros1Reader(path))]
@@ -160,6 +164,15 @@ class BagReader:
             yield
         except TooLarge as error:
             raise InputError(f"the bag '{self._path}' {error}") from None
+
+
+def _let_open(files: int) -> None:
+    """Let this process open the files of a bag twice, as far as it may: the usual bound is 1,024 files,
+    and a recorder that begins a file each minute goes beyond it."""
+    bound, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(bound + 4 * files, _MOST_OPEN, _MOST_OPEN if most == resource.RLIM_INFINITY else most)
+    if files > _MANY_FILES and bound != resource.RLIM_INFINITY and wanted > bound:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _key(connection: Connection) -> TopicKey:

@@ -18,9 +18,9 @@ from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
 _MOST_PICTURES = 1_000_000
-_IMAGE = 200
-"""Bytes that one takes in a file, at least; more names than that lead to the same."""
 """Nine hours of 30 a second."""
+_MOST_LISTED, _LISTED_BYTES = 2000, 2000
+"""Data sets of one picture, or as many as of so many bytes; HDF5 takes milliseconds for each."""
 
 
 class Hdf5Images:
@@ -102,7 +102,7 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
 
 def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     names = [f"{group}/{name}" for name in file.names(group)]
-    if len(names) > file.size // _IMAGE:
+    if len(names) > max(_MOST_LISTED, file.size // _LISTED_BYTES):
         raise InputError(
             f"'{file.path}' has {len(names)} images, more than there is room for in a file of its size: "
             f"store each image once"

@@ -25,7 +25,8 @@ MOST_EVENTS = 32 << 20
 """Bytes of event messages that may, of which two can be twelve events."""
 _ALWAYS, MOST_TIMES = 32 << 20, 100
 """So many bytes may come out of any file, and of large ones so many times its own. Events pack to a tenth."""
-
+_ALWAYS_TOGETHER = 512 << 20
+"""Of all packed files of a folder, which are unpacked at once."""
 
 _HELD, _HELD_TIMES = 256 << 20, 20
 """Of what is not read a part at a time: events have 32 bytes there, and pack to two or more."""
@@ -62,8 +63,8 @@ def check_ratio(path: Path, packed: int, unpacked: int, always: int = _ALWAYS) -
 
 def check_held(path: Path, size: int) -> None:
     """Raise InputError where so many bytes, all of them in memory at a time, are absurdly many for a file."""
-    status = path.stat()
-    if size > max(_HELD, _HELD_TIMES * min(status.st_size, 512 * status.st_blocks)):
+    # Only then, because each hole of the file costs a call.
+    if size > _HELD and size > _HELD_TIMES * written_bytes(path, size // _HELD_TIMES + 1):
         raise _absurd(path, size, _HELD_TIMES)
 
 
@@ -138,7 +139,7 @@ class _Counted:
 
 @contextmanager
 def open_zstd(packed: IO[bytes], mode: str = "rb") -> Iterator[Any]:
-    """A file packed with zstd, to read; that raises TooLarge where absurdly much comes out of it."""
-    size = os.fstat(packed.fileno()).st_size
+    """A file of a bag packed with zstd, to read; that raises TooLarge where absurdly much comes out of it."""
+    size, files = os.fstat(packed.fileno()).st_size, len(os.listdir(Path(packed.name).parent))
     with zstd.open(packed, "rb") as file:
-        yield _Counted(file, most_of(size))
+        yield _Counted(file, most_of(size, min(_ALWAYS, _ALWAYS_TOGETHER // files)))

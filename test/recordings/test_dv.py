@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 
 import dv_processing as dv
@@ -176,7 +176,7 @@ def in_process(monkeypatch):
     for module in (dv_module, dv_stream):
         monkeypatch.setattr(module, "isolated", lambda generator, *args, timeout_s: generator(*args))
         # It would stay for all later tests.
-        monkeypatch.setattr(module, "bound_memory", lambda: None)
+        monkeypatch.setattr(module, "bound_memory", lambda *growth: None)
 
 
 def decode(messages):
@@ -208,6 +208,14 @@ def test_a_file_plays_events_and_frames(aedat, events, frames):
         assert image.encoding == encoding and image.step * image.height == pixels.size
         np.testing.assert_array_equal(image.data.reshape(pixels.shape), pixels)
     assert list(recording.messages()) == messages
+
+
+def test_frames_that_unpack_to_absurdly_much_are_refused(aedat, in_process, monkeypatch):
+    monkeypatch.setattr(dv_module, "_MOST_FRAMES_BYTES", 600_000)
+    monkeypatch.setattr(dv_module, "_FRAMES_TIMES", 0)
+    sentence = "unpacks to more than 0 MB of frames, as no recording of its size does: check where"
+    with closing(open_recording(aedat)) as recording, pytest.raises(InputError, match=sentence):
+        list(recording.messages())
 
 
 def test_of_a_cut_file_the_whole_packets_play(tmp_path, events, frames, in_process):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+import sqlite3
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -372,6 +374,41 @@ def test_a_truncated_database_is_named(tmp_path, keep):
     file.write_bytes(data[: int(len(data) * keep)])
     with pytest.raises(InputError, match=r"the bag '.*bag' is damaged"):
         read_to_the_end(bag)
+
+
+def test_a_large_message_that_nobody_plays_costs_nothing(tmp_path):
+    bag = tmp_path / "bag"
+    with Writer(bag, version=8, storage_plugin=StoragePlugin.SQLITE3) as writer:
+        writer.add_connection("/map", STRING, typestore=typestore())
+        events = writer.add_connection(EVENTS_TOPIC, EVENT_PACKET, typestore=typestore())
+        writer.write(events, 5, packet(5, payload=encode_evt3(random_batch(100))).data)
+    with closing(sqlite3.connect(bag / "bag.db3")) as database, database:
+        database.execute("INSERT INTO messages VALUES (NULL, 1, 9, zeroblob(70000000))")
+    with closing(open_recording(bag)) as recording:
+        assert len(list(recording.messages())) == 1
+    with pytest.raises(
+        InputError, match="has a message of 70000000 bytes, more than the 64 MB that are read"
+    ):
+        survey(bag)
+
+
+def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
+    payload = encode_evt3(random_batch(100))
+    bag = bag_of(tmp_path / "bag", (EVENTS_TOPIC, packet(5, payload=payload)))
+    metadata = bag / "metadata.yaml"
+    text = metadata.read_text()
+    assert text.count("- bag.mcap") == 1
+    for i in range(120):
+        shutil.copy(bag / "bag.mcap", bag / f"bag_{i}.mcap")
+    names = "\n".join(f"  - bag_{i}.mcap" for i in range(120))
+    metadata.write_text(text.replace("  - bag.mcap", names))
+    bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, bounds[1]))
+    try:
+        with closing(open_recording(bag)) as recording:
+            assert len(list(recording.messages())) == 120
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
 
 
 @pytest.mark.parametrize("plugin", list(StoragePlugin))
