@@ -31,7 +31,7 @@ def read_yaml(path: Path) -> Any:
     Raises OSError where there is nothing to read, TooMuchYaml where it is too large or too deep or no file,
     and ValueError where it is no YAML.
     """
-    text = read_yaml_events(path)
+    text = _checked_text(path)
     try:
         return yaml.load(text, _Loader)
     # A number of 5,000 digits is a ValueError, a date of the month 13 too.
@@ -42,7 +42,7 @@ def read_yaml(path: Path) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def read_yaml_events(path: Path) -> str:
+def _checked_text(path: Path) -> str:
     """The text of a YAML file that can be built without harm; raises as `read_yaml` does."""
     try:
         text = read_small(path, _MOST_BYTES).decode()

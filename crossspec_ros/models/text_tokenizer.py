@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sentencepiece import SentencePieceProcessor
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError, one_line
@@ -152,7 +151,8 @@ def _steps(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _from_sentencepiece(content: bytes, folder: Path) -> Tokenizer:
-    # Takes a second to import.
+    # Take more than a second to import, and most checkpoints need neither.
+    from sentencepiece import SentencePieceProcessor
     from transformers import LlamaTokenizer
 
     # transformers makes a merge of each pair of them in Python.

@@ -232,7 +232,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         super().__init__(Path(str(path).translate(_ESCAPES)))
         self._file = Path(str(path))
         self._left = 0
-        self._bounded_topics = set[frozenset[int]]()
+        self._measured = set[frozenset[int]]()
 
     def open(self) -> None:
         with self._bounded():
@@ -278,7 +278,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
 
     def _check_longest(self, topics: frozenset[int]) -> None:
         """Raise TooLarge where a message of these topics is; those of others are never read."""
-        if topics in self._bounded_topics:
+        if topics in self._measured:
             return
         database: Any = self.dbconn
         ((longest,),) = database.execute(
@@ -291,7 +291,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
                 f"has a message of {longest} bytes, more than the {MOST_ROW >> 20} MB that are read: record "
                 f"smaller ones, or without its topic"
             )
-        self._bounded_topics.add(topics)
+        self._measured.add(topics)
 
     def _bound(self, connection: Any) -> None:
         connection.set_progress_handler(self._is_over, _STEPS)

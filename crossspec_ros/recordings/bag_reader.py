@@ -26,7 +26,8 @@ bound_rosbags()
 
 ROS1_SUFFIXES = (".bag", ".active")
 """A recorder that was killed leaves the second."""
-_MANY_FILES, _MOST_OPEN = 100, 10_000
+_MANY_FILES, _MOST_FILES = 100, 10_000
+"""From how many files of a bag on this process may open more, and how many at most."""
 _ROS2_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 
 
@@ -167,10 +168,10 @@ class BagReader:
 
 
 def _let_open(files: int) -> None:
-    """Let this process open the files of a bag twice, as far as it may: the usual bound is 1,024 files,
-    and a recorder that begins a file each minute goes beyond it."""
+    """Let this process open so many files more, as far as it may: the usual bound is 1,024, and a
+    recorder that begins a file each minute goes beyond it."""
     bound, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(bound + 4 * files, _MOST_OPEN, _MOST_OPEN if most == resource.RLIM_INFINITY else most)
+    wanted = min(bound + files, _MOST_FILES, _MOST_FILES if most == resource.RLIM_INFINITY else most)
     if files > _MANY_FILES and bound != resource.RLIM_INFINITY and wanted > bound:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 

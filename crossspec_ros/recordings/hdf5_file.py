@@ -49,7 +49,6 @@ class Hdf5File:
             # Names of data sets that are to come, and how many chunks each has that was counted.
             self._expected: list[str] = []
             self._chunks: dict[str, int] = {}
-            self._chunk_count = 0
             # Names of data sets, and how much of them is kept unpacked.
             self._kept: dict[str, int] = {}
 
@@ -170,13 +169,13 @@ class Hdf5File:
                 )
             if name not in self._chunks:
                 names = [name, *self._expected]
-                self._chunks |= zip(names, count_chunks(self.path, names), strict=True)
-                self._chunk_count = sum(self._chunks.values())
-            if (count := self._chunk_count) > max(_MOST_CHUNKS, self.size // _INDEX_BYTES):
-                raise InputError(
-                    f"'{self.path}' has {count} chunks, more than there is room for in a file of its size: "
-                    f"check where it comes from, and record it again"
-                )
+                counted = self._chunks | dict(zip(names, count_chunks(self.path, names), strict=True))
+                if (count := sum(counted.values())) > max(_MOST_CHUNKS, self.size // _INDEX_BYTES):
+                    raise InputError(
+                        f"'{self.path}' has {count} chunks, more than there is room for in a file of its "
+                        f"size: check where it comes from, and record it again"
+                    )
+                self._chunks = counted
             if self._chunks[name] > wanted:
                 raise InputError(
                     f"'{self.path}' has {self._chunks[name]} chunks in '{name}', which has room for "
