@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import time
@@ -22,7 +23,11 @@ from crossspec_ros.bench.memory_watch import FUZZ_WARM_SHARE, MemoryWatch, misse
 from crossspec_ros.bench.processes import Child, end, free_ports
 from crossspec_ros.bench.soak_bars import missed_bars
 from crossspec_ros.captioning.params import Value
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.models.text_tokenizer import read_tokenizer, tokenizer_digest
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.fuzz_publisher import PLAYED
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process
@@ -30,6 +35,8 @@ from crossspec_ros.ros.live_graph import live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """What the nodes said."""
+_QUESTION, _TOKENS = "What is there to be seen?", 64
+"""Asked of each window, and the tokens of the longest answers."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,11 +54,14 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
     where nothing starts.
     """
     environment = ros_environment(isolated=True)
-    graph = live_graph("topics", memory="none", image_transport="compressed" if compressed else None)
-    if compressed:
-        graph.processes[0].parameters["event_type"] = "dvs_msgs/EventArray"
     ended: dict[str, int] = {}
     with ExitStack() as stack:
+        memory_file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "memory.json"
+        fill_memory(memory_file)
+        transport = "compressed" if compressed else None
+        graph = live_graph("topics", question=_QUESTION, memory=str(memory_file), image_transport=transport)
+        if compressed:
+            graph.processes[0].parameters["event_type"] = "dvs_msgs/EventArray"
         _LOG.unlink(missing_ok=True)
 
         def child(command: list[str]) -> Child:
@@ -94,6 +104,19 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
         "diagnostics": figures["diagnosed"] == figures["sound_windows"],
     }
     return figures | {"missed_bars": missed_bars(bars) + missed(figures["rss"])}
+
+
+def fill_memory(path: Path) -> None:
+    """Write a caption memory of the tiny target that has all captions to the usual question that it can.
+
+    It would fill while the nodes are fuzzed otherwise, and look like a leak.
+    """
+    tokenizer = read_tokenizer((share_dir() / "models" / "tiny" / "target" / "tokenizer.json").read_bytes())
+    memory, rng = CaptionMemory(), random.Random(0)
+    for _ in range(CAPACITY):
+        caption = tuple(rng.randrange(tokenizer.get_vocab_size()) for _ in range(_TOKENS))
+        memory.observe(PassResult(Context(_QUESTION), DraftTree(), (), caption, True))
+    memory.save(path, tokenizer_digest(tokenizer))
 
 
 def _beside() -> list[Process]:

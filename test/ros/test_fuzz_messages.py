@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import rclpy
@@ -15,7 +16,11 @@ from rclpy.publisher import Publisher
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
-from crossspec_ros.fuzz.messages import fuzz
+from crossspec_ros.captioning.assembly import vocabulary
+from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
+from crossspec_ros.fuzz.messages import fill_memory, fuzz
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.ros import fuzz_publisher
 from crossspec_ros.ros.fuzz_publisher import FuzzPublisher
 from crossspec_ros.ros.messages import RELIABLE, best_effort
@@ -69,6 +74,13 @@ def test_a_report_of_nothing_seen_is_no_caption(slow: Slow, monkeypatch: pytest.
             timer = publisher.create_timer(0.1, lambda: slow.reports.publish(report))
             assert publisher.are_well()["captioned"] == is_whole
             publisher.destroy_timer(timer)
+
+
+def test_the_captioner_starts_with_as_many_captions_as_it_keeps(tmp_path: Path, pair: ModelPair) -> None:
+    fill_memory(path := tmp_path / "memory.json")
+    memory, ids = CaptionMemory(), pair.target.body.get_input_embeddings().num_embeddings
+    MemoryFile(memory, path, vocabulary(pair), ids).close()
+    assert memory.known == CAPACITY
 
 
 @pytest.mark.realtime

@@ -39,11 +39,13 @@ CONTEXTS = KINDS
 FIRST_WEIGHTS = (0.7, *FURTHER * (0.2,))
 """Of what runs say and of each further context, before anything was learned."""
 MOST_BYTES = 2 << 20
-"""Of a file: four questions of 10,000 characters, and 512 captions of 64 tokens to each."""
+"""Of a file: `QUESTIONS` of 10,000 characters, and `CAPACITY` captions of 64 tokens to each."""
 MOST_TOKENS = 2048
 """Of a caption in a file, as of `max_new_tokens`."""
 MOST_WEIGHT = 1e3
 """In a file; none is learned that is anywhere near."""
+CAPACITY = 512
+"""Captions to a question that are kept."""
 QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
@@ -70,7 +72,7 @@ class CaptionMemory(Proposer):
 
     name = "memory"
 
-    def __init__(self, capacity: int = 512) -> None:
+    def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._questions: OrderedDict[str, _Question] = OrderedDict()
         # Saved in a thread beside the one that learns.
