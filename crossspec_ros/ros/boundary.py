@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,11 +25,16 @@ _HEADER = 4
 MOST_NAME = 256
 """Characters of a state, a type or its hash, by which ROS knows them; none of its own is as long."""
 MOST_BYTES = 1 << 20
-"""Of a message that has other data than bytes: as Python objects it takes up to a hundred times as much. A
-whole robot's diagnostics have some 100 kB."""
+"""Of a message, all but its `uint8[]`: as Python objects it takes up to a hundred times as much. A whole
+robot's diagnostics have some 100 kB."""
 MOST_DATA = 3 * MOST_PIXELS + MOST_BYTES
-"""Of a message of bytes: the largest image that is taken, in colour. Beside it as it comes, DDS and ROS hold
-three copies."""
+"""Of a message with a `uint8[]`: the largest image that is taken, in colour. Beside it as it comes, DDS and
+ROS hold three copies."""
+_DATA = "sequence<uint8>"
+_PLAIN_CDR = (b"\0\0", b"\0\1")
+"""How the header of a message begins that is in CDR, big and little endian."""
+_SIZES = {"uint8": 1, "boolean": 1, "int32": 4, "uint32": 4, "uint64": 8}
+"""Bytes of what images and events have beside texts."""
 MOST_ITEMS = 1000
 """Of each list in a request."""
 ENDS = (NodeError, KeyboardInterrupt, SystemExit)
@@ -174,8 +180,7 @@ class GuardedNode(Node):
 def read_message(kind: Any, topic: str, data: bytes) -> Any:
     """The message of class `kind` that came on a topic; raises InputError where the bytes are none, or
     too many."""
-    has_bytes = "sequence<uint8>" in kind.get_fields_and_field_types().values()
-    most = MOST_DATA if has_bytes else MOST_BYTES
+    most = MOST_DATA if _DATA in kind.get_fields_and_field_types().values() else MOST_BYTES
     if len(data) > most:
         raise InputError(
             f"a message on {topic} has {len(data)} bytes, more than the {most} that a {kind.__name__} may "
@@ -184,12 +189,48 @@ def read_message(kind: Any, topic: str, data: bytes) -> Any:
     # How many bytes of padding follow is said in the header, and Fast CDR believes it.
     if len(data) >= _HEADER and len(data) >= _HEADER + (data[_HEADER - 1] & 3):
         try:
+            if (beside := _beside_data(kind, data)) > MOST_BYTES:
+                raise InputError(
+                    f"a message on {topic} has {beside} bytes beside its data, more than the {MOST_BYTES} "
+                    f"that a {kind.__name__} may have: check who publishes it"
+                )
             return deserialize_message(data, kind)
-        except RuntimeError:
+        except (RuntimeError, struct.error):
             pass
     raise InputError(
         f"a message on {topic} has {len(data)} bytes, which are no {kind.__name__}: check who publishes it"
     )
+
+
+def _beside_data(kind: Any, data: bytes) -> int:
+    """Bytes of a message that are not in its `uint8[]`; of a text, Python takes up to twelve for each.
+
+    Raises struct.error where the message is torn, or is large and not in plain CDR.
+    """
+    if len(data) <= MOST_BYTES:
+        return len(data)
+    if data[:2] not in _PLAIN_CDR:
+        raise struct.error("not plain CDR")
+    return len(data) - _walk(kind(), memoryview(data)[_HEADER:], "><"[data[1]], 0)[1]
+
+
+def _walk(message: Any, data: memoryview, order: str, at: int) -> tuple[int, int]:
+    """Where a message ends that starts at a byte of CDR, and how many bytes are in its `uint8[]`."""
+    held = 0
+    for name, kind in message.get_fields_and_field_types().items():
+        value = getattr(message, name)
+        if hasattr(value, "get_fields_and_field_types"):
+            at, more = _walk(value, data, order, at)
+            held += more
+        elif kind in ("string", _DATA):
+            at += -at % 4
+            (size,) = struct.unpack_from(order + "I", data, at)
+            at += 4 + size
+            held += size if kind == _DATA else 0
+        else:
+            size = _SIZES[kind]
+            at += -at % size + size
+    return at, held
 
 
 Transition = Callable[[Any, Any], TransitionCallbackReturn]

@@ -12,6 +12,7 @@ from crossspec_ros.bench.sampling_check import check_sampling
 from crossspec_ros.cli import main
 from crossspec_ros.engine import accept as accept_module
 from crossspec_ros.engine.accept import greedy_path
+from crossspec_ros.paths import share_dir
 
 
 def test_every_mode_gives_the_targets_own_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,7 +36,9 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(accept_module, "greedy_path", credulous)
     monkeypatch.setattr(lossless, "check_sampling", lambda samples: {})
     monkeypatch.setattr(lossless, "QUESTIONS", lossless.QUESTIONS[:1])
-    assert main(["bench", "lossless", "--windows", "1", "--samples", "1"]) == 1
+    # A target that is named is compared with transformers alone, and in float32.
+    target = str(share_dir() / "models" / "tiny" / "target")
+    assert main(["bench", "lossless", "--windows", "1", "--samples", "1", "--target", target]) == 1
 
 
 def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

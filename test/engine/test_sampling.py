@@ -189,11 +189,11 @@ def chi_square(counts: Counter[Tokens], warp: Warp) -> tuple[float, float]:
     [
         pytest.param(nothing, plain, 10_000, id="nothing"),
         pytest.param(guessed_chain, plain, 10_000, id="guessed chain"),
-        pytest.param(guessed_tree, plain, 100_000, id="guessed tree"),
+        pytest.param(guessed_tree, plain, 30_000, id="guessed tree"),
         pytest.param(drawn_chain, plain, 10_000, id="drawn chain"),
         pytest.param(drawn_tree, plain, 30_000, id="drawn tree"),
         pytest.param(mixed_tree, plain, 10_000, id="mixed tree"),
-        pytest.param(merged(guessed_tree, drawn_chain), plain, 100_000, id="merged"),
+        pytest.param(merged(guessed_tree, drawn_chain), plain, 30_000, id="merged"),
         pytest.param(merged(guessed_tree, without_replacement), plain, 10_000, id="without replacement"),
         pytest.param(mixed_tree, warped, 10_000, id="warped"),
     ],

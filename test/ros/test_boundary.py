@@ -15,6 +15,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from dvs_msgs.msg import EventArray
 from event_camera_msgs.msg import EventPacket
 from fakes import FakeDecoder
+from hypothesis import given
+from hypothesis import strategies as st
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetAvailableTransitions, GetState
 from outsider import RELIABLE, outsider, spinning, take_away
@@ -205,6 +207,42 @@ def test_what_would_take_gigabytes_as_objects_is_refused_by_its_size():
             service.callback(SetParameters.Request(parameters=[RosParameter()] * count), None)
         assert [len(request.parameters) for request in served] == [MOST_ITEMS]
         assert "it has 1001 parameters, more than 1000: send several" in node.boundary.last_failure
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        stamped(Image(encoding="rgb8", data=bytes(9)), 0, MEGABYTES),
+        Image(encoding=MEGABYTES),
+        CompressedImage(format=MEGABYTES, data=bytes(9)),
+        EventPacket(encoding=MEGABYTES, events=bytes(9)),
+    ],
+    ids=["frame_id", "image", "compressed", "events"],
+)
+def test_texts_beside_bytes_are_refused_by_their_size(message):
+    """One of 150 MB takes 1.7 GB as a text of Python, and as a sentence about it."""
+    data = serialize_message(message)
+    with pytest.raises(
+        InputError, match=r"on image has 300\d{4} bytes beside its data, more than the 1048576"
+    ):
+        read_message(type(message), "image", data)
+    for torn in (b"\0\7" + data[2:], data[:3] + b"\3" + data[4:1_100_000]):
+        with pytest.raises(InputError, match="which are no"):
+            read_message(type(message), "image", torn)
+
+
+@given(
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from([Image, CompressedImage, EventPacket]),
+)
+def test_large_messages_of_any_alignment_are_read(frame_id, encoding, more, kind):
+    message = kind()
+    message.header.frame_id = frame_id * "f"
+    setattr(message, "format" if kind is CompressedImage else "encoding", encoding * "e")
+    setattr(message, "events" if kind is EventPacket else "data", bytes(MOST_BYTES + more))
+    assert read_message(kind, "image", serialize_message(message)) == message
 
 
 def test_a_question_that_fails_is_counted_with_the_captioner_s_own(monkeypatch):
