@@ -208,6 +208,53 @@ def many_packed_files(folder):
     return folder
 
 
+def bag_of(folder, file, count, storage="mcap"):
+    """A bag of so many copies of a storage file, which is packed where its name says so."""
+    names, data = [f"bomb_{i}{''.join(file.suffixes)}" for i in range(count)], file.read_bytes()
+    file.unlink()
+    for name in names:
+        (folder / name).write_bytes(data)
+    mode = "FILE" if file.suffix == ".zstd" else "''"
+    told = METADATA.format(file=", ".join(names), mode=mode, qos="''").replace("r: mcap", f"r: {storage}")
+    (folder / "metadata.yaml").write_text(told)
+    return folder
+
+
+def packed(file):
+    """The same file, packed."""
+    target = file.with_name(file.name + ".zstd")
+    target.write_bytes(zstd.compress(file.read_bytes()))
+    file.unlink()
+    return target
+
+
+def many_indexes(folder):
+    """Of twenty files, each names a chunk thirty thousand times."""
+    file = mcap(folder / "x.mcap", [("", message_head(0, 1), 31)], True, 30_000)
+    return bag_of(folder, packed(file), 20)
+
+
+def many_definitions(folder):
+    """Of twenty files, each has 20 MB of them."""
+    schemas = b"".join(
+        record(3, struct.pack("<H", 2 + i) + text("a/msg/A") + text("ros2msg") + text(MB // 2 * "#"))
+        for i in range(40)
+    )
+    file = mcap(folder / "x.mcap", [("", schemas, len(schemas))], False)
+    return bag_of(folder, packed(file), 20)
+
+
+def same_chunks(folder):
+    """Of forty files, each names a chunk twenty times."""
+    chunk = "zstd", zstd_of(message_head(90, 1), 90), 31 + 90 * MB
+    return bag_of(folder, mcap(folder / "x.mcap", [chunk], True, 20), 40)
+
+
+def many_tangled(folder):
+    """Forty files, each of which is worth the steps of half a second or more."""
+    return bag_of(folder, tangled(3, MESSAGE, folder), 40, "sqlite3")
+
+
 def repeated_file(folder):
     """Ten thousand times the same file."""
     path = mcap(folder / "bomb_0.mcap", [("", message_head(0, 1), 31)], True)
@@ -535,6 +582,10 @@ BAGS = {
     "bag1 index": ros1_index,
     "bag1 topics by chunks": ros1_topics_by_chunks,
     "bag of packed files": packed_files,
+    "bag of many indexes": many_indexes,
+    "bag of many definitions": many_definitions,
+    "bag of the same chunks": same_chunks,
+    "bag of tangled files": many_tangled,
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,

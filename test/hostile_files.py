@@ -128,10 +128,13 @@ def times_of_a_folder(folder):
 
 
 def empty_packets(folder):
+    """A million without an event, or with one that is not valid; one in the middle is."""
     head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
     sound = struct.pack("<2h6i2I", 1, 1, 8, 4, 0, 1, 1, 1, 3 | (1 << 2) | (1 << 17), 5)
     empty = struct.pack("<2h6i", 1, 1, 8, 4, 0, 0, 0, 0)
-    return written(folder / "bomb.aedat", head + sound + empty * 1_000_000)
+    invalid = struct.pack("<2h6i2I", 1, 1, 8, 4, 0, 1, 1, 0, 2 | (1 << 2) | (1 << 17), 5)
+    half = (empty + invalid) * 250_000
+    return written(folder / "bomb.aedat", head + half[:-36] + sound + half)
 
 
 def one_packet(folder):

@@ -48,7 +48,13 @@ def bound_memory(growth: int = _MOST_GROWTH) -> None:
     if sys.platform == "linux":
         lines = Path("/proc/self/status").read_text().splitlines()
         (has_kb,) = (int(line.split()[1]) for line in lines if line.startswith("VmData:"))
-        resource.setrlimit(resource.RLIMIT_DATA, ((has_kb << 10) + growth, resource.RLIM_INFINITY))
+        lower_limit(resource.RLIMIT_DATA, (has_kb << 10) + growth)
+
+
+def lower_limit(what: int, limit: int) -> None:
+    """Bound a resource of this process; where it is bounded more strictly, it stays so."""
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def isolated(

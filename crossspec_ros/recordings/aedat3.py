@@ -63,7 +63,7 @@ class Aedat3Events:
                 )
             stated = next((size for name, size in _SENSORS.items() if name in sensor.upper()), None)
             self._size = stated or self._needed_size()
-            self.start_us, self.end_us = self._edge(self._packets, 0), self._edge(self._packets[::-1], -1)
+            self.start_us, self.end_us = self._edge(0), self._edge(-1)
             self.format = f"AEDAT 3.1, events alone, {self._size[0]}x{self._size[1]}"
         except BaseException:
             self.close()
@@ -71,7 +71,7 @@ class Aedat3Events:
 
     def batches(self) -> Iterator[EventBatch]:
         damage = self._damage.copy()
-        for packets in self._blocks():
+        for packets in self._blocks(self._packets):
             yield drop_outside(EventBatch(*self._columns(packets), *self._size), damage)
         if damage:
             raise damaged(self._path, damage)
@@ -125,14 +125,14 @@ class Aedat3Events:
                 yield at + first * size, min(_BLOCK, there - first), overflows
             at += number * size
 
-    def _blocks(self) -> Iterator[np.ndarray]:
+    def _blocks(self, packets: np.ndarray) -> Iterator[np.ndarray]:
         """Neighbouring packets with up to `_BLOCK` events: a packet of its own for each event takes long."""
-        behind = np.cumsum(self._packets["number"], dtype=np.int64)
+        behind = np.cumsum(packets["number"], dtype=np.int64)
         first = 0
         while first < len(behind):
             before = behind[first - 1] if first else 0
             last = int(np.searchsorted(behind, before + _BLOCK, "right"))
-            yield self._packets[first:last]
+            yield packets[first:last]
             first = last
 
     def _columns(self, packets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -152,16 +152,17 @@ class Aedat3Events:
     def _needed_size(self) -> tuple[int, int]:
         """Of the smallest common sensor that holds all events that can be of one."""
         width = height = 1
-        for packets in self._blocks():
+        for packets in self._blocks(self._packets):
             _, x, y, _ = self._columns(packets)
             width = max(width, int(x[x < MAX_SIZE].max(initial=0)) + 1)
             height = max(height, int(y[y < MAX_SIZE].max(initial=0)) + 1)
         return common_size((width, height))
 
-    def _edge(self, packets: np.ndarray, which: int) -> int:
-        """Time of the first or last (`which` = 0, -1) event of the first of `packets` that has any."""
-        for i in range(len(packets)):
-            t, *_ = self._columns(packets[i : i + 1])
+    def _edge(self, which: int) -> int:
+        """Time of the first or last (`which` = 0, -1) event."""
+        step = 1 if which == 0 else -1
+        for packets in self._blocks(self._packets[::step]):
+            t, *_ = self._columns(packets[::step])
             if len(t):
                 return int(t[which])
         raise InputError(

@@ -12,6 +12,7 @@ from bz2 import BZ2Decompressor
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path, PurePath
 from types import SimpleNamespace
@@ -47,11 +48,12 @@ MOST_ROW = 64 << 20
 _MESSAGE = 256
 """Bytes that a message takes while it is read, however short it is."""
 _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
-"""Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept."""
+"""Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept, or
+as many as a fourth of a larger bag."""
 _TOPIC = 4096
 """Bytes that a topic takes while a bag is read, however short its name is."""
 _MOST_INDEX = 128 << 20
-"""Bytes that the chunks of an mcap's index may take, or as many as a fourth of a larger file."""
+"""Bytes that the chunks of an mcap's index may take, or as many as a fourth of a larger bag."""
 _CHUNK, _OFFSET = 2000, 100
 """Bytes that a chunk takes while a bag is read, and that each topic in it takes."""
 _MCAP_MESSAGE, _MCAP_CHUNK = 0x05, 0x06
@@ -59,8 +61,9 @@ _SHARED = "SELECT count(*) > count(DISTINCT CASE typeof(id) WHEN 'integer' THEN 
 _BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(CAST({0} AS BLOB)) ELSE 0 END"
 """Of a column that is no number; of a blob, SQLite reads nothing but its length."""
 _apsw = vars(storage_sqlite3)["apsw"]
-_STEPS, _FEWEST, _MOST_STEPS = 100_000, 500, 10
-"""After how many steps SQLite is asked, how often at least, and steps for a byte; sound bags take one."""
+STEPS, _FURTHER, _MOST_STEPS = 100_000, 500, 10
+"""After how many steps SQLite is asked, how often beyond what fits its file, and steps for a byte; sound bags
+take one."""
 _ESCAPES = {ord(character): f"%{ord(character):02X}" for character in "%?#"}
 _TABLES = ("topics", "messages", "schema", "message_definitions", "metadata")
 
@@ -133,49 +136,113 @@ def unpack_cut(
     return unpacked
 
 
+class Budget:
+    """What the files of a bag, of so many bytes on disk, may take together, however little each takes."""
+
+    def __init__(self, stored: int) -> None:
+        self.stored = stored
+        self.unpacked = Spent(stored)
+        """By the index, or by what is scanned where there is none."""
+        self._most_index = self._index = max(_MOST_INDEX, stored // 4)
+        self._most_text = self._text = max(_MOST_TEXT, stored // 4)
+        self.begin()
+
+    def begin(self) -> None:
+        """Allow a pass through its databases anew."""
+        self._steps = _FURTHER
+
+    def take_text(self, size: int) -> None:
+        """Take a description of a topic or type; raises TooLarge where they are absurdly much."""
+        self._text -= size + _TOPIC
+        if self._text < 0:
+            raise TooLarge(
+                f"has topics and types that take more than {self._most_text >> 20} MB, as no recorder "
+                f"writes: check where it comes from, and record it again"
+            )
+
+    def take_chunk(self, topics: int) -> None:
+        """Take a chunk of an index with so many topics; raises TooLarge where they are absurdly many."""
+        self._index -= _CHUNK + _OFFSET * topics
+        if self._index < 0:
+            raise TooLarge(
+                f"has an index of chunks that takes more than {self._most_index >> 20} MB, as no recording "
+                f"of its size does: check where it comes from, and record it again"
+            )
+
+    def take_steps(self) -> None:
+        """Take `STEPS` steps of SQLite."""
+        self._steps -= 1
+
+    @property
+    def is_walked_through(self) -> bool:
+        """Whether its databases took more steps than there are."""
+        return self._steps < 0
+
+
+class Steps:
+    """Steps of SQLite through a database: those that fit its size, and then those of the budget."""
+
+    def __init__(self, file: Path, budget: Budget) -> None:
+        self._file, self._budget = file, budget
+        self.begin()
+
+    def begin(self) -> None:
+        """Allow as many as fit the size anew."""
+        self._left = _MOST_STEPS * self._file.stat().st_size // STEPS
+
+    def are_over(self) -> bool:
+        """Take `STEPS` of them; whether there are no more."""
+        self._left -= 1
+        if self._left < 0:
+            self._budget.take_steps()
+        return self._budget.is_walked_through
+
+
+_BUDGET: ContextVar[Budget] = ContextVar("budget")
+
+
+@contextmanager
+def shared(budget: Budget) -> Iterator[None]:
+    """What rosbags opens meanwhile takes from this budget, then and later."""
+    token = _BUDGET.set(budget)
+    try:
+        yield
+    finally:
+        _BUDGET.reset(token)
+
+
+def _budget(file: Path) -> Budget:
+    """That of the bag, or one of its own for a file that somebody else opens."""
+    return _BUDGET.get(None) or Budget(file.stat().st_size)
+
+
 class Described(dict[Any, Any]):
     """What a bag says of its types or of its topics by their numbers, tuples with texts; raises TooLarge for
     absurdly much, which others may keep even where it is replaced here.
     """
 
-    def __init__(self) -> None:
-        self._left = _MOST_TEXT
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
 
     def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
         # Some recorders say the same in each chunk.
         if self.get(number) != told:
-            self._left = left_of(self._left, texts_of((number, *told)))
+            self._budget.take_text(texts_of((number, *told)))
         super().__setitem__(number, told)
 
 
-def left_of(left: int, size: int) -> int:
-    """What is left for descriptions after one of `size` bytes; raises TooLarge where less is left."""
-    if size + _TOPIC > left:
-        raise TooLarge(
-            f"has topics and types that take more than {_MOST_TEXT >> 20} MB, as no recorder writes: check "
-            f"where it comes from, and record it again"
-        )
-    return left - size - _TOPIC
-
-
 class _Chunks(list[Any]):
-    """The chunks of an mcap of `stored` bytes, as they are read from its index; raises TooLarge for absurdly
-    many, and where they unpack to absurdly much, even where the index names some again and again.
+    """The chunks of an mcap, as they are read from its index; raises TooLarge for absurdly many, and where
+    they unpack to absurdly much, even where the index names some again and again.
     """
 
-    def __init__(self, stored: int) -> None:
-        self._unpacked = Spent(stored)
-        self._most = self._left = max(_MOST_INDEX, stored // 4)
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
 
     def append(self, chunk: Any) -> None:
         check_part(max(chunk.uncompressed_size, chunk.compressed_size))
-        self._unpacked.add(chunk.uncompressed_size)
-        self._left -= _CHUNK + _OFFSET * len(chunk.channel_count)
-        if self._left < 0:
-            raise TooLarge(
-                f"has an index of chunks that takes more than {self._most >> 20} MB, as no recording of its "
-                f"size does: check where it comes from, and record it again"
-            )
+        self._budget.unpacked.add(chunk.uncompressed_size)
+        self._budget.take_chunk(len(chunk.channel_count))
         # They have been counted, and nobody asks for them again.
         super().append(chunk._replace(message_index_offsets={}))
 
@@ -185,8 +252,9 @@ class _Mcap(storage_mcap.McapReader):
 
     def __init__(self, path: Any) -> None:
         super().__init__(path)
-        self.schemas, self.channels = Described(), Described()
-        self.chunks = _Chunks(path.stat().st_size)
+        self._budget, self._is_checked = _budget(path), False
+        self.schemas, self.channels = Described(self._budget), Described(self._budget)
+        self.chunks = _Chunks(self._budget)
 
     def read_index(self) -> None:
         super().read_index()
@@ -199,10 +267,12 @@ class _Mcap(storage_mcap.McapReader):
         super().meta_scan()
 
     def _check(self) -> None:
-        spent = Spent(self.path.stat().st_size)
+        if self._is_checked:
+            return
         for size in self._sizes():
             check_part(size)
-            spent.add(size)
+            self._budget.unpacked.add(size)
+        self._is_checked = True
 
     def _sizes(self) -> Iterator[int]:
         """Sizes of chunks, unpacked or as they are, and of messages beside them, without the index."""
@@ -231,13 +301,14 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         # rosbags makes a URI of it as it is.
         super().__init__(Path(str(path).translate(_ESCAPES)))
         self._file = Path(str(path))
-        self._left = 0
+        self._budget = _budget(self._file)
+        self._steps = Steps(self._file, self._budget)
         self._measured = set[frozenset[int]]()
 
     def open(self) -> None:
         with self._bounded():
             with closing(sqlite3.connect(read_only(self._file), uri=True)) as database:
-                database.set_progress_handler(self._is_over, _STEPS)
+                database.set_progress_handler(self._steps.are_over, STEPS)
                 check_tables(self._file, database)
             _apsw.connection_hooks.append(self._bound)
             try:
@@ -258,10 +329,10 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
             return
         size = "+".join(_BYTES.format(f'"{name}"') for name in names)
         # Where a recorder was killed, some rows lack their ends.
-        left, of_topics = self._file.stat().st_size + MOST_UNPACKED, _MOST_TEXT
+        left = self._file.stat().st_size + MOST_UNPACKED
         for (count,) in database.execute(f"SELECT {size} FROM {table}"):
             if table != "messages":
-                of_topics = left_of(of_topics, count)
+                self._budget.take_text(count)
             left -= count
             if left < 0:
                 raise TooLarge(
@@ -294,19 +365,15 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         self._measured.add(topics)
 
     def _bound(self, connection: Any) -> None:
-        connection.set_progress_handler(self._is_over, _STEPS)
-
-    def _is_over(self) -> bool:
-        self._left -= 1
-        return self._left < 0
+        connection.set_progress_handler(self._steps.are_over, STEPS)
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        self._left = _FEWEST + _MOST_STEPS * self._file.stat().st_size // _STEPS
+        self._steps.begin()
         try:
             yield
         except (_apsw.Error, ros2.ReaderError):
-            if self._left < 0:
+            if self._budget.is_walked_through:
                 raise TooLarge(
                     "walks through more of its database than there is: check where it comes from, and record "
                     "it again"

@@ -15,7 +15,14 @@ from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_bounds import Spent, bound_rosbags, check_metadata, check_names
+from crossspec_ros.recordings.bag_bounds import (
+    Budget,
+    Spent,
+    bound_rosbags,
+    check_metadata,
+    check_names,
+    shared,
+)
 from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.ros1_reader import Ros1Reader
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
@@ -71,8 +78,10 @@ class BagReader:
         self._to_cdr: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self._stack = ExitStack()
         self._path = path
+        self._stored = sum(file.stat().st_size for file in storage_files(path))
+        self._budget = Budget(self._stored)
         try:
-            with self._refusing():
+            with self._refusing(), shared(self._budget):
                 self._readers = self._open(path)
                 for reader in self._readers:
                     for connection in reader.connections:
@@ -142,8 +151,8 @@ class BagReader:
 
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
-        stored = sum(file.stat().st_size for file in storage_files(self._path))
-        spent, of_events = Spent(stored), Spent(stored, MOST_EVENTS)
+        spent, of_events = Spent(self._stored), Spent(self._stored, MOST_EVENTS)
+        self._budget.begin()
         for index, reader in enumerate(self._readers):
             wanted = [each for each in reader.connections if key in (None, _key(each))]
             # To the reader, none means all.

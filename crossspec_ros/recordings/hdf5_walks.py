@@ -18,7 +18,7 @@ from typing import Any
 
 import h5py
 
-from crossspec_ros.events.isolated import bound_memory
+from crossspec_ros.events.isolated import bound_memory, lower_limit
 from crossspec_ros.recordings.hdf5_types import is_value
 
 _TIMEOUT_S = 600
@@ -114,7 +114,7 @@ def answer(walk: str, path: str, given: object) -> None:
 def _bound_time(counts: int = 0) -> None:
     """Let this process compute so long since it began; one that wants more ends."""
     limit = math.ceil(_IMPORTED_S) + _MOST_BUSY_S + counts // _COUNTS_A_S
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+    lower_limit(resource.RLIMIT_CPU, limit)
 
 
 def _through(file: h5py.File, _: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from rosbags.interfaces import Connection
 from rosbags.rosbag1 import reader as ros1
 
-from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent
+from crossspec_ros.recordings.bag_bounds import LONGEST, Budget, Described, Spent
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
 
 _MOST_KEPT = 64 << 20
@@ -49,7 +49,7 @@ class Ros1Reader(ros1.Reader):
         super().__init__(path)
         self._stored = path.stat().st_size
         self._promised_bytes = self._index_bytes = 0
-        self._described = Described()
+        self._described = Described(Budget(self._stored))
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._kept_bytes = 0
         self._begin()
@@ -129,5 +129,6 @@ class Ros1Reader(ros1.Reader):
 
     def close(self) -> None:
         self._kept.clear()
-        self._kept_bytes, self._described = 0, Described()
+        self._kept_bytes = 0
+        self._described.clear()
         super().close()

@@ -10,7 +10,6 @@ import os
 import shutil
 import sqlite3
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,8 +22,11 @@ from lz4.frame import LZ4FrameDecompressor
 from crossspec_ros.recordings.bag_bounds import (
     LONGEST,
     MOST_ROW,
+    STEPS,
+    Budget,
     Described,
     Spent,
+    Steps,
     check_names,
     check_tables,
     check_text,
@@ -42,8 +44,6 @@ _MCAP_MAGIC = b"\x89MCAP0\r\n"
 _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
 _DECOMPRESSORS = {"zstd": zstd.ZstdDecompressor, "lz4": LZ4FrameDecompressor}
 _LARGEST_ID = 1 << 40
-_PATIENCE_S, _STEPS = 5, 100_000
-"""How long SQLite may look for a message, and after how many of its steps it is asked."""
 
 
 def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
@@ -51,7 +51,10 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
 
     Raises InputError for a database that computes its messages, and nothing else.
     """
-    for file in storage_files(path):
+    files = storage_files(path)
+    stored = sum(file.stat().st_size for file in files if file.exists())
+    budget, spent = Budget(stored), Spent(stored)
+    for file in files:
         if not file.exists():
             losses.append(f"{file.name} is a link to nothing")
             continue
@@ -63,10 +66,8 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
             read = _read_sqlite if storage.suffix == ".db3" else _read_mcap
             if storage.suffix in ROS1_SUFFIXES:
                 read = salvage_ros1
-            stored = file.stat().st_size
-            spent = Spent(stored)
             try:
-                for message in read(storage, losses, stored):
+                for message in read(storage, losses, budget):
                     try:
                         check_names(message.topic, message.type)
                     except TooLarge as error:
@@ -100,10 +101,11 @@ def _unpacked(message: StoredMessage, spent: Spent) -> StoredMessage:
         return message
 
 
-def _read_sqlite(file: Path, losses: Losses, stored: int) -> Iterator[StoredMessage]:
+def _read_sqlite(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMessage]:
     with closing(sqlite3.connect(read_only(file), uri=True)) as database:
-        patience, topics, spent = _Patience(), Described(), Spent(stored)
-        database.set_progress_handler(patience.is_over, _STEPS)
+        topics, steps = Described(budget), Steps(file, budget)
+        # A damaged or crafted tree may be walked for ever.
+        database.set_progress_handler(steps.are_over, STEPS)
         try:
             # Else a file that is shorter than its header says is not even opened.
             database.execute("PRAGMA writable_schema = ON")
@@ -122,7 +124,7 @@ def _read_sqlite(file: Path, losses: Losses, stored: int) -> Iterator[StoredMess
                     "ELSE data END FROM messages NOT INDEXED WHERE id > ?",
                     (MOST_ROW, last + skipped),
                 ):
-                    spent.add(texts_of(row))
+                    budget.unpacked.add(texts_of(row))
                     if id_ <= last:  # A damaged tree may lead back to what was read.
                         continue
                     last, skipped = id_, 0
@@ -132,10 +134,9 @@ def _read_sqlite(file: Path, losses: Losses, stored: int) -> Iterator[StoredMess
                     if topic in topics and isinstance(data, bytes):
                         name, type_name = topics[topic]
                         yield StoredMessage(name, type_name, recorded_ns, data)
-                    patience.begin()
             except sqlite3.Error as error:
-                if patience.is_over():
-                    losses.append(f"{file.name} gives no message after number {last} within {_PATIENCE_S} s")
+                if steps.are_over():
+                    losses.append(f"{file.name} walks through more than there is after message {last}")
                     return
                 if not skipped:
                     losses.append(f"{file.name} has no readable messages after number {last} ({error})")
@@ -144,28 +145,15 @@ def _read_sqlite(file: Path, losses: Losses, stored: int) -> Iterator[StoredMess
                 return
 
 
-class _Patience:
-    """Ends a query that gives no new message: a damaged or crafted tree may be walked for ever."""
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        self._until_s = time.monotonic() + _PATIENCE_S
-
-    def is_over(self) -> bool:
-        return time.monotonic() > self._until_s
-
-
-def _read_mcap(file: Path, losses: Losses, stored: int) -> Iterator[StoredMessage]:
-    types, channels, spent = Described(), Described(), Spent(stored)
+def _read_mcap(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMessage]:
+    types, channels = Described(budget), Described(budget)
     whole = False
     with file.open("rb") as stream:
         if stream.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
             losses.append(f"{file.name} does not start as an MCAP file")
             return
         for opcode, body in _records(stream, file.stat().st_size, losses):
-            inner = _chunk_records(body, losses, spent) if opcode == _CHUNK else [(opcode, body)]
+            inner = _chunk_records(body, losses, budget.unpacked) if opcode == _CHUNK else [(opcode, body)]
             for kind, record in inner:
                 try:
                     if kind == _SCHEMA:

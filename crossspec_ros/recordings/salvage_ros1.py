@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 from lz4.frame import LZ4FrameDecompressor
 
 from crossspec_ros.errors import one_line
-from crossspec_ros.recordings.bag_bounds import LONGEST, Described, Spent, check_text, unpack_cut
+from crossspec_ros.recordings.bag_bounds import LONGEST, Budget, Described, Spent, check_text, unpack_cut
 from crossspec_ros.recordings.bag_reader import StoredMessage
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.ros1 import Definitions
@@ -42,13 +42,13 @@ class _Topic(NamedTuple):
     to_cdr: Callable[[bytes], bytes]
 
 
-def salvage_ros1(file: Path, losses: Losses, stored: int) -> Iterator[StoredMessage]:
+def salvage_ros1(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMessage]:
     """All messages that can still be read; what cannot is told in `losses`, a phrase each.
 
-    Raises TooLarge where its topics, or what its chunks unpack to, are absurdly much for so many bytes
-    `stored`, and nothing else.
+    Raises TooLarge where its topics, or what its chunks unpack to, are more than the budget, and
+    nothing else.
     """
-    topics, definitions, spent = Described(), Definitions(), Spent(stored, MOST_UNPACKED)
+    topics, definitions, spent = Described(budget), Definitions(), Spent(budget.stored, MOST_UNPACKED)
     with file.open("rb") as stream:
         if stream.read(len(_MAGIC)) != _MAGIC:
             losses.append(f"{file.name} does not start as a ROS 1 bag")

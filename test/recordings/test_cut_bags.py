@@ -135,7 +135,7 @@ def test_what_is_read_of_a_damaged_database_is_counted_where_nothing_plays_of_it
     )
     file, losses = sqlite(tmp_path, few), Losses()
     assert not list(salvage(file, losses)) and not losses.told()
-    monkeypatch.setattr("crossspec_ros.recordings.salvage.Spent", lambda stored: Spent(0, 80))
+    monkeypatch.setattr(bag_bounds, "Spent", lambda stored: Spent(0, 80))
     assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
 
 
@@ -143,7 +143,7 @@ def test_topics_of_a_damaged_database_take_no_memory_without_bound(tmp_path, mon
     topics = f"{COUNT.format(10)} INSERT INTO topics(id, name, type) SELECT i + 1, '/' || i, 'x' FROM n;"
     file, losses = sqlite(tmp_path, f"{MESSAGE} {topics}"), Losses()
     assert len(list(salvage(file, losses))) == 1 and not losses.told()
-    monkeypatch.setattr(bag_bounds, "_MOST_TEXT", 40_000)
+    monkeypatch.setattr(bag_bounds, "_TOPIC", 16 << 20)
     assert not list(salvage(file, losses)) and "has topics and types that take more" in losses.told()[0]
 
 
@@ -159,9 +159,11 @@ def test_a_bag_with_absurdly_many_topics_or_types_is_refused(tmp_path, ros1, mon
     else:
         bag = write(tmp_path / "bag", sound(), StoragePlugin[kind.upper()])
     survey(bag)
-    monkeypatch.setattr(bag_bounds, "_MOST_TEXT", 7000 if kind in ("mcap", "sqlite3") else 10_000)
+    monkeypatch.setattr(bag_bounds, "_TOPIC", 16 << 20)
     for read in (survey, open_recording):
-        with pytest.raises(InputError, match="has topics and types that take more than 0 MB, as no recorder"):
+        with pytest.raises(
+            InputError, match="has topics and types that take more than 32 MB, as no recorder"
+        ):
             read(bag)
 
 

@@ -6,6 +6,8 @@ import importlib
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -15,6 +17,7 @@ import dv_processing as dv
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
+from hdf5_samples import write
 from serving import serving
 
 from crossspec_ros.bench.processes import free_ports
@@ -52,6 +55,22 @@ def write_aedat(path, batch, frames=(), config=dv.io.MonoCameraWriter.DAVISConfi
         writer.writeFrame(dv.Frame(t, pixels))
     del writer
     return path
+
+
+@pytest.mark.parametrize("kind", ["aedat4", "h5"])
+def test_sound_files_are_read_where_memory_and_time_are_bounded_more_strictly(tmp_path, kind):
+    """As by `ulimit`, systemd or a batch system, whose bounds nobody may raise."""
+    path = tmp_path / f"ride.{kind}"
+    write_aedat(path, random_batch(50)) if kind == "aedat4" else write(path, "dsec")
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (100, 100))\n"
+        "from crossspec_ros.cli import main\n"
+        "sys.exit(main(['info', sys.argv[1]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
 
 
 def test_a_server_that_ends_its_readers_is_asked_ever_more_rarely(monkeypatch):
