@@ -22,7 +22,8 @@ test: setup  ## lint, types, tests
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(OVERLAY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not realtime"
+	@$(OVERLAY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nodes and not realtime"
+	@$(OVERLAY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "nodes and not realtime"
 	@$(OVERLAY) $(BIN)/python -m pytest -m realtime
 
 setup:

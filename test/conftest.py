@@ -21,10 +21,10 @@ from crossspec_ros.windows.window import Window
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever starts nodes runs alone."""
+    """Whatever starts nodes runs beside its like."""
     for item in items:
         if item.path.parent.name == "ros":
-            item.add_marker("realtime")
+            item.add_marker("nodes")
 
 
 @pytest.fixture(scope="session")

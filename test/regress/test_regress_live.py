@@ -15,7 +15,7 @@ from crossspec_ros.regress.live_replay import replay
 from crossspec_ros.regress.reported import ReplayError
 from crossspec_ros.regress.setup import Setup
 
-pytestmark = pytest.mark.realtime
+pytestmark = pytest.mark.nodes
 
 BAG = share_dir() / "rosbags" / "synthetic_drive"
 
