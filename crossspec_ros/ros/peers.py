@@ -13,10 +13,13 @@ _GUID_PREFIX = 12
 
 
 def publishers_of(node: Node, topic: str) -> list[TopicEndpointInfo] | None:
-    """Who publishes a topic; None while the name of one is no UTF-8, for then rclpy names nobody."""
+    """Who publishes a topic; None while one announces what rclpy cannot take, for then it names nobody.
+
+    DDS hands on names that are no UTF-8, and deadlines and lifespans that are no time.
+    """
     try:
         return node.get_publishers_info_by_topic(topic)
-    except UnicodeDecodeError:
+    except (ValueError, ArithmeticError):
         return None
 
 

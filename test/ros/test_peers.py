@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from crossspec_ros.ros.peers import Peers
+import pytest
+
+from crossspec_ros.ros.peers import Peers, publishers_of
 
 
 def endpoint(name, process):
@@ -27,3 +29,21 @@ def test_a_look_that_tells_nobody_forgets_nobody():
     looks = iter([there, None, there, [endpoint("recorder", 2)]])
     peers = Peers(lambda: next(looks))
     assert [peers.started_again() for _ in range(4)] == [[], [], [], ["recorder"]]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+        OverflowError("Total nanoseconds value is too large"),
+    ],
+)
+def test_an_announcement_that_rclpy_cannot_take_is_no_end(error):
+    """A lifespan of negative seconds, which takes a packet made by hand, for DDS itself sends none."""
+
+    def look(topic):
+        raise error
+
+    node = SimpleNamespace(get_publishers_info_by_topic=look)
+    assert publishers_of(node, "/diagnostics") is None
+    assert Peers(lambda: publishers_of(node, "/report")).started_again() == []
