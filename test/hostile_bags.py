@@ -19,6 +19,8 @@ IMAGE = "sensor_msgs/msg/CompressedImage"
 MB = 1 << 20
 LATER = 10**18
 ZEROS = bytes(MB)
+IDLE = struct.pack("<BQ", 0x7F, 0)
+"""A record that nobody reads."""
 
 
 def zstd_of(head, megabytes):
@@ -208,13 +210,14 @@ def many_packed_files(folder):
     return folder
 
 
-def bag_of(folder, file, count, storage="mcap"):
-    """A bag of so many copies of a storage file, which is packed where its name says so."""
-    names, data = [f"bomb_{i}{''.join(file.suffixes)}" for i in range(count)], file.read_bytes()
-    file.unlink()
-    for name in names:
-        (folder / name).write_bytes(data)
-    mode = "FILE" if file.suffix == ".zstd" else "''"
+def bag_of(folder, files, storage="mcap"):
+    """A bag of these storage files, which are packed where their names say so."""
+    names = [f"bomb_{i}{''.join(file.suffixes)}" for i, file in enumerate(files)]
+    for file, name in zip(files, names, strict=True):
+        (folder / name).write_bytes(file.read_bytes())
+    for file in set(files):
+        file.unlink()
+    mode = "FILE" if files[0].suffix == ".zstd" else "''"
     told = METADATA.format(file=", ".join(names), mode=mode, qos="''").replace("r: mcap", f"r: {storage}")
     (folder / "metadata.yaml").write_text(told)
     return folder
@@ -231,28 +234,67 @@ def packed(file):
 def many_indexes(folder):
     """Of twenty files, each names a chunk thirty thousand times."""
     file = mcap(folder / "x.mcap", [("", message_head(0, 1), 31)], True, 30_000)
-    return bag_of(folder, packed(file), 20)
+    return bag_of(folder, [packed(file)] * 20)
+
+
+def described(path, definitions):
+    """An mcap with a topic of each of these definitions, and a message of the last."""
+    records = b""
+    for number, definition in enumerate(definitions, 2):
+        name = f"a/msg/A{number}"
+        records += record(3, struct.pack("<H", number) + text(name) + text("ros2msg") + text(definition))
+        records += record(
+            4, struct.pack("<HH", number, number) + text(f"/a{number}") + text("cdr") + text("")
+        )
+    records += record(5, struct.pack("<HIQQ", number, 0, 1, 1) + b"\0\1\0\0")
+    return mcap(path, [("", records, len(records))], False)
 
 
 def many_definitions(folder):
-    """Of twenty files, each has 20 MB of them."""
-    schemas = b"".join(
-        record(3, struct.pack("<H", 2 + i) + text("a/msg/A") + text("ros2msg") + text(MB // 2 * "#"))
-        for i in range(40)
-    )
-    file = mcap(folder / "x.mcap", [("", schemas, len(schemas))], False)
-    return bag_of(folder, packed(file), 20)
+    """Of five files, each has 20 MB of them."""
+    files = []
+    for i in range(5):
+        told = (f"# {i} {j} " + MB // 2 * "#" for j in range(40))
+        files.append(packed(described(folder / f"x{i}.mcap", told)))
+    return bag_of(folder, files)
 
 
 def same_chunks(folder):
     """Of forty files, each names a chunk twenty times."""
     chunk = "zstd", zstd_of(message_head(90, 1), 90), 31 + 90 * MB
-    return bag_of(folder, mcap(folder / "x.mcap", [chunk], True, 20), 40)
+    return bag_of(folder, [mcap(folder / "x.mcap", [chunk], True, 20)] * 40)
+
+
+def idle_records(has_index, folder):
+    """Forty chunks, each of 131,000 records that nobody reads."""
+    idle = IDLE * 131_000
+    return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(idle), len(idle))] * 40, has_index)
+
+
+def cut_idle_records(folder):
+    path = idle_records(False, folder)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def packed_idle_records(folder):
+    """Millions beside the chunks, in a file that is packed."""
+    data = mcap(folder / "x.mcap", [], False).read_bytes()
+    at = data.index(record(15, bytes(4)))
+    (folder / "x.mcap").write_bytes(data[:at] + IDLE * 3_000_000 + data[at:])
+    return bag_of(folder, [packed(folder / "x.mcap")])
 
 
 def many_tangled(folder):
     """Forty files, each of which is worth the steps of half a second or more."""
-    return bag_of(folder, tangled(3, MESSAGE, folder), 40, "sqlite3")
+    return bag_of(folder, [tangled(3, MESSAGE, folder)] * 40, "sqlite3")
+
+
+def packed_tangled(folder):
+    """Fifteen that look large, for their ends are zeros."""
+    file = tangled(3, MESSAGE, folder)
+    file.write_bytes(file.read_bytes() + bytes(31 * MB))
+    return bag_of(folder, [packed(file)] * 15, "sqlite3")
 
 
 def repeated_file(folder):
@@ -586,6 +628,11 @@ BAGS = {
     "bag of many definitions": many_definitions,
     "bag of the same chunks": same_chunks,
     "bag of tangled files": many_tangled,
+    "bag of packed tangled files": packed_tangled,
+    "mcap idle records": partial(idle_records, True),
+    "mcap idle records scanned": partial(idle_records, False),
+    "mcap idle records cut": cut_idle_records,
+    "bag of packed idle records": packed_idle_records,
     "bag of a packed view": packed_view,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,

@@ -47,13 +47,14 @@ MOST_ROW = 64 << 20
 """Bytes of a message in a database, which hands out several copies of it."""
 _MESSAGE = 256
 """Bytes that a message takes while it is read, however short it is."""
-_LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 32 << 20
+_LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 64 << 20
 """Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept, or
 as many as a fourth of a larger bag."""
-_TOPIC = 4096
-"""Bytes that a topic takes while a bag is read, however short its name is."""
+_TOPIC, _REPEATED = 1024, 2000
+"""Bytes that a description counts more than it has, and that one counts which another file has as well."""
 _MOST_INDEX = 128 << 20
-"""Bytes that the chunks of an mcap's index may take, or as many as a fourth of a larger bag."""
+"""Bytes that the chunks of all indexes may take, with topics that are told again, or as many as a fourth of a
+larger bag."""
 _CHUNK, _OFFSET = 2000, 100
 """Bytes that a chunk takes while a bag is read, and that each topic in it takes."""
 _MCAP_MESSAGE, _MCAP_CHUNK = 0x05, 0x06
@@ -62,10 +63,11 @@ _BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(
 """Of a column that is no number; of a blob, SQLite reads nothing but its length."""
 _apsw = vars(storage_sqlite3)["apsw"]
 STEPS, _FURTHER, _MOST_STEPS = 100_000, 500, 10
-"""After how many steps SQLite is asked, how often beyond what fits its file, and steps for a byte; sound bags
-take one."""
+"""After how many steps SQLite is asked, how often at least, and steps for a byte on disk; sound bags take
+one."""
 _ESCAPES = {ord(character): f"%{ord(character):02X}" for character in "%?#"}
-_TABLES = ("topics", "messages", "schema", "message_definitions", "metadata")
+_DESCRIBING = ("topics", "message_definitions")
+_TABLES = (*_DESCRIBING, "messages", "schema", "metadata")
 
 unzstd = partial(unpack, decompressor=zstd.ZstdDecompressor)
 unlz4 = partial(unpack, decompressor=LZ4FrameDecompressor)
@@ -145,14 +147,32 @@ class Budget:
         """By the index, or by what is scanned where there is none."""
         self._most_index = self._index = max(_MOST_INDEX, stored // 4)
         self._most_text = self._text = max(_MOST_TEXT, stored // 4)
+        self._texts: dict[str | bytes, str | bytes] = {}
         self.begin()
 
     def begin(self) -> None:
-        """Allow a pass through its databases anew."""
-        self._steps = _FURTHER
+        """Allow a pass through its records and databases anew."""
+        self.records = Spent(self.stored)
+        self._steps = _FURTHER + _MOST_STEPS * self.stored // STEPS
+
+    def kept(self, number: Any, told: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A description of a type or topic, to be kept by its number; each text of a bag is kept once.
+
+        Raises TooLarge where they are absurdly much.
+        """
+        texts = [value for value in (number, *told) if isinstance(value, str | bytes)]
+        fresh = sum(len(text) for text in texts if text not in self._texts)
+        if fresh:
+            self.take_text(fresh)
+        else:
+            self._take_index(_REPEATED)
+        for text in texts:
+            self._texts.setdefault(text, text)
+        values = [self._texts[value] if isinstance(value, str | bytes) else value for value in told]
+        return type(told)(*values) if hasattr(told, "_fields") else tuple(values)
 
     def take_text(self, size: int) -> None:
-        """Take a description of a topic or type; raises TooLarge where they are absurdly much."""
+        """Take a description of so many bytes; raises TooLarge where they are absurdly much."""
         self._text -= size + _TOPIC
         if self._text < 0:
             raise TooLarge(
@@ -162,40 +182,25 @@ class Budget:
 
     def take_chunk(self, topics: int) -> None:
         """Take a chunk of an index with so many topics; raises TooLarge where they are absurdly many."""
-        self._index -= _CHUNK + _OFFSET * topics
+        self._take_index(_CHUNK + _OFFSET * topics)
+
+    def _take_index(self, size: int) -> None:
+        self._index -= size
         if self._index < 0:
             raise TooLarge(
-                f"has an index of chunks that takes more than {self._most_index >> 20} MB, as no recording "
-                f"of its size does: check where it comes from, and record it again"
+                f"has an index that takes more than {self._most_index >> 20} MB, as no recording of its size "
+                f"does: check where it comes from, and record it again"
             )
 
-    def take_steps(self) -> None:
-        """Take `STEPS` steps of SQLite."""
+    def walk(self) -> bool:
+        """Take `STEPS` steps of SQLite; whether there are no more."""
         self._steps -= 1
+        return self.is_walked_through
 
     @property
     def is_walked_through(self) -> bool:
         """Whether its databases took more steps than there are."""
         return self._steps < 0
-
-
-class Steps:
-    """Steps of SQLite through a database: those that fit its size, and then those of the budget."""
-
-    def __init__(self, file: Path, budget: Budget) -> None:
-        self._file, self._budget = file, budget
-        self.begin()
-
-    def begin(self) -> None:
-        """Allow as many as fit the size anew."""
-        self._left = _MOST_STEPS * self._file.stat().st_size // STEPS
-
-    def are_over(self) -> bool:
-        """Take `STEPS` of them; whether there are no more."""
-        self._left -= 1
-        if self._left < 0:
-            self._budget.take_steps()
-        return self._budget.is_walked_through
 
 
 _BUDGET: ContextVar[Budget] = ContextVar("budget")
@@ -209,6 +214,19 @@ def shared(budget: Budget) -> Iterator[None]:
         yield
     finally:
         _BUDGET.reset(token)
+
+
+def drawn(items: Iterator[Any], budget: Budget) -> Iterator[Any]:
+    """What rosbags gives, taken from this budget."""
+    while True:
+        token = _BUDGET.set(budget)
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        finally:
+            _BUDGET.reset(token)
+        yield item
 
 
 def _budget(file: Path) -> Budget:
@@ -227,8 +245,7 @@ class Described(dict[Any, Any]):
     def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
         # Some recorders say the same in each chunk.
         if self.get(number) != told:
-            self._budget.take_text(texts_of((number, *told)))
-        super().__setitem__(number, told)
+            super().__setitem__(number, self._budget.kept(number, told))
 
 
 class _Chunks(list[Any]):
@@ -283,6 +300,7 @@ class _Mcap(storage_mcap.McapReader):
             head = self.bio.read(33)
             if len(head) < 33:
                 return
+            self._budget.records.add(0)
             opcode, length, size = struct.unpack("<BQ16xQ", head)
             there = min(length, self.data_end - at)
             if opcode == _MCAP_CHUNK:
@@ -302,13 +320,12 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         super().__init__(Path(str(path).translate(_ESCAPES)))
         self._file = Path(str(path))
         self._budget = _budget(self._file)
-        self._steps = Steps(self._file, self._budget)
         self._measured = set[frozenset[int]]()
 
     def open(self) -> None:
         with self._bounded():
             with closing(sqlite3.connect(read_only(self._file), uri=True)) as database:
-                database.set_progress_handler(self._steps.are_over, STEPS)
+                database.set_progress_handler(self._budget.walk, STEPS)
                 check_tables(self._file, database)
             _apsw.connection_hooks.append(self._bound)
             try:
@@ -331,7 +348,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         # Where a recorder was killed, some rows lack their ends.
         left = self._file.stat().st_size + MOST_UNPACKED
         for (count,) in database.execute(f"SELECT {size} FROM {table}"):
-            if table != "messages":
+            if table in _DESCRIBING:
                 self._budget.take_text(count)
             left -= count
             if left < 0:
@@ -365,11 +382,10 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         self._measured.add(topics)
 
     def _bound(self, connection: Any) -> None:
-        connection.set_progress_handler(self._steps.are_over, STEPS)
+        connection.set_progress_handler(self._budget.walk, STEPS)
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        self._steps.begin()
         try:
             yield
         except (_apsw.Error, ros2.ReaderError):
@@ -429,10 +445,14 @@ def _read_text(stream: BinaryIO) -> bytes:
 
 
 def _few(chunk: bytes, packed: int) -> bytes:
-    """A chunk, of which rosbags has all messages in memory; raises TooLarge for far too many."""
+    """A chunk, of which rosbags has all messages in memory; raises TooLarge for far too many in it, or in
+    all."""
     spent, at = Spent(min(packed, MOST_UNPACKED // MOST_TIMES)), 0
+    budget = _BUDGET.get(None)
     while at + 9 <= len(chunk):
         spent.add(0)
+        if budget is not None:
+            budget.records.add(0)
         at += 9 + int.from_bytes(chunk[at + 1 : at + 9], "little")
     return chunk
 

@@ -21,6 +21,7 @@ from crossspec_ros.recordings.bag_bounds import (
     bound_rosbags,
     check_metadata,
     check_names,
+    drawn,
     shared,
 )
 from crossspec_ros.recordings.ros1 import Definitions
@@ -159,7 +160,8 @@ class BagReader:
             if not wanted:
                 continue
             with self._refusing():
-                for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
+                stored = iter(reader.messages(wanted, start=since_ns))
+                for connection, recorded_ns, data in drawn(stored, self._budget):
                     # Of a number, bytes() would make as many zeros.
                     size = memoryview(data).nbytes
                     spent.add(size)

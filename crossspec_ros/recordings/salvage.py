@@ -26,7 +26,6 @@ from crossspec_ros.recordings.bag_bounds import (
     Budget,
     Described,
     Spent,
-    Steps,
     check_names,
     check_tables,
     check_text,
@@ -103,9 +102,9 @@ def _unpacked(message: StoredMessage, spent: Spent) -> StoredMessage:
 
 def _read_sqlite(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMessage]:
     with closing(sqlite3.connect(read_only(file), uri=True)) as database:
-        topics, steps = Described(budget), Steps(file, budget)
+        topics = Described(budget)
         # A damaged or crafted tree may be walked for ever.
-        database.set_progress_handler(steps.are_over, STEPS)
+        database.set_progress_handler(budget.walk, STEPS)
         try:
             # Else a file that is shorter than its header says is not even opened.
             database.execute("PRAGMA writable_schema = ON")
@@ -135,7 +134,7 @@ def _read_sqlite(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredM
                         name, type_name = topics[topic]
                         yield StoredMessage(name, type_name, recorded_ns, data)
             except sqlite3.Error as error:
-                if steps.are_over():
+                if budget.is_walked_through:
                     losses.append(f"{file.name} walks through more than there is after message {last}")
                     return
                 if not skipped:
@@ -155,6 +154,7 @@ def _read_mcap(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMes
         for opcode, body in _records(stream, file.stat().st_size, losses):
             inner = _chunk_records(body, losses, budget.unpacked) if opcode == _CHUNK else [(opcode, body)]
             for kind, record in inner:
+                budget.records.add(0)
                 try:
                     if kind == _SCHEMA:
                         types[_u16(record, 0)] = (_text(record, 2)[0],)

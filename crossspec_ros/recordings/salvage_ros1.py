@@ -55,9 +55,11 @@ def salvage_ros1(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredM
             return
         # A chunk that was still being written says that it is empty; its records then follow as the file's.
         for record in _records(stream, file.stat().st_size):
+            budget.records.add(0)
             if record.fields.get(b"op") == _CHUNK:
                 unpacked = _unpacked(record, losses, spent)
                 for inner in _records(io.BytesIO(unpacked), len(unpacked)):
+                    budget.records.add(0)
                     yield from _take(inner, topics, definitions, losses)
             else:
                 yield from _take(record, topics, definitions, losses)

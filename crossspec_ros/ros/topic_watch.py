@@ -46,8 +46,8 @@ class TopicWatch:
             if publishers is None:
                 level, values[topic] = max(level, DiagnosticStatus.WARN), "unknown"
                 told.append(
-                    f"who publishes {topic} cannot be told, for one's announcement is damaged, in its name or "
-                    f"a time: check which nodes run"
+                    f"who publishes {topic} cannot be told, for one announces a name or a time that is none: "
+                    f"check which nodes run"
                 )
                 continue
             names = map(_node_of, publishers[:MOST_TOLD])

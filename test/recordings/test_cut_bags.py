@@ -9,7 +9,18 @@ from contextlib import closing, nullcontext
 import numpy as np
 import pytest
 from backports import zstd
-from hostile_bags import COUNT, DEFINITION, MAGIC, MB, MESSAGE, mcap, message_head, sqlite
+from hostile_bags import (
+    COUNT,
+    DEFINITION,
+    MAGIC,
+    MB,
+    MESSAGE,
+    bag_of,
+    described,
+    mcap,
+    message_head,
+    sqlite,
+)
 from rosbags.rosbag1 import ReaderError
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import sound, write
@@ -162,7 +173,7 @@ def test_a_bag_with_absurdly_many_topics_or_types_is_refused(tmp_path, ros1, mon
     monkeypatch.setattr(bag_bounds, "_TOPIC", 16 << 20)
     for read in (survey, open_recording):
         with pytest.raises(
-            InputError, match="has topics and types that take more than 32 MB, as no recorder"
+            InputError, match="has topics and types that take more than 64 MB, as no recorder"
         ):
             read(bag)
 
@@ -207,10 +218,29 @@ def test_the_index_of_an_mcap_takes_no_memory_without_bound(tmp_path, monkeypatc
     with closing(BagReader(bag)) as reader:
         assert sum(1 for _ in reader.messages()) == times
     monkeypatch.setattr(bag_bounds, "_MOST_INDEX", 3000)
-    with pytest.raises(
-        InputError, match=r"bag\.mcap' has an index of chunks that takes more than 0 MB, as no"
-    ):
+    with pytest.raises(InputError, match=r"bag\.mcap' has an index that takes more than 0 MB, as no"):
         BagReader(bag)
+
+
+def test_many_files_that_repeat_their_descriptions_are_one_sound_bag(tmp_path):
+    file = described(tmp_path / "x.mcap", [f"# {i} " + 5000 * "#" for i in range(40)])
+    bag = bag_of(tmp_path, [file] * 100)
+    (bag / "metadata.yaml").unlink()
+    with closing(BagReader(bag)) as reader:
+        assert sum(1 for _ in reader.messages()) == 100
+
+
+def test_many_damaged_databases_give_what_each_gives(tmp_path):
+    (whole,) = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3).glob("*.db3")
+    data = bytearray(whole.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 4096] = bytes(4096)
+    files = [tmp_path / f"bag_{i}.db3" for i in range(40)]
+    for file in files:
+        file.write_bytes(data[:-8192])
+    alone = sum(1 for _ in salvage(files[0], Losses()))
+    assert 0 < alone < 120
+    assert sum(1 for _ in salvage(tmp_path, Losses())) == 40 * alone
 
 
 @pytest.mark.parametrize(("size", "out"), [(1000, 1000), (5000, 1000), (300, 301), (1 << 60, 1000)])

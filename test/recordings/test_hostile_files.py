@@ -30,7 +30,7 @@ RATIO = "unpacks to [0-9]+ MB, more than (100|20) times its size, as no recordin
 COMPUTED = "computes '{}' in place of storing it, as no recorder does: check where"
 PIXELS = r"0\.png' is no picture that is read: an image has [0-9x]+ pixels, more than the 50000000"
 NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
-TOPICS = "has topics and types that take more than 32 MB, as no recorder writes: check where"
+TOPICS = "has topics and types that take more than 64 MB, as no recorder writes: check where"
 LONG_NAME = "has a name or a definition of 62914560 bytes, as no recorder writes: check"
 STILL = r"make \d+ packets of 10 ms, more than the \d+ of a file of its size: check its times, or split it"
 TOLD = {
@@ -46,7 +46,7 @@ TOLD = {
     "mcap overlapping chunks": OVERLAP,
     "mcap overlapping grainy chunks": OVERLAP,
     "mcap chunk again and again": TOTAL,
-    "mcap many topics in chunks": "has an index of chunks that takes more than 128 MB, as no recording of",
+    "mcap many topics in chunks": "has an index that takes more than 128 MB, as no recording of",
     "mcap idle chunks": TOTAL,
     "mcap idle chunks cut": "is damaged .*: copy it again",
     "mcap tiny messages indexed": MANY,
@@ -65,7 +65,12 @@ TOLD = {
     "bag1 topics by chunks": "0 messages|has no events to play",
     "bag1 index": "names its chunks more than once in its index: check where it comes from",
     "bag of packed files": "unpacks to more than 100 times its size, .*: unpack it with `zstd -d`",
-    "bag of many indexes": "has an index of chunks that takes more than 128 MB, as no recording of",
+    "bag of many indexes": "has an index that takes more than 128 MB, as no recording of",
+    "bag of packed tangled files": "walks through more of its database than there is: check",
+    "mcap idle records": MANY,
+    "mcap idle records scanned": MANY,
+    "mcap idle records cut": f"{MANY}|is damaged .*: copy it again",
+    "bag of packed idle records": MANY,
     "bag of many definitions": TOPICS,
     "bag of the same chunks": TOTAL,
     "bag of tangled files": "walks through more of its database than there is: check where it comes from",
