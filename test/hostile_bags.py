@@ -237,11 +237,11 @@ def many_indexes(folder):
     return bag_of(folder, [packed(file)] * 20)
 
 
-def described(path, definitions):
+def described(path, definitions, kind="a/msg/A{}"):
     """An mcap with a topic of each of these definitions, and a message of the last."""
     records = b""
     for number, definition in enumerate(definitions, 2):
-        name = f"a/msg/A{number}"
+        name = kind.format(number)
         records += record(3, struct.pack("<H", number) + text(name) + text("ros2msg") + text(definition))
         records += record(
             4, struct.pack("<HH", number, number) + text(f"/a{number}") + text("cdr") + text("")
@@ -269,6 +269,24 @@ def idle_records(has_index, folder):
     """Forty chunks, each of 131,000 records that nobody reads."""
     idle = IDLE * 131_000
     return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(idle), len(idle))] * 40, has_index)
+
+
+def long_metadata(folder):
+    """Eighty topics, each with a hundred thousand empty pairs."""
+    pairs = struct.pack("<I", MB) + bytes(MB)
+    records = b"".join(
+        record(4, struct.pack("<HH", 2 + i, 1) + text(f"/a{i}") + text("cdr") + pairs) for i in range(80)
+    )
+    return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(records), len(records))], False)
+
+
+def tables_of_topics(folder):
+    """As many topics, and types of them, as there is room for in a megabyte."""
+    return sqlite(
+        folder,
+        f"{DEFINITION} {COUNT.format(20_000)} INSERT INTO topics(id, name, type) SELECT i + 1, i, i FROM n;"
+        f"{COUNT.format(20_000)} INSERT INTO message_definitions(topic_type) SELECT i FROM n;",
+    )
 
 
 def cut_idle_records(folder):
@@ -629,6 +647,8 @@ BAGS = {
     "bag of the same chunks": same_chunks,
     "bag of tangled files": many_tangled,
     "bag of packed tangled files": packed_tangled,
+    "mcap long metadata": long_metadata,
+    "db3 tables of topics": tables_of_topics,
     "mcap idle records": partial(idle_records, True),
     "mcap idle records scanned": partial(idle_records, False),
     "mcap idle records cut": cut_idle_records,

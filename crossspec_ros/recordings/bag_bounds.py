@@ -50,6 +50,8 @@ _MESSAGE = 256
 _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 64 << 20
 """Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept, or
 as many as a fourth of a larger bag."""
+_MOST_TOPICS = 4000
+"""Topics or types of a file; rosbags compares each with each, and a large robot has some hundred."""
 _TOPIC, _REPEATED = 1024, 2000
 """Bytes that a description counts more than it has, and that one counts which another file has as well."""
 _MOST_INDEX = 128 << 20
@@ -94,6 +96,15 @@ class Spent:
             raise TooLarge(
                 f"{what}, as no recording of its size does: check where it comes from, and record it again"
             )
+
+
+def check_topics(count: int) -> None:
+    """Raise TooLarge for so many topics or types of a file."""
+    if count > _MOST_TOPICS:
+        raise TooLarge(
+            f"has more than {_MOST_TOPICS} topics or types, as no recorder writes: check where it comes "
+            f"from, and record it again"
+        )
 
 
 def check_text(size: int) -> None:
@@ -245,6 +256,7 @@ class Described(dict[Any, Any]):
     def __setitem__(self, number: Any, told: tuple[Any, ...]) -> None:
         # Some recorders say the same in each chunk.
         if self.get(number) != told:
+            check_topics(len(self) + 1)
             super().__setitem__(number, self._budget.kept(number, told))
 
 
@@ -347,8 +359,9 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         size = "+".join(_BYTES.format(f'"{name}"') for name in names)
         # Where a recorder was killed, some rows lack their ends.
         left = self._file.stat().st_size + MOST_UNPACKED
-        for (count,) in database.execute(f"SELECT {size} FROM {table}"):
+        for row, (count,) in enumerate(database.execute(f"SELECT {size} FROM {table}"), 1):
             if table in _DESCRIBING:
+                check_topics(row)
                 self._budget.take_text(count)
             left -= count
             if left < 0:
@@ -436,6 +449,7 @@ def bound_rosbags() -> None:
     vars(ros2)["zstd"] = SimpleNamespace(decompress=unzstd, open=open_zstd, ZstdError=zstd.ZstdError)
     for module in (storage_mcap, storage_sqlite3, ros2):
         vars(module)["parse_qos"] = lambda profiles: []
+    vars(storage_mcap)["get_qos"] = lambda metadata: []
 
 
 def _read_text(stream: BinaryIO) -> bytes:

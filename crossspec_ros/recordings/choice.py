@@ -28,6 +28,8 @@ from crossspec_ros.recordings.recording import Topics
 # Some drivers publish their rendered events there, which are no view of the scene.
 _RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
 # Not those of ROS itself, such as ParameterEvent.
+_MOST_CANDIDATES = 200
+"""For each, the bag is read up to its first message."""
 _EVENTS_OF_A_DRIVER = re.compile(r"event_\w*msgs/|dvs_msgs/|/Event(Array|Packet)$")
 
 
@@ -76,6 +78,12 @@ def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
     What can be read goes before what cannot, colour before grey, images near the events by name before
     others, and then what has more messages. Raises InputError when the bag has no such topic.
     """
+    count = sum(key.type in (*EVENT_TYPES, *IMAGE_TYPES) for key in bag.topics)
+    if count > _MOST_CANDIDATES:
+        raise InputError(
+            f"the bag '{path}' has {count} topics of events and images, and up to {_MOST_CANDIDATES} are "
+            f"looked at: record those that you need"
+        )
     events = [_events(bag, key) for key in sorted(bag.topics) if bag.topics[key] and key.type in EVENT_TYPES]
     images = [_image(bag, key) for key in sorted(bag.topics) if bag.topics[key] and key.type in IMAGE_TYPES]
     chosen_events = _asked(events, asked.events, "events", path) or events

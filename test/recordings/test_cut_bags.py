@@ -12,6 +12,7 @@ from backports import zstd
 from hostile_bags import (
     COUNT,
     DEFINITION,
+    IMAGE,
     MAGIC,
     MB,
     MESSAGE,
@@ -228,6 +229,15 @@ def test_many_files_that_repeat_their_descriptions_are_one_sound_bag(tmp_path):
     (bag / "metadata.yaml").unlink()
     with closing(BagReader(bag)) as reader:
         assert sum(1 for _ in reader.messages()) == 100
+
+
+def test_more_topics_than_any_robot_has_are_refused(tmp_path):
+    file = described(tmp_path / "x.mcap", [f"# {i}" for i in range(4001)])
+    with pytest.raises(InputError, match=r"x\.mcap' has more than 4000 topics or types, as no recorder"):
+        BagReader(file)
+    file = described(tmp_path / "y.mcap", ["x"] * 300, IMAGE)
+    with pytest.raises(InputError, match=r"has 301 topics of events and images, and up to 200 are looked"):
+        open_recording(file)
 
 
 def test_many_damaged_databases_give_what_each_gives(tmp_path):

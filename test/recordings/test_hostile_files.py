@@ -67,6 +67,8 @@ TOLD = {
     "bag of packed files": "unpacks to more than 100 times its size, .*: unpack it with `zstd -d`",
     "bag of many indexes": "has an index that takes more than 128 MB, as no recording of",
     "bag of packed tangled files": "walks through more of its database than there is: check",
+    "mcap long metadata": "0 messages|has no events to play",
+    "db3 tables of topics": "has more than 4000 topics or types, as no recorder writes: check",
     "mcap idle records": MANY,
     "mcap idle records scanned": MANY,
     "mcap idle records cut": f"{MANY}|is damaged .*: copy it again",
