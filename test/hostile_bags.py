@@ -526,7 +526,7 @@ def ros1_record(fields, body):
 
 
 def ros1_topics_by_chunks(folder):
-    """An index with 8000 topics and 20,000 chunks, each without a message."""
+    """An index with 3900 topics and 20,000 chunks, each without a message."""
     path = write_ros1(folder / "bomb.bag", [(1, 9)])
     data = path.read_bytes()
     topics = b"".join(
@@ -537,7 +537,7 @@ def ros1_topics_by_chunks(folder):
                 for field in (b"type=a/B", b"md5sum=0", b"message_definition=")
             ),
         )
-        for i in range(8000)
+        for i in range(3900)
     )
     place = data.rindex(b"chunk_pos=") + 10
     fields = [
@@ -549,7 +549,7 @@ def ros1_topics_by_chunks(folder):
         b"count=" + bytes(4),
     ]
     for name, size, value in (
-        ("conn_count", 4, 8000),
+        ("conn_count", 4, 3900),
         ("chunk_count", 4, 20_000),
         ("index_pos", 8, len(data)),
     ):
