@@ -227,8 +227,7 @@ def install(locked: str, *options: str) -> None:
     file = VENV / "locked.txt"
     file.write_text(locked)
     # A lock names all that is needed. Older pips ask for the newest release of what is needed with extras.
-    # Python compiles what it imports, a small part of what is here.
-    pip("install", "--require-hashes", "--no-deps", "--no-compile", *options, "-r", str(file))
+    pip("install", "--require-hashes", "--no-deps", *options, "-r", str(file))
 
 
 def pip(*arguments: str) -> str:
