@@ -16,6 +16,8 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.messages import closed_counts
 from crossspec_ros.training.world.grammar import claimed
 
+pytestmark = pytest.mark.realtime
+
 SECOND = 10**9
 BAG = share_dir() / "rosbags" / "synthetic_drive"
 MODES = ("prefill_hidden", "autoregressive")

@@ -41,7 +41,7 @@ from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 
-pytestmark = pytest.mark.nodes
+pytestmark = pytest.mark.realtime
 QUESTION = CaptionerSettings().question
 TOKEN = "a-token-of-sixteen-or-more"
 
