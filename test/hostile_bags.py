@@ -81,6 +81,12 @@ def mcap(path, chunks, has_index, times=1, topics=1):
     return path
 
 
+def cut(path):
+    """The same file without its end."""
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
 def one_chunk(pack, compression, has_index, folder):
     chunk = compression, pack(message_head(700, 1), 700), 31 + 700 * MB
     return mcap(folder / "bomb.mcap", [chunk], has_index)
@@ -136,9 +142,7 @@ def idle_chunks(folder):
 
 def cut_idle_chunks(folder):
     """The same with neither summary nor end."""
-    path = idle_chunks(folder)
-    path.write_bytes(path.read_bytes()[:-20])
-    return path
+    return cut(idle_chunks(folder))
 
 
 def tiny_messages(has_index, folder):
@@ -155,9 +159,7 @@ def long_names(is_cut, folder):
         channel = record(4, struct.pack("<HH", number, 1) + name + text("cdr") + text(""))
         chunks.append(("zstd", zstd.compress(channel), len(channel)))
     path = mcap(folder / "bomb.mcap", chunks, False)
-    if is_cut:
-        path.write_bytes(path.read_bytes()[:-20])
-    return path
+    return cut(path) if is_cut else path
 
 
 def many_names(folder):
@@ -168,8 +170,7 @@ def many_names(folder):
         for number in range(100_000)
     )
     path = mcap(folder / "bomb.mcap", [("zstd", zstd.compress(records), len(records))], False)
-    path.write_bytes(path.read_bytes()[:-20])
-    return path
+    return cut(path)
 
 
 def long_formats(folder):
@@ -182,32 +183,6 @@ def long_formats(folder):
         message = record(5, struct.pack("<HIQQ", 1, 0, 9 + number, 9 + number) + cdr)
         chunks.append(("zstd", zstd.compress(message), len(message)))
     return mcap(folder / "bomb.mcap", chunks, False)
-
-
-def packed_file(folder):
-    """A bag whose storage file is packed as a whole."""
-    (folder / "metadata.yaml").write_text(METADATA.format(file="bomb.mcap.zstd", mode="FILE", qos="''"))
-    (folder / "bomb.mcap.zstd").write_bytes(zstd_of(b"", 700))
-    return folder
-
-
-def packed_files(folder):
-    """Each is moderate."""
-    names = [f"bomb_{i}.mcap.zstd" for i in range(12)]
-    packed = zstd_of(b"", 250)
-    for name in names:
-        (folder / name).write_bytes(packed)
-    (folder / "metadata.yaml").write_text(METADATA.format(file=", ".join(names), mode="FILE", qos="''"))
-    return folder
-
-
-def many_packed_files(folder):
-    """Four hundred of a kilobyte, for 12 GB."""
-    names, packed = [f"bomb_{i}.mcap.zstd" for i in range(400)], zstd_of(b"", 30)
-    for name in names:
-        (folder / name).write_bytes(packed)
-    (folder / "metadata.yaml").write_text(METADATA.format(file=", ".join(names), mode="FILE", qos="''"))
-    return folder
 
 
 def bag_of(folder, files, storage="mcap"):
@@ -229,6 +204,27 @@ def packed(file):
     target.write_bytes(zstd.compress(file.read_bytes()))
     file.unlink()
     return target
+
+
+def packed_zeros(folder, megabytes):
+    file = folder / "x.mcap.zstd"
+    file.write_bytes(zstd_of(b"", megabytes))
+    return file
+
+
+def packed_file(folder):
+    """A bag whose storage file is packed as a whole."""
+    return bag_of(folder, [packed_zeros(folder, 700)])
+
+
+def packed_files(folder):
+    """Each is moderate."""
+    return bag_of(folder, [packed_zeros(folder, 250)] * 12)
+
+
+def many_packed_files(folder):
+    """Four hundred of a kilobyte, for 12 GB."""
+    return bag_of(folder, [packed_zeros(folder, 30)] * 400)
 
 
 def many_indexes(folder):
@@ -290,9 +286,7 @@ def tables_of_topics(folder):
 
 
 def cut_idle_records(folder):
-    path = idle_records(False, folder)
-    path.write_bytes(path.read_bytes()[:-20])
-    return path
+    return cut(idle_records(False, folder))
 
 
 def packed_idle_records(folder):
@@ -327,12 +321,7 @@ def repeated_file(folder):
 
 def packed_view(folder):
     """A database without end that is seen only when it has been unpacked."""
-    file = endless_view(folder)
-    (folder / "bomb.db3.zstd").write_bytes(zstd.compress(file.read_bytes()))
-    file.unlink()
-    text = METADATA.format(file="bomb.db3.zstd", mode="FILE", qos="''").replace("r: mcap", "r: sqlite3")
-    (folder / "metadata.yaml").write_text(text)
-    return folder
+    return bag_of(folder, [packed(endless_view(folder))], "sqlite3")
 
 
 def packed_messages(folder):

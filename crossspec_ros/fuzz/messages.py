@@ -27,6 +27,7 @@ from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.fuzz.own_samples import TINY
 from crossspec_ros.models.text_tokenizer import read_tokenizer, tokenizer_digest
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.fuzz_publisher import PLAYED
@@ -111,7 +112,7 @@ def fill_memory(path: Path) -> None:
 
     It would fill while the nodes are fuzzed otherwise, and look like a leak.
     """
-    tokenizer = read_tokenizer((share_dir() / "models" / "tiny" / "target" / "tokenizer.json").read_bytes())
+    tokenizer = read_tokenizer((TINY / "target" / "tokenizer.json").read_bytes())
     memory, rng = CaptionMemory(), random.Random(0)
     for _ in range(CAPACITY):
         caption = tuple(rng.randrange(tokenizer.get_vocab_size()) for _ in range(_TOKENS))

@@ -230,13 +230,11 @@ def shared(budget: Budget) -> Iterator[None]:
 def drawn(items: Iterator[Any], budget: Budget) -> Iterator[Any]:
     """What rosbags gives, taken from this budget."""
     while True:
-        token = _BUDGET.set(budget)
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        finally:
-            _BUDGET.reset(token)
+        with shared(budget):
+            try:
+                item = next(items)
+            except StopIteration:
+                return
         yield item
 
 

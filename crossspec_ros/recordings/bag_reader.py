@@ -160,8 +160,8 @@ class BagReader:
             if not wanted:
                 continue
             with self._refusing():
-                stored = iter(reader.messages(wanted, start=since_ns))
-                for connection, recorded_ns, data in drawn(stored, self._budget):
+                stored = drawn(reader.messages(wanted, start=since_ns), self._budget)
+                for connection, recorded_ns, data in stored:
                     # Of a number, bytes() would make as many zeros.
                     size = memoryview(data).nbytes
                     spent.add(size)
