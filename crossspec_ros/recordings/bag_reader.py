@@ -15,15 +15,8 @@ from rosbags.interfaces import Connection
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_bounds import (
-    Budget,
-    Spent,
-    bound_rosbags,
-    check_metadata,
-    check_names,
-    drawn,
-    shared,
-)
+from crossspec_ros.recordings.bag_bounds import bound_rosbags, check_metadata
+from crossspec_ros.recordings.bag_budget import Budget, Spent, check_names, drawn, shared
 from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.ros1_reader import Ros1Reader
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from rosbags.interfaces import Connection
 from rosbags.rosbag1 import reader as ros1
 
-from crossspec_ros.recordings.bag_bounds import LONGEST, Budget, Described, Spent
+from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, Spent
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
 
 _MOST_KEPT = 64 << 20

@@ -19,7 +19,8 @@ from zlib import crc32
 
 from lz4.frame import LZ4FrameDecompressor
 
-from crossspec_ros.recordings.bag_bounds import (
+from crossspec_ros.recordings.bag_bounds import check_tables, read_only
+from crossspec_ros.recordings.bag_budget import (
     LONGEST,
     MOST_ROW,
     STEPS,
@@ -27,9 +28,7 @@ from crossspec_ros.recordings.bag_bounds import (
     Described,
     Spent,
     check_names,
-    check_tables,
     check_text,
-    read_only,
     texts_of,
     unpack_cut,
 )

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 from lz4.frame import LZ4FrameDecompressor
 
 from crossspec_ros.errors import one_line
-from crossspec_ros.recordings.bag_bounds import LONGEST, Budget, Described, Spent, check_text, unpack_cut
+from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, Spent, check_text, unpack_cut
 from crossspec_ros.recordings.bag_reader import StoredMessage
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.ros1 import Definitions

@@ -28,8 +28,8 @@ from test_info import sound, write
 from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import bag_bounds, ros1_reader, salvage_ros1
-from crossspec_ros.recordings.bag_bounds import Spent, unpack_cut
+from crossspec_ros.recordings import bag_budget, ros1_reader, salvage_ros1
+from crossspec_ros.recordings.bag_budget import Spent, unpack_cut
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.kinds import Kinds
@@ -147,7 +147,7 @@ def test_what_is_read_of_a_damaged_database_is_counted_where_nothing_plays_of_it
     )
     file, losses = sqlite(tmp_path, few), Losses()
     assert not list(salvage(file, losses)) and not losses.told()
-    monkeypatch.setattr(bag_bounds, "Spent", lambda stored: Spent(0, 80))
+    monkeypatch.setattr(bag_budget, "Spent", lambda stored: Spent(0, 80))
     assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
 
 
@@ -155,7 +155,7 @@ def test_topics_of_a_damaged_database_take_no_memory_without_bound(tmp_path, mon
     topics = f"{COUNT.format(10)} INSERT INTO topics(id, name, type) SELECT i + 1, '/' || i, 'x' FROM n;"
     file, losses = sqlite(tmp_path, f"{MESSAGE} {topics}"), Losses()
     assert len(list(salvage(file, losses))) == 1 and not losses.told()
-    monkeypatch.setattr(bag_bounds, "_TOPIC", 16 << 20)
+    monkeypatch.setattr(bag_budget, "_TOPIC", 16 << 20)
     assert not list(salvage(file, losses)) and "has topics and types that take more" in losses.told()[0]
 
 
@@ -171,7 +171,7 @@ def test_a_bag_with_absurdly_many_topics_or_types_is_refused(tmp_path, ros1, mon
     else:
         bag = write(tmp_path / "bag", sound(), StoragePlugin[kind.upper()])
     survey(bag)
-    monkeypatch.setattr(bag_bounds, "_TOPIC", 16 << 20)
+    monkeypatch.setattr(bag_budget, "_TOPIC", 16 << 20)
     for read in (survey, open_recording):
         with pytest.raises(
             InputError, match="has topics and types that take more than 64 MB, as no recorder"
@@ -218,7 +218,7 @@ def test_the_index_of_an_mcap_takes_no_memory_without_bound(tmp_path, monkeypatc
     bag = mcap(tmp_path / "bag.mcap", [chunk], True, times, topics)
     with closing(BagReader(bag)) as reader:
         assert sum(1 for _ in reader.messages()) == times
-    monkeypatch.setattr(bag_bounds, "_MOST_INDEX", 3000)
+    monkeypatch.setattr(bag_budget, "_MOST_INDEX", 3000)
     with pytest.raises(InputError, match=r"bag\.mcap' has an index that takes more than 0 MB, as no"):
         BagReader(bag)
 
