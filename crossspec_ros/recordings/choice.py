@@ -27,9 +27,9 @@ from crossspec_ros.recordings.recording import Topics
 
 # Some drivers publish their rendered events there, which are no view of the scene.
 _RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
-# Not those of ROS itself, such as ParameterEvent.
 _MOST_CANDIDATES = 200
 """For each, the bag is read up to its first message."""
+# Not those of ROS itself, such as ParameterEvent.
 _EVENTS_OF_A_DRIVER = re.compile(r"event_\w*msgs/|dvs_msgs/|/Event(Array|Packet)$")
 
 
