@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from crossspec_ros.windows.window import Window
 
-_HEIGHT, _TEXT, _MARGIN = 240, 16, 6
+_HEIGHT, _WIDEST, _TEXT, _MARGIN = 240, 960, 16, 6
 _BACKGROUND, _INK, _ABSENT = (24, 24, 24), (240, 240, 240), (70, 70, 70)
 
 
@@ -36,5 +36,5 @@ def annotated(window: Window, lines: Sequence[str]) -> np.ndarray:
 def _panel(images: np.ndarray) -> Image.Image:
     if not len(images):
         return Image.new("RGB", (_HEIGHT * 4 // 3, _HEIGHT), _ABSENT)
-    height, width = images[-1].shape[:2]
-    return Image.fromarray(images[-1]).resize((max(1, width * _HEIGHT // height), _HEIGHT))
+    # An image may be 200 times as wide as it is high.
+    return ImageOps.contain(Image.fromarray(images[-1]), (_WIDEST, _HEIGHT))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from crossspec_ros.windows.annotation import annotated
 from crossspec_ros.windows.window import Window
@@ -22,3 +23,9 @@ def test_a_long_caption_is_wrapped_and_a_missing_sensor_is_grey():
     short, long = (annotated(Window(0, 0, 1, NONE, NONE), [text]) for text in ("a", "a car " * 60))
     assert short.shape[1] == long.shape[1] and long.shape[0] > short.shape[0] + 60
     assert len(np.unique(short[20:200, 20:200])) == 1
+
+
+@pytest.mark.parametrize("size", [(1, 200), (200, 1)])
+def test_oblong_images_become_no_large_picture(size):
+    oblong = np.zeros((1, *size, 3), np.uint8)
+    assert annotated(Window(0, 0, 1, oblong, oblong), ["a car " * 60]).nbytes < 20 << 20
