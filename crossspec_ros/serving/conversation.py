@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, described
 from crossspec_ros.serving.fleet import Fleet
 from crossspec_ros.serving.lanes import Lane
 from crossspec_ros.serving.robot_stream import RobotStream
@@ -97,7 +97,7 @@ async def converse(
         except _ENDS:
             raise
         except BaseException as error:  # also a panic in a library: the robot is to know
-            _LOG.exception("a robot's stream failed")
+            _LOG.error("a robot's stream failed: %s", described(error))
             refuse(f"the server failed: {type(error).__name__}: {error}")
         finally:
             stream.stop()
@@ -134,8 +134,8 @@ async def again_and_again(period_s: float, do: Callable[[], Awaitable[None]]) ->
             await do()
         except _ENDS:
             raise
-        except BaseException:
-            _LOG.exception("what is done every %g s has failed", period_s)
+        except BaseException as error:
+            _LOG.error("what is done every %g s has failed: %s", period_s, described(error))
         await asyncio.sleep(period_s)
 
 

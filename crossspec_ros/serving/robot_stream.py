@@ -16,7 +16,7 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalSession
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, forget_frames
+from crossspec_ros.errors import InputError, described, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
 from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
 from crossspec_ros.telemetry.trace import Trace
@@ -299,8 +299,10 @@ class RobotStream:
             if lesson is not None:
                 robot.policy.observe(lesson)
                 robot.policy.finish()
-        except BaseException:  # also a panic in a library: the engine's thread is that of all robots
-            _LOG.exception("robot %s: an answer could not be ended as it should", robot.name)
+        except BaseException as failure:  # a panic, too: the engine's thread is that of all robots
+            _LOG.error(
+                "robot %s: an answer could not be ended as it should: %s", robot.name, described(failure)
+            )
         finally:
             window.session.rest()
             robot.turn.release()

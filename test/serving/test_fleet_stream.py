@@ -537,11 +537,12 @@ def test_a_panic_in_a_library_costs_its_robot_a_stream_at_most_and_no_other_robo
     pair: ModelPair,
     windows: list[Window],
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     where: str,
     told: str,
 ) -> None:
     def panic(*arguments: object) -> None:
-        raise Panic("byte index 3 is not a char boundary")
+        raise Panic("byte index 3 is not a char boundary of '\x1b'")
 
     said = [
         hello("unlucky"),
@@ -555,10 +556,12 @@ def test_a_panic_in_a_library_costs_its_robot_a_stream_at_most_and_no_other_robo
         with monkeypatch.context() as broken:
             broken.setattr(pair.target if where == "prompt_ids" else Policy, where, panic)
             assert told in outcome(server, said)
+            assert _settles(lambda: "byte index 3" in caplog.text)
         assert caption(neighbour, windows[2]) == generated(pair, windows[2])
     finally:
         neighbour.close()
     assert server.fleet.threads.look() == ""
+    assert "\x1b" not in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -652,12 +655,13 @@ def test_what_is_done_again_and_again_is_done_again_after_a_failure(
     async def work() -> None:
         done.append(len(done))
         if len(done) < 3:
-            raise Panic if done[-1] else RuntimeError("broken")
+            raise Panic if done[-1] else RuntimeError("broken \x1b[31m")
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(again_and_again(0.001, work))
     assert done == [0, 1, 2] and caplog.text.count("has failed") == 2
+    assert "RuntimeError: broken" in caplog.text and "\x1b" not in caplog.text
 
 
 def test_a_robot_that_says_too_much_is_cut_off() -> None:
