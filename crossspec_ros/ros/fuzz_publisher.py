@@ -110,18 +110,19 @@ class FuzzPublisher(GuardedNode):
         self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
         topics = (IMAGE_TOPIC, f"{IMAGE_TOPIC}/compressed")
         while not (
-            any(map(self._heard_by, topics))
+            any(map(self._types_heard, topics))
             and self.count_publishers("captioner/report")
             and all(ping.service_is_ready() for ping in self._pings)
         ):
             if time.monotonic() > deadline_s:
                 raise NodeError(f"{', '.join(NODES)} did not come up")
             time.sleep(0.1)
-        for topic, types in self.get_topic_names_and_types():
-            if self._heard_by(topic):
-                self._outlets += [self.create_publisher(_class(kind), topic, reliable(10)) for kind in types]
+        for topic, _ in self.get_topic_names_and_types():
+            # Others may publish other types there, and DDS allows a participant one.
+            for kind in self._types_heard(topic):
+                self._outlets.append(self.create_publisher(_class(kind), topic, reliable(10)))
         heard = {one.topic_name.strip("/"): one.msg_type for one in self._outlets}
-        image = next(topic for topic in topics if self._heard_by(topic))
+        image = next(topic for topic in topics if self._types_heard(topic))
         self._frames = self.create_publisher(heard[image.strip("/")], image, 10)
         events = heard.get(EVENTS_TOPIC.strip("/"), EventPacket)
         self._events = self.create_publisher(events, EVENTS_TOPIC, reliable(100))
@@ -225,8 +226,10 @@ class FuzzPublisher(GuardedNode):
             if node in _DIAGNOSED and part == "callbacks":
                 self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
 
-    def _heard_by(self, topic: str) -> bool:
-        return any(one.node_name in NODES for one in self.get_subscriptions_info_by_topic(topic))
+    def _types_heard(self, topic: str) -> set[str]:
+        """Of what our nodes subscribe to there."""
+        heard = self.get_subscriptions_info_by_topic(topic)
+        return {one.topic_type for one in heard if one.node_name in NODES}
 
     def _publish(self, outlet: Publisher) -> bool:
         """Whether it went out: DDS itself refuses some, such as those that are too short to be any."""

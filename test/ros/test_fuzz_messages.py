@@ -85,10 +85,15 @@ def test_the_captioner_starts_with_as_many_captions_as_it_keeps(tmp_path: Path, 
 
 @pytest.mark.realtime
 def test_the_nodes_go_on() -> None:
-    figures = fuzz(count=300, seed=1)
+    figures = fuzz(count=300, seed=1, compressed=True)
     assert figures["messages"] == 300 and figures["ended"] == {}
     assert figures["captioned"] == figures["diagnosed"] == figures["sound_windows"] == 1
-    targets = {"/camera/image_raw", "/captioner/ask", "/synchronizer/window_closed", "/player/report"}
+    targets = {
+        "/camera/image_raw/compressed",
+        "/captioner/ask",
+        "/synchronizer/window_closed",
+        "/player/report",
+    }
     assert targets | {"/dv_camera/set_parameters"} <= set(figures["targets"])
     assert set(figures["failed_callbacks"]) == {"synchronizer", "captioner", "dv_camera"}
     # So few messages tell nothing of growth.
