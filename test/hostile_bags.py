@@ -14,6 +14,8 @@ from lz4 import frame as lz4
 from rosbags.rosbag1 import Writer
 from rosbags.typesys import Stores, get_typestore
 
+from crossspec_ros.events.messages import EVENT_PACKET, typestore
+
 MAGIC = b"\x89MCAP0\r\n"
 IMAGE = "sensor_msgs/msg/CompressedImage"
 MB = 1 << 20
@@ -285,6 +287,46 @@ def tables_of_topics(folder):
     )
 
 
+LINE = "    - *a\n"
+
+
+def topics_by_topics(folder):
+    """A topic that metadata.yaml names five thousand times, and twelve files of 3900 topics."""
+    records = b"".join(
+        record(4, struct.pack("<HH", 2 + i, 1) + text(f"/{i}") + text("cdr") + text("")) for i in range(3900)
+    )
+    file = packed(mcap(folder / "x.mcap", [("", records, len(records))], False))
+    told = bag_of(folder, [file] * 12) / "metadata.yaml"
+    head, topic = told.read_text().split("    - ")
+    topic, rest = topic.split("  compression_format")
+    told.write_text(f"{head}    - &a\n      {topic}{4999 * LINE}  compression_format{rest}")
+    return folder
+
+
+def distant_events(folder):
+    """A packet of four million events, each more than 10 ms after the one before."""
+    words = np.full((4_000_000, 2), 0x2005, "<u2")
+    words[:, 0] = 0x8000 | np.arange(len(words)) * 3 % 4096
+    data = struct.pack("<3H", 0x8000, 0x6000, 1) + words.tobytes()
+    message = typestore().types[EVENT_PACKET](
+        header=typestore().types["std_msgs/msg/Header"](
+            typestore().types["builtin_interfaces/msg/Time"](1, 0), ""
+        ),
+        height=720,
+        width=1280,
+        encoding="evt3",
+        is_bigendian=False,
+        seq=1,
+        time_base=0,
+        events=np.frombuffer(data, np.uint8),
+    )
+    cdr = bytes(typestore().serialize_cdr(message, EVENT_PACKET))
+    records = record(3, struct.pack("<H", 2) + text(EVENT_PACKET) + text("") + text(""))
+    records += record(4, struct.pack("<HH", 2, 2) + text("/events") + text("cdr") + text(""))
+    records += record(5, struct.pack("<HIQQ", 2, 0, 10**9, 10**9) + cdr)
+    return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(records), len(records))], False)
+
+
 def cut_idle_records(folder):
     return cut(idle_records(False, folder))
 
@@ -307,6 +349,17 @@ def packed_tangled(folder):
     file = tangled(3, MESSAGE, folder)
     file.write_bytes(file.read_bytes() + bytes(31 * MB))
     return bag_of(folder, [packed(file)] * 15, "sqlite3")
+
+
+def long_texts(folder):
+    """One text that stands in place of 2600 messages, beside a file that is damaged."""
+    text = f"hex(randomblob(750000)) || hex(zeroblob({32 * MB}))"
+    files = [
+        folder / "x.db3.zstd",
+        packed(tangled(2, f"INSERT INTO messages VALUES (1, 1, 1, {text});", folder)),
+    ]
+    files[0].write_bytes(b"nothing")
+    return bag_of(folder, files, "sqlite3")
 
 
 def repeated_file(folder):
@@ -637,12 +690,15 @@ BAGS = {
     "bag of tangled files": many_tangled,
     "bag of packed tangled files": packed_tangled,
     "mcap long metadata": long_metadata,
+    "mcap distant events": distant_events,
+    "bag of topics by topics": topics_by_topics,
     "db3 tables of topics": tables_of_topics,
     "mcap idle records": partial(idle_records, True),
     "mcap idle records scanned": partial(idle_records, False),
     "mcap idle records cut": cut_idle_records,
     "bag of packed idle records": packed_idle_records,
     "bag of a packed view": packed_view,
+    "bag of long texts": long_texts,
     "db3 number for bytes": number_for_bytes,
     "db3 shared number": shared_number,
     "db3 tangled": partial(tangled, 12, MESSAGE),

@@ -51,7 +51,9 @@ class BagRecording:
     def _open(self, asked: Topics) -> None:
         with self._name_damage():
             # A reader a stream: stamps and times of recording may differ in their order, and readers seek.
-            readers = [self._stack.enter_context(closing(BagReader(self.path))) for _ in range(2)]
+            first = self._stack.enter_context(closing(BagReader(self.path)))
+            self._time = first.time
+            readers = [first, self._stack.enter_context(closing(BagReader(self.path, self._time)))]
             choice = choose(readers[0], asked, self.path)
         if choice is None:
             topics = ", ".join(f"{topic} ({type_name})" for topic, type_name in readers[0].topics)
@@ -87,6 +89,7 @@ class BagRecording:
         streams = [self._stream(*stream) for stream in self._streams]
         with self._name_damage():
             yield from merged(*streams)
+        self._time.begin()
         # Images of a folder may have told theirs in the same list.
         self.losses += [
             *self._missing,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from array import array
 from bz2 import BZ2Decompressor
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path, PurePath
@@ -79,7 +80,37 @@ class _Chunks(list[Any]):
         self._budget.unpacked.add(chunk.uncompressed_size)
         self._budget.take_chunk(len(chunk.channel_count))
         # They have been counted, and nobody asks for them again.
-        super().append(chunk._replace(message_index_offsets={}))
+        super().append(chunk._replace(message_index_offsets={}, channel_count=_Counts(chunk.channel_count)))
+
+
+class _Counts:
+    """How many messages of each topic are in a chunk, for what is asked of it: a dictionary of some hundred
+    topics for each of some thousand chunks takes too much.
+    """
+
+    def __init__(self, counts: dict[int, int]) -> None:
+        self._topics, self._counts = array("H", counts.keys()), array("q", counts.values())
+
+    def get(self, topic: int, default: int) -> int:
+        return self._counts[self._topics.index(topic)] if topic in self._topics else default
+
+    def values(self) -> Iterable[int]:
+        return self._counts
+
+    def items(self) -> Iterable[tuple[int, int]]:
+        return zip(self._topics, self._counts, strict=True)
+
+
+class _Connections(list[Any]):
+    """The topics of a file, through which rosbags goes for each of the bag's, again and again."""
+
+    def __init__(self, connections: Iterable[Connection], budget: Budget) -> None:
+        super().__init__(connections)
+        self._budget = budget
+
+    def __iter__(self) -> Iterator[Any]:
+        self._budget.time.check()
+        return super().__iter__()
 
 
 class _Mcap(storage_mcap.McapReader):
@@ -90,6 +121,10 @@ class _Mcap(storage_mcap.McapReader):
         self._budget, self._is_checked = _budget(path), False
         self.schemas, self.channels = Described(self._budget), Described(self._budget)
         self.chunks = _Chunks(self._budget)
+
+    def _open(self) -> None:
+        super()._open()
+        self.connections = _Connections(self.connections, self._budget)
 
     def read_index(self) -> None:
         super().read_index()
@@ -155,6 +190,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         for table in _TABLES:
             self._check_size(table)
         super()._open()
+        self.connections = _Connections(self.connections, self._budget)
 
     def _check_size(self, table: str) -> None:
         """Raise TooLarge where rows share their bytes: a table may be sorted, or kept, as a whole."""
@@ -166,6 +202,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         # Where a recorder was killed, some rows lack their ends.
         left = self._file.stat().st_size + MOST_UNPACKED
         for row, (count,) in enumerate(database.execute(f"SELECT {size} FROM {table}"), 1):
+            self._budget.time.check()
             if table in _DESCRIBING:
                 check_topics(row)
                 self._budget.take_text(count)
@@ -268,7 +305,8 @@ def _few(chunk: bytes, packed: int) -> bytes:
     """A chunk, of which rosbags has all messages in memory; raises TooLarge for far too many in it, or in
     all."""
     spent, at = Spent(min(packed, MOST_UNPACKED // MOST_TIMES)), 0
-    budget = current()
+    if (budget := current()) is not None:
+        budget.time.check()
     while at + 9 <= len(chunk):
         spent.add(0)
         if budget is not None:

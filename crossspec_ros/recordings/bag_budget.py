@@ -1,10 +1,12 @@
-"""What a bag from anybody may take: bytes, messages and records, texts, chunks and steps of its databases."""
+"""What a bag from anybody may take: bytes, messages, records, texts, chunks, steps of its databases, time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import inf
+from time import thread_time
 from typing import Any
 
 from crossspec_ros.recordings.unpacking import (
@@ -31,11 +33,14 @@ _TOPIC, _REPEATED = 1024, 2000
 _MOST_INDEX = 128 << 20
 """Bytes that the chunks of all indexes may take, with topics that are told again, or as many as a fourth of a
 larger bag."""
-_CHUNK, _OFFSET = 2000, 100
+_CHUNK, _OFFSET = 2000, 16
 """Bytes that a chunk takes while a bag is read, and that each topic in it takes."""
-STEPS, _FURTHER, _MOST_STEPS = 100_000, 500, 10
+STEPS, _FURTHER, _MOST_STEPS = 100_000, 250, 10
 """After how many steps SQLite is asked, how often at least, and steps for a byte on disk; sound bags take
 one."""
+_ALWAYS_S, _S_PER_BYTE = 4.0, 3e-6
+"""Of the processor, for opening a bag and reading it to its end: so much, and for a byte on disk. Bags of the
+smallest messages take a sixth of that. What is counted is refused for what it is; this is for the rest."""
 
 
 class Spent:
@@ -111,11 +116,42 @@ def unpack_cut(
     return unpacked
 
 
+class ProcessorTime:
+    """What all readers of a bag, of so many bytes on disk, may take of the processor."""
+
+    def __init__(self, stored: int) -> None:
+        self._most_s = _ALWAYS_S + _S_PER_BYTE * stored
+        self._until_s = inf
+        self.begin()
+
+    def begin(self) -> None:
+        """Allow it anew, once the bag was read to its end."""
+        self._left_s = self._most_s
+
+    def start(self) -> None:
+        """Take what this thread works from now on."""
+        self._until_s = thread_time() + self._left_s
+
+    def stop(self) -> None:
+        """Take no more until the next start."""
+        self._left_s = self._until_s - thread_time()
+        self._until_s = inf
+
+    def check(self) -> None:
+        """Raise TooLarge where it takes longer than it may."""
+        if thread_time() > self._until_s:
+            raise TooLarge(
+                "takes longer to read than recordings of its size do: check where it comes from, and record "
+                "it again"
+            )
+
+
 class Budget:
     """What the files of a bag, of so many bytes on disk, may take together, however little each takes."""
 
-    def __init__(self, stored: int) -> None:
+    def __init__(self, stored: int, time: ProcessorTime | None = None) -> None:
         self.stored = stored
+        self.time = time or ProcessorTime(stored)
         self.unpacked = Spent(stored)
         """By the index, or by what is scanned where there is none."""
         self._most_index = self._index = max(_MOST_INDEX, stored // 4)
@@ -146,6 +182,7 @@ class Budget:
 
     def take_text(self, size: int) -> None:
         """Take a description of so many bytes; raises TooLarge where they are absurdly much."""
+        self.time.check()
         self._text -= size + _TOPIC
         if self._text < 0:
             raise TooLarge(
@@ -158,6 +195,7 @@ class Budget:
         self._take_index(_CHUNK + _OFFSET * topics)
 
     def _take_index(self, size: int) -> None:
+        self.time.check()
         self._index -= size
         if self._index < 0:
             raise TooLarge(
@@ -181,22 +219,31 @@ _BUDGET: ContextVar[Budget] = ContextVar("budget")
 
 @contextmanager
 def shared(budget: Budget) -> Iterator[None]:
-    """What rosbags opens meanwhile takes from this budget, then and later."""
+    """What is opened and read meanwhile takes from this budget, and what is opened does so later."""
     token = _BUDGET.set(budget)
+    budget.time.start()
     try:
         yield
+        budget.time.check()
     finally:
+        budget.time.stop()
         _BUDGET.reset(token)
 
 
 def drawn(items: Iterator[Any], budget: Budget) -> Iterator[Any]:
-    """What rosbags gives, taken from this budget."""
+    """The same items, taken from this budget."""
     while True:
-        with shared(budget):
-            try:
-                item = next(items)
-            except StopIteration:
-                return
+        # Not by `shared`: some bags have millions of messages.
+        token = _BUDGET.set(budget)
+        budget.time.start()
+        try:
+            item = next(items)
+            budget.time.check()
+        except StopIteration:
+            return
+        finally:
+            budget.time.stop()
+            _BUDGET.reset(token)
         yield item
 
 

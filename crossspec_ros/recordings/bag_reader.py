@@ -16,7 +16,7 @@ from rosbags.interfaces import Connection
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import EVENT_TYPES
 from crossspec_ros.recordings.bag_bounds import bound_rosbags, check_metadata
-from crossspec_ros.recordings.bag_budget import Budget, Spent, check_names, drawn, shared
+from crossspec_ros.recordings.bag_budget import Budget, ProcessorTime, Spent, check_names, drawn, shared
 from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.ros1_reader import Ros1Reader
 from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
@@ -61,11 +61,12 @@ class BagReader:
     """An open bag. Any exception that it raises, here or later, means damage: storage libraries promise none.
     InputError means that it is refused, because it would take absurdly much memory or time.
 
+    `time` is what it may take of the processor, which other readers of the bag may share.
     `topics` counts the messages of each topic and `promised` all, by the bag's index. `losses` says what of
     the bag cannot be read, `remarks` what else is wrong with it, a sentence each.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, time: ProcessorTime | None = None) -> None:
         self.losses: list[str] = []
         self.remarks: list[str] = []
         self.topics: Counter[TopicKey] = Counter()
@@ -73,7 +74,8 @@ class BagReader:
         self._stack = ExitStack()
         self._path = path
         self._stored = sum(file.stat().st_size for file in storage_files(path))
-        self._budget = Budget(self._stored)
+        self.time = time or ProcessorTime(self._stored)
+        self._budget = Budget(self._stored, self.time)
         try:
             with self._refusing(), shared(self._budget):
                 self._readers = self._open(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ _TOLERATED_BACK_US = 5_000
 """Events that come so late are still drawn in the right place (windows/slices.py)."""
 _LIVE_RATE = 50e6
 """Events a second that one core cannot be sure to decode live."""
+_PART = 100_000
 
 
 class EventSurvey(StampedSurvey):
@@ -82,15 +83,17 @@ class EventSurvey(StampedSurvey):
         self._digest.add(batch)
         self.events += len(batch)
         self.on += int(np.count_nonzero(batch.p))
-        bins = t // PEAK_US
-        cuts = [0, *(np.flatnonzero(bins[1:] != bins[:-1]) + 1).tolist(), len(bins)]
-        for start, stop in pairwise(cuts):
-            key = int(bins[start])
-            self._bins[key] = self._bins.get(key, 0) + stop - start
-            self._peak = max(self._peak, self._bins[key])
-        # Only the latest can still grow.
-        for key in list(islice(self._bins, max(0, len(self._bins) - 100))):
-            del self._bins[key]
+        # In parts: each event of a packet may be in a bin of its own.
+        for part in range(0, len(t), _PART):
+            bins = t[part : part + _PART] // PEAK_US
+            starts = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
+            counts = np.diff(starts, append=len(bins))
+            for key, count in zip(bins[starts].tolist(), counts.tolist(), strict=True):
+                self._bins[key] = self._bins.get(key, 0) + count
+                self._peak = max(self._peak, self._bins[key])
+            # Only the latest can still grow.
+            for key in list(islice(self._bins, max(0, len(self._bins) - 100))):
+                del self._bins[key]
 
     def damage(self) -> Counter[str]:
         """What could not be decoded, by kind."""

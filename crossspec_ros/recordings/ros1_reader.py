@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from rosbags.interfaces import Connection
 from rosbags.rosbag1 import reader as ros1
 
-from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, Spent
+from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, Spent, current
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
 
 _MOST_KEPT = 64 << 20
@@ -49,7 +49,8 @@ class Ros1Reader(ros1.Reader):
         super().__init__(path)
         self._stored = path.stat().st_size
         self._promised_bytes = self._index_bytes = 0
-        self._described = Described(Budget(self._stored))
+        self._budget = current() or Budget(self._stored)
+        self._described = Described(self._budget)
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._kept_bytes = 0
         self._begin()
@@ -102,6 +103,7 @@ class Ros1Reader(ros1.Reader):
         if chunk.datapos in self._kept:
             self._kept.move_to_end(chunk.datapos)
             return self._kept[chunk.datapos]
+        self._budget.time.check()
         self.bio.seek(chunk.datapos)
         out = chunk.decompressor(ros1.read_bytes(self.bio, chunk.datasize))
         try:

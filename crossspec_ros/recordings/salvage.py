@@ -29,6 +29,7 @@ from crossspec_ros.recordings.bag_budget import (
     Spent,
     check_names,
     check_text,
+    drawn,
     texts_of,
     unpack_cut,
 )
@@ -65,7 +66,7 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
             if storage.suffix in ROS1_SUFFIXES:
                 read = salvage_ros1
             try:
-                for message in read(storage, losses, budget):
+                for message in drawn(read(storage, losses, budget), budget):
                     try:
                         check_names(message.topic, message.type)
                     except TooLarge as error:
@@ -117,9 +118,11 @@ def _read_sqlite(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredM
         while last + skipped < _LARGEST_ID:
             try:
                 # In the table's own order: sorting takes all rows first, and they may share their bytes.
+                # Texts, which have to be read to be measured, are no messages.
                 for id_, *row in database.execute(
-                    "SELECT id, topic_id, timestamp, CASE WHEN length(data) > ? THEN length(data) "
-                    "ELSE data END FROM messages NOT INDEXED WHERE id > ?",
+                    "SELECT id, topic_id, timestamp, CASE WHEN typeof(data) = 'blob' THEN "
+                    "CASE WHEN length(data) > ? THEN length(data) ELSE data END END "
+                    "FROM messages NOT INDEXED WHERE id > ?",
                     (MOST_ROW, last + skipped),
                 ):
                     budget.unpacked.add(texts_of(row))
@@ -127,7 +130,7 @@ def _read_sqlite(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredM
                         continue
                     last, skipped = id_, 0
                     topic, recorded_ns, data = row
-                    if isinstance(data, int) and data > MOST_ROW:
+                    if isinstance(data, int):
                         losses.append(f"{file.name} has a message of {data} bytes, more than are read")
                     if topic in topics and isinstance(data, bytes):
                         name, type_name = topics[topic]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from contextlib import closing, nullcontext
+from itertools import count
 
 import numpy as np
 import pytest
@@ -218,9 +219,43 @@ def test_the_index_of_an_mcap_takes_no_memory_without_bound(tmp_path, monkeypatc
     bag = mcap(tmp_path / "bag.mcap", [chunk], True, times, topics)
     with closing(BagReader(bag)) as reader:
         assert sum(1 for _ in reader.messages()) == times
-    monkeypatch.setattr(bag_budget, "_MOST_INDEX", 3000)
+    monkeypatch.setattr(bag_budget, "_MOST_INDEX", 2200)
     with pytest.raises(InputError, match=r"bag\.mcap' has an index that takes more than 0 MB, as no"):
         BagReader(bag)
+
+
+@pytest.fixture
+def slow_processor(monkeypatch):
+    """Each look at its clock finds it so much later."""
+
+    def set_step(seconds):
+        clock = count(step=seconds)
+        monkeypatch.setattr(bag_budget, "thread_time", lambda: next(clock))
+
+    return set_step
+
+
+def test_a_bag_that_takes_longer_than_others_of_its_size_is_refused(bag, slow_processor):
+    slow_processor(2.0)
+    with pytest.raises(InputError, match=r"' takes longer to read than recordings of its size do: check"):
+        open_recording(bag[0])
+
+
+def test_a_bag_may_be_read_to_its_end_again_and_again(bag, slow_processor):
+    file, messages = bag
+    slow_processor(2e-3)
+    with closing(open_recording(file)) as recording:
+        for _ in range(10):
+            assert sum(1 for _ in recording.messages()) == messages
+        parts = (next(recording.messages()) for _ in range(10_000))
+        with pytest.raises(InputError, match="takes longer to read than recordings of its size do"):
+            list(parts)
+
+
+def test_the_index_of_an_mcap_of_a_large_robot_is_read(tmp_path):
+    bag = mcap(tmp_path / "bag.mcap", [("", message_head(0, 1), 31)], True, 4500, 300)
+    with closing(BagReader(bag)) as reader:
+        assert reader.promised == 1
 
 
 def test_many_files_that_repeat_their_descriptions_are_one_sound_bag(tmp_path):
