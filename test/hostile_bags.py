@@ -287,6 +287,19 @@ def tables_of_topics(folder):
     )
 
 
+def topics_by_chunks(folder):
+    """A summary with 3900 topics and 200 chunks, each of a thousand others."""
+    path = mcap(folder / "bomb.mcap", [("", message_head(0, 1), 31)], True, 200, 1000)
+    data = path.read_bytes()
+    at = data.rindex(text("/image")) - 13
+    topics = (
+        record(4, struct.pack("<HH", 9000 + i, 0) + text(f"/{i}") + text("cdr") + text(""))
+        for i in range(3900)
+    )
+    path.write_bytes(data[:at] + b"".join(topics) + data[at:])
+    return path
+
+
 LINE = "    - *a\n"
 
 
@@ -691,6 +704,7 @@ BAGS = {
     "bag of packed tangled files": packed_tangled,
     "mcap long metadata": long_metadata,
     "mcap distant events": distant_events,
+    "mcap topics by chunks": topics_by_chunks,
     "bag of topics by topics": topics_by_topics,
     "db3 tables of topics": tables_of_topics,
     "mcap idle records": partial(idle_records, True),

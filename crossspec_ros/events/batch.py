@@ -12,8 +12,13 @@ from crossspec_ros.errors import InputError
 
 MOST_EVENTS = 12 << 20
 """Of a packet, or a block of a file: a million words of twelve events each, 300 MB while it is decoded."""
-MOST_PIXELS = 4096
-"""Largest width and height that is believed: what is drawn of the events takes room by them."""
+_MOST_EDGE, _MOST_PIXELS = 4096, 4 << 20
+"""Of a sensor that is believed; the largest have some two million. What is drawn takes room by them."""
+
+
+def is_sensor(width: int, height: int) -> bool:
+    """Whether there are event sensors of so many pixels."""
+    return 0 < width <= _MOST_EDGE and 0 < height <= _MOST_EDGE and width * height <= _MOST_PIXELS
 
 
 def check_count(count: int) -> None:

@@ -134,4 +134,5 @@ def compressed_array(message: Any) -> np.ndarray:
             f"a compressed image with format '{message.format}' and {len(data)} bytes cannot be read: "
             f"let the camera publish jpeg or png"
         )
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
+    # In place: it may have 150 MB.
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from crossspec_ros.events.batch import MOST_PIXELS, NO_TRIGGERS, EventBatch, check_count, drop_outside
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, check_count, drop_outside, is_sensor
 
 # A struct takes 13 bytes (x, y, sec, nsec, polarity); aligning the next one's x to 2 and its sec to 4 makes
 # them repeat every 16 bytes, but for the first x and y, which have no gap behind them:
@@ -45,7 +45,7 @@ class DvsDecoder:
         whole = min(count, max(0, len(data) - start + 16 - _LAST_ROW) // 16)
         if whole < count:
             self.damage["torn_messages"] += 1
-        if max(width, height) > MOST_PIXELS:
+        if max(width, height) and not is_sensor(width, height):
             self.damage["impossible_sizes"] += 1
             return EventBatch.empty(0, 0)
         if not whole:

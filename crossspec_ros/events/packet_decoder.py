@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import MOST_PIXELS, NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, is_sensor
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.libcaer import LibcaerDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
@@ -55,10 +55,10 @@ def make_decoder(encoding: str, width: int, height: int) -> EventDecoder:
             f"the event encoding '{encoding}' is unknown: configure the camera driver for one of "
             f"{', '.join(sorted(_DECODERS))}"
         )
-    if encoding != "trigger" and not (0 < width <= MOST_PIXELS and 0 < height <= MOST_PIXELS):
+    if encoding != "trigger" and not is_sensor(width, height):
         raise InputError(
             f"an event packet gives its sensor {width}x{height} pixels: configure the camera driver to send "
-            f"the true size, {MOST_PIXELS}x{MOST_PIXELS} at most"
+            f"the true size, 4 million pixels at most"
         )
     return _DECODERS[encoding](width, height)
 

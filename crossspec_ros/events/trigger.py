@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, check_count
 from crossspec_ros.events.splice import Payload, Splice
 
 # A little-endian uint64: bits 0-31 ns over time_base, 48-62 channel, 63 polarity.
@@ -23,6 +23,7 @@ class TriggerDecoder:
         self._splice = Splice(_EDGE, lambda edges: int(np.count_nonzero(edges["unused"])), self.damage)
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
+        check_count(len(payload) // _EDGE.itemsize)
         edges = self._splice.words(payload)
         base_us, base_ns = divmod(time_base, 1000)
         t = (edges["dt"].astype(np.int64) + base_ns) // 1000 + base_us

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from array import array
+from bisect import bisect_left
 from bz2 import BZ2Decompressor
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator
@@ -89,10 +90,12 @@ class _Counts:
     """
 
     def __init__(self, counts: dict[int, int]) -> None:
-        self._topics, self._counts = array("H", counts.keys()), array("q", counts.values())
+        self._topics = array("H", sorted(counts))
+        self._counts = array("q", map(counts.__getitem__, self._topics))
 
     def get(self, topic: int, default: int) -> int:
-        return self._counts[self._topics.index(topic)] if topic in self._topics else default
+        at = bisect_left(self._topics, topic)
+        return self._counts[at] if at < len(self._topics) and self._topics[at] == topic else default
 
     def values(self) -> Iterable[int]:
         return self._counts

@@ -10,6 +10,7 @@ from time import thread_time
 from typing import Any
 
 from crossspec_ros.recordings.unpacking import (
+    MOST_EVENTS,
     MOST_PICTURES,
     MOST_UNPACKED,
     Decompressor,
@@ -21,8 +22,8 @@ LONGEST = MOST_UNPACKED + (1 << 20)
 """Bytes of a record: a chunk as large as may be, and what is around it."""
 MOST_ROW = 64 << 20
 """Bytes of a message in a database, which hands out several copies of it."""
-_MESSAGE = 256
-"""Bytes that a message takes while it is read, however short it is."""
+_MESSAGE, _EVENTS = 256, 512
+"""Bytes that a message takes while it is read, however short it is; one of events takes longer to look at."""
 _LONGEST_NAME, _LONGEST_TEXT, _MOST_TEXT = 1000, 1 << 20, 64 << 20
 """Characters of a topic's name, of which ROS allows 255; bytes of a definition, and of all that is kept, or
 as many as a fourth of a larger bag."""
@@ -40,14 +41,17 @@ STEPS, _FURTHER, _MOST_STEPS = 100_000, 250, 10
 one."""
 _ALWAYS_S, _S_PER_BYTE = 4.0, 3e-6
 """Of the processor, for opening a bag and reading it to its end: so much, and for a byte on disk. Bags of the
-smallest messages take a sixth of that. What is counted is refused for what it is; this is for the rest."""
+smallest messages take a sixth of that, of flat images in bz2 a third. What is counted is refused for what it
+is; this is for the rest."""
 
 
 class Spent:
-    """What has come out of one pass through a bag of so many bytes on disk; `always` so much may."""
+    """What has come out of one pass through a bag of so many bytes on disk; `always` so much may, in as many
+    messages of `least` bytes as there may be for any file.
+    """
 
-    def __init__(self, stored: int, always: int = MOST_PICTURES) -> None:
-        self._most_bytes, self._most_messages = most_of(stored, always), most_of(stored) // _MESSAGE
+    def __init__(self, stored: int, always: int = MOST_PICTURES, least: int = _MESSAGE) -> None:
+        self._most_bytes, self._most_messages = most_of(stored, always), most_of(stored) // least
         self._messages = self._bytes = 0
 
     def add(self, size: int) -> None:
@@ -63,6 +67,11 @@ class Spent:
             raise TooLarge(
                 f"{what}, as no recording of its size does: check where it comes from, and record it again"
             )
+
+
+def spent_by_events(stored: int) -> Spent:
+    """What has come out of messages of events."""
+    return Spent(stored, MOST_EVENTS, _EVENTS)
 
 
 def check_topics(count: int) -> None:
@@ -215,6 +224,7 @@ class Budget:
 
 
 _BUDGET: ContextVar[Budget] = ContextVar("budget")
+_END = object()
 
 
 @contextmanager
@@ -237,13 +247,14 @@ def drawn(items: Iterator[Any], budget: Budget) -> Iterator[Any]:
         token = _BUDGET.set(budget)
         budget.time.start()
         try:
-            item = next(items)
             budget.time.check()
-        except StopIteration:
-            return
+            item = next(items, _END)
+            budget.time.check()
         finally:
             budget.time.stop()
             _BUDGET.reset(token)
+        if item is _END:
+            return
         yield item
 
 

@@ -16,10 +16,18 @@ from rosbags.interfaces import Connection
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import EVENT_TYPES
 from crossspec_ros.recordings.bag_bounds import bound_rosbags, check_metadata
-from crossspec_ros.recordings.bag_budget import Budget, ProcessorTime, Spent, check_names, drawn, shared
+from crossspec_ros.recordings.bag_budget import (
+    Budget,
+    ProcessorTime,
+    Spent,
+    check_names,
+    drawn,
+    shared,
+    spent_by_events,
+)
 from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.ros1_reader import Ros1Reader
-from crossspec_ros.recordings.unpacking import MOST_EVENTS, TooLarge, check_solid
+from crossspec_ros.recordings.unpacking import TooLarge, check_solid
 from crossspec_ros.yaml_files import TooMuchYaml
 from rosbags import rosbag1, rosbag2
 
@@ -147,7 +155,7 @@ class BagReader:
 
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
-        spent, of_events = Spent(self._stored), Spent(self._stored, MOST_EVENTS)
+        spent, of_events = Spent(self._stored), spent_by_events(self._stored)
         self._budget.begin()
         for index, reader in enumerate(self._readers):
             wanted = [each for each in reader.connections if key in (None, _key(each))]

@@ -19,6 +19,7 @@ from zlib import crc32
 
 from lz4.frame import LZ4FrameDecompressor
 
+from crossspec_ros.events.messages import EVENT_TYPES
 from crossspec_ros.recordings.bag_bounds import check_tables, read_only
 from crossspec_ros.recordings.bag_budget import (
     LONGEST,
@@ -30,6 +31,7 @@ from crossspec_ros.recordings.bag_budget import (
     check_names,
     check_text,
     drawn,
+    spent_by_events,
     texts_of,
     unpack_cut,
 )
@@ -52,7 +54,7 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
     """
     files = storage_files(path)
     stored = sum(file.stat().st_size for file in files if file.exists())
-    budget, spent = Budget(stored), Spent(stored)
+    budget, spent, of_events = Budget(stored), Spent(stored), spent_by_events(stored)
     for file in files:
         if not file.exists():
             losses.append(f"{file.name} is a link to nothing")
@@ -72,7 +74,10 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
                     except TooLarge as error:
                         losses.append(f"a message {error}")
                         continue
-                    yield _unpacked(message, spent)
+                    message = _unpacked(message, spent)
+                    if message.type in EVENT_TYPES:
+                        of_events.add(len(message.data))
+                    yield message
             except TooLarge as error:
                 losses.append(f"{file.name} {error}")
             except (OSError, sqlite3.Error) as error:

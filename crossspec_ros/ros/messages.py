@@ -65,7 +65,8 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
     message = Image(height=height, width=width, encoding="rgb8", step=3 * width)
     message.header = Header(stamp=to_time(stamp_ns), frame_id=frame_id)
     # An array.array is taken over as it is; assigning an ndarray would check every byte, 57 ms per MB.
-    message.data = array.array("B", image.tobytes())
+    message.data = array.array("B")
+    message.data.frombytes(np.ascontiguousarray(image))
     return message
 
 

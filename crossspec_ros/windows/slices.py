@@ -34,7 +34,7 @@ class Slices(Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """What the events take that are kept for the images."""
+        """What is kept for the images takes."""
 
     def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         """Take events of the window, `t` in ns of ROS time, all in since_ns <= t <= until_ns.
@@ -53,8 +53,6 @@ class TimeSlices:
     it. Before the first event there is no image, so that a window without events has none.
     """
 
-    kept_bytes = 0
-
     def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
         span = end_ns - start_ns
         self._edges = [start_ns + i * span // images for i in range(images + 1)]
@@ -65,6 +63,12 @@ class TimeSlices:
     @property
     def rendered_ns(self) -> int:
         return self._edges[self.rendered]
+
+    @property
+    def kept_bytes(self) -> int:
+        # With the image that comes of each.
+        width, height = self._size or (0, 0)
+        return 4 * width * height * len(self._canvases)
 
     def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         self._size = batch.width, batch.height

@@ -45,7 +45,7 @@ def test_the_registry_knows_the_encodings():
         make_decoder("evt4", 640, 480)
 
 
-@pytest.mark.parametrize("size", [(0, 480), (640, 0), (4097, 480), (640, 2**32 - 1)])
+@pytest.mark.parametrize("size", [(0, 480), (640, 0), (4097, 480), (2049, 2048), (640, 2**32 - 1)])
 def test_sizes_that_no_sensor_has_are_refused(size):
     with pytest.raises(InputError, match=f"gives its sensor {size[0]}x{size[1]} pixels"):
         make_decoder("mono", *size)
@@ -178,3 +178,9 @@ def test_triggers_are_no_events():
     decoder.decode(data[13:], 10_001)
     assert decoder.triggers.t.tolist() == [12, 4_294_977]
     assert (decoder.triggers.channel.tolist(), decoder.triggers.p.tolist()) == ([3, 32_767], [0, 1])
+
+
+def test_a_packet_of_too_many_triggers_is_refused(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.events.batch.MOST_EVENTS", 10)
+    with pytest.raises(InputError, match=r"more than the 10 events .* smaller ones"):
+        TriggerDecoder(640, 480).decode(bytes(11 * 8))

@@ -148,7 +148,7 @@ def test_what_is_read_of_a_damaged_database_is_counted_where_nothing_plays_of_it
     )
     file, losses = sqlite(tmp_path, few), Losses()
     assert not list(salvage(file, losses)) and not losses.told()
-    monkeypatch.setattr(bag_budget, "Spent", lambda stored: Spent(0, 80))
+    monkeypatch.setattr(bag_budget, "Spent", lambda stored, *rest: Spent(0, 80))
     assert not list(salvage(file, losses)) and "unpacks to more than" in losses.told()[0]
 
 
@@ -250,6 +250,25 @@ def test_a_bag_may_be_read_to_its_end_again_and_again(bag, slow_processor):
         parts = (next(recording.messages()) for _ in range(10_000))
         with pytest.raises(InputError, match="takes longer to read than recordings of its size do"):
             list(parts)
+
+
+def test_without_time_nothing_more_is_unpacked():
+    budget, items = bag_budget.Budget(0), iter([1])
+    budget.time._left_s = -1.0
+    with pytest.raises(TooLarge, match="takes longer to read"):
+        next(bag_budget.drawn(items, budget))
+    assert next(items) == 1
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_more_packets_of_events_than_a_file_has_room_for_are_refused(tmp_path, monkeypatch, cut):
+    folder = write(tmp_path / "bag", sound(), StoragePlugin.MCAP)
+    (file,) = folder.glob("*.mcap")
+    file.write_bytes(file.read_bytes()[: len(file.read_bytes()) - 400 * cut])
+    assert survey(file)["messages"] == 120
+    monkeypatch.setattr(bag_budget, "_EVENTS", 1 << 20)
+    told = " ".join(read(file)[0][1])
+    assert "has more than 32 messages, as no recording of its size does: check where it comes from" in told
 
 
 def test_the_index_of_an_mcap_of_a_large_robot_is_read(tmp_path):

@@ -505,6 +505,16 @@ def test_a_stream_whose_clock_was_set_ahead_and_goes_on_is_followed(stream):
     assert synchronizer.counts["forward_jumps"] == 1 and not synchronizer.counts["backward_jumps"]
 
 
+def test_a_packet_with_events_in_all_slices_of_all_windows_is_not_drawn_in_all(monkeypatch):
+    # Eight images of a large sensor.
+    monkeypatch.setattr(module, "MOST_EVENT_BYTES", 8 * 4 * 64 * 64)
+    synchronizer = Synchronizer(GRID, images=8, slicing=TimeSlices)
+    spread = batch(*range(0, 2000, 100), width=64, height=64)
+    updates = feed(synchronizer, [(EVENTS, spread), *heartbeats(4000)])
+    closed = [u.events for u in updates if isinstance(u, WindowClosed) and u.events]
+    assert closed == [10] and synchronizer.counts["surplus_events"] == 10
+
+
 @pytest.mark.parametrize("slicing", [CountSlices, TimeSlices])
 def test_events_without_end_at_one_time_take_no_memory_without_end(slicing, monkeypatch):
     monkeypatch.setattr(module, "MOST_EVENT_BYTES", 20_000)
