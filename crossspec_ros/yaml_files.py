@@ -62,6 +62,8 @@ def _check(text: str) -> None:
     sizes: dict[str, int] = {}
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
+            if event.anchor in anchors:
+                raise TooMuchYaml(f"its part '{event.anchor:.80}' contains itself")
             counts[-1] += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
             if len(event.value) > _LONG and _NUMBER.fullmatch(event.value):

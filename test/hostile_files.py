@@ -386,6 +386,30 @@ def one_chunk_h5(megabytes, count, folder):
     return folder / "bomb.h5"
 
 
+def tiles_h5(folder):
+    """Images each of which lies in four chunks of eight megabytes."""
+    count, packed = 20_000, zlib.compress(bytes(20_000 * 20 * 20), 9)
+    with h5(folder) as file:
+        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        file["davis/left/image_raw_ts"] = np.arange(count) / 1e3
+        data = file.create_dataset(
+            "davis/left/image_raw", (count, 40, 40), "u1", chunks=(count, 20, 20), compression="gzip"
+        )
+        for place in np.ndindex(1, 2, 2):
+            data.id.write_direct_chunk(tuple(20 * i for i in place), packed)
+    return folder / "bomb.h5"
+
+
+def wide_events_h5(folder):
+    """Events of eight columns, each of which lies in a chunk of its own."""
+    rows = 6 * MB
+    with h5(folder) as file:
+        data = file.create_dataset("davis/left/events", (rows, 8), "f8", chunks=(rows, 1), compression="gzip")
+        for column in range(8):
+            data.id.write_direct_chunk((0, column), deflated(48))
+    return folder / "bomb.h5"
+
+
 def many_images_h5(folder):
     """240 million images of one pixel."""
     with h5(folder) as file:
@@ -743,6 +767,8 @@ FILES = {
     "h5 shared trees": partial(tree_h5, shared_children),
     "h5 sibling of itself": sibling_h5,
     "h5 shared chunks": shared_chunks_h5,
+    "h5 tiles": tiles_h5,
+    "h5 wide events": wide_events_h5,
     "h5 packed names": packed_names_h5,
     "h5 nested type": nested_h5,
     "h5 size": size_h5,
@@ -755,6 +781,12 @@ SEQUENCES = {
     "dsec deep calibration": lambda folder: dsec(folder, calibration=DEEP),
     "dsec alias calibration": lambda folder: dsec(
         folder, calibration=aliases(40) + CALIBRATION.replace("[1, 1, 0, 0]", "*a40")
+    ),
+    "dsec calibration of itself": lambda folder: dsec(
+        folder, calibration=CALIBRATION.replace("[1, 1, 0, 0]", "&a [*a, *a]")
+    ),
+    "dsec long number": lambda folder: dsec(
+        folder, calibration=CALIBRATION.replace("[1, 1, 0, 0]", f"[1{400 * '0'}, 1, 0, 0]")
     ),
     "dsec packed map": lambda folder: dsec(folder, rectify=packed_map),
     "dsec linked map": lambda folder: dsec(folder, rectify=linked_map),

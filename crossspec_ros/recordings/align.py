@@ -35,7 +35,7 @@ class Alignment:
         try:
             self._homography = homography(read_yaml(path / CALIBRATION_FILE))
         # What a calibration of another structure makes of each of these steps.
-        except (OSError, ValueError, TypeError, LookupError, np.linalg.LinAlgError) as error:
+        except (OSError, ValueError, TypeError, LookupError, ArithmeticError, np.linalg.LinAlgError) as error:
             detail = " ".join(f"{type(error).__name__}: {error}".split())
             raise InputError(
                 f"the calibration '{path / CALIBRATION_FILE}' cannot be used ({detail}): copy it from the "

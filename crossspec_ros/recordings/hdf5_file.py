@@ -20,9 +20,10 @@ from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check
 
 _MOST_CHUNK_BYTES = 64 << 20
 """Those of published data sets are below 20 MB."""
-_KEPT_BYTES, _MOST_KEPT_BYTES = 8 << 20, 192 << 20
-"""HDF5 keeps so many of the unpacked chunks of each data set. Where they are larger one is kept, as else it
-would be unpacked again for each block of rows; three copies of one that is being unpacked come on top."""
+_KEPT_BYTES, _MOST_KEPT_BYTES, _SLOTS = 8 << 20, 192 << 20, 521
+"""HDF5 keeps so much of the unpacked chunks of each data set, and as many of them as there are slots. Where
+those that a row lies in are more they are kept, as else they would be unpacked again for each block of rows;
+three copies of one that is being unpacked come on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
 _MOST_CHUNKS, _INDEX_BYTES = 100_000, 8
@@ -101,16 +102,16 @@ class Hdf5File:
             if name not in self._checked:
                 self._check_place(name, data, always)
                 self._checked.add(name)
-                size = _chunk_bytes(data)
-                if size > _KEPT_BYTES:
-                    self._kept[name] = size
+                if _row_bytes(data) > _KEPT_BYTES or row_chunks(data) > _SLOTS:
+                    self._kept[name] = _row_bytes(data)
             if name not in self._kept:
                 return data
+            slots = max(_SLOTS, 2 * row_chunks(data))
             # Opened a second time it would keep the cache that it has.
             del data
             access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
             # Zero, as otherwise chunks that are read in part may stay beyond that size.
-            access.set_chunk_cache(521, self._kept[name], 0.0)
+            access.set_chunk_cache(slots, self._kept[name], 0.0)
             return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
@@ -148,7 +149,8 @@ class Hdf5File:
                 f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: pack it "
                 f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
-        most = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - sum(self._kept.values()))
+        left = _MOST_KEPT_BYTES - sum(self._kept.values())
+        most = min(_MOST_CHUNK_BYTES, left)
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         elif _chunk_bytes(data) > max(most, _KEPT_BYTES):
@@ -157,6 +159,12 @@ class Hdf5File:
                 f"'{self.path}' stores '{name}' in chunks of {_chunk_bytes(data) >> 20} MB, and up to "
                 f"{most >> 20} MB are read{beside}: store it in smaller ones, as "
                 f"`h5repack -l {name}:CHUNK=100000` does"
+            )
+        elif _row_bytes(data) > max(left, _KEPT_BYTES):
+            raise InputError(
+                f"'{self.path}' stores each row of '{name}' in {row_chunks(data)} chunks of "
+                f"{_row_bytes(data) >> 20} MB together, and up to {left >> 20} MB are read: store it in "
+                f"smaller ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
             )
         else:
             wanted = math.prod(
@@ -223,6 +231,25 @@ class Hdf5File:
 
 def _chunk_bytes(data: h5py.Dataset) -> int:
     return math.prod(data.chunks or (0,)) * data.dtype.itemsize
+
+
+def row_chunks(data: h5py.Dataset) -> int:
+    """In how many chunks a row of a data set lies, which is what has one index."""
+    chunks = data.chunks or data.shape
+    pairs = zip(data.shape[1:], chunks[1:], strict=True)
+    return math.prod(-(-length // max(1, chunk)) for length, chunk in pairs)
+
+
+def whole_rows(data: h5py.Dataset) -> str:
+    """The shape of chunks of whole rows, a megabyte each, as h5repack takes it."""
+    rows = (1 << 20) // max(1, math.prod(data.shape[1:]) * data.dtype.itemsize)
+    return "x".join(map(str, (max(1, min(rows, len(data))), *data.shape[1:])))
+
+
+def _row_bytes(data: h5py.Dataset) -> int:
+    """Of the chunks that a row lies in, where others lie in them as well."""
+    several = data.chunks is not None and data.chunks[:1] > (1,)
+    return _chunk_bytes(data) * row_chunks(data) if several else _chunk_bytes(data)
 
 
 def whole_numbers(value: object) -> list[int]:

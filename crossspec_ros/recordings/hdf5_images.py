@@ -11,13 +11,15 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
-from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.hdf5_file import Hdf5File, row_chunks, whole_rows
 from crossspec_ros.recordings.hdf5_layouts import Layout
 from crossspec_ros.recordings.hdf5_types import is_number
 from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
 _MOST_PICTURES = 1_000_000
+_MOST_TOUCHED, _TOUCHED_BYTES = 1_000_000, 100
+"""So many times chunks are looked up for images of any file, or once for so many bytes; each takes 5 us."""
 """Nine hours of 30 a second."""
 _MOST_LISTED, _LISTED_BYTES = 2000, 2000
 """Data sets of one picture, or as many as of so many bytes; HDF5 takes milliseconds for each."""
@@ -90,6 +92,11 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
         )
     if not len(data):
         return None
+    if len(data) * row_chunks(data) > max(_MOST_TOUCHED, file.size // _TOUCHED_BYTES):
+        raise InputError(
+            f"'{file.path}' stores each of {len(data)} images {name} in {row_chunks(data)} chunks: store it "
+            f"in larger ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
+        )
     _check_picture(file.path, name, data.shape[1:], data.dtype)
     check_ratio(file.path, file.size, data.nbytes, MOST_PICTURES)
     if len(data) > _MOST_PICTURES:

@@ -21,7 +21,7 @@ from test_npz import decode
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import IMAGE, typestore
-from crossspec_ros.recordings import hdf5_events, hdf5_file
+from crossspec_ros.recordings import hdf5_events, hdf5_file, hdf5_images
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.info import survey
@@ -391,6 +391,20 @@ def test_an_image_under_several_names_is_refused(tmp_path):
         images = file["images"]
         images["image999999999"] = images[next(iter(images))]
     with pytest.raises(InputError, match="under several names: store each image once"):
+        open_recording(path)
+
+
+def test_images_in_very_many_chunks_are_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "recording.h5", "mvsec")
+    with h5py.File(path, "r+") as file:
+        pixels, name = file["davis/left/image_raw"][:], "davis/left/image_raw"
+        del file[name]
+        file.create_dataset(name, data=pixels, chunks=(len(pixels), 13, 17))
+    with closing(open_recording(path)) as recording:
+        assert sum(message.kind == "image" for message in recording.messages()) == len(pixels)
+    monkeypatch.setattr(hdf5_images, "_MOST_TOUCHED", 10)
+    monkeypatch.setattr(hdf5_images, "_TOUCHED_BYTES", 1 << 30)
+    with pytest.raises(InputError, match=r"stores each of 5 images .* in 4 chunks: .*CHUNK=5x24x32` does"):
         open_recording(path)
 
 

@@ -148,6 +148,8 @@ TOLD = {
     # Nobody goes from sibling to sibling.
     "h5 sibling of itself": "[23] messages",
     "h5 shared chunks": "has 3920000 chunks, more than there is room for in a file of its size",
+    "h5 tiles": "20001 messages",
+    "h5 wide events": "stores each row of 'davis/left/events' in 8 chunks of 384 MB together",
     "h5 packed names": r"damaged \(its groups cannot be gone through",
     "h5 nested type": "has 'events/t' of a type that is not read: store numbers",
     # No size is stated then, and what is common is taken.
@@ -158,6 +160,8 @@ TOLD = {
     "dsec pipe map": NO_FILE,
     "dsec deep calibration": "calibration .* cannot be used .*nested more than 50 deep",
     "dsec alias calibration": "calibration .* cannot be used .*stands for more than 100000 values",
+    "dsec calibration of itself": "calibration .* cannot be used .*its part 'a' contains itself",
+    "dsec long number": "calibration .* cannot be used .*int too large to convert to float",
     "dsec packed map": "the rectify map .* cannot be used .*unpacks to [0-9]+ MB, more than 100 times its",
     "dsec linked map": "the rectify map .* cannot be used .*links are not followed",
     "dsec many times": r"timestamps\.txt' cannot be read \(it has more than \d+ bytes\)",
@@ -165,6 +169,7 @@ TOLD = {
     "dsec 40,000 x 40,000": PIXELS,
     "dsec 16,000 x 16,000": PIXELS,
     "endless parameters": "is not YAML that is read: it is no regular file",
+    "parameters of themselves": "is not YAML that is read: its part 'a' contains itself",
     "deep parameters": "is not YAML that is read: it is nested more than 50 deep",
     "parameters of aliases": "is not YAML that is read: it stands for more than 100000 values",
     "mistyped parameters": "is not YAML that is read",
@@ -210,6 +215,7 @@ def outcomes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     parameters = {
         "deep parameters": DEEP,
+        "parameters of themselves": "captioner: {ros__parameters: {question: &a [*a, *a]}}",
         "parameters of aliases": f"{aliases(40)}captioner: *a40\n",
     }
     threads = {

@@ -216,6 +216,13 @@ def test_few_events_of_months_are_no_flood_of_packets(monkeypatch):
     assert len(list(PacketCutter("clock").cut(batch[:1000]))) < 2 * 5900 + 1000 + 14 * 100
 
 
+def test_short_gaps_of_long_recordings_cost_no_packets(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.events.packets.STILL_PACKETS", 100)
+    t = np.arange(10_000) * 30_000
+    batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
+    assert len(list(PacketCutter("clock").cut(batch))) == len(t) + 200
+
+
 def test_times_that_jump_to_and_fro_end_a_recording(monkeypatch, tmp_path):
     monkeypatch.setattr("crossspec_ros.recordings.source._MOST_JUMPS", 100)
     t = np.tile([START_US, START_US + 500_000], 2000)

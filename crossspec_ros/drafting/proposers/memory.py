@@ -263,8 +263,12 @@ def _checksum(document: dict[str, Any]) -> int:
 
 
 def _floats(values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    floats = np.array(values)
+    try:
+        # Of texts, it would make an array in which each takes as much as the longest.
+        floats = np.array(values, float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("its weights are no numbers") from None
     # What is not a number is not below either.
-    if floats.shape != shape or floats.dtype.kind not in "fi" or not (abs(floats) < MOST_WEIGHT).all():
+    if floats.shape != shape or not (abs(floats) < MOST_WEIGHT).all():
         raise ValueError("its weights are not as many small numbers as expected")
-    return floats.astype(float)
+    return floats
