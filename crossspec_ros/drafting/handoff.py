@@ -84,6 +84,12 @@ class Handoff(nn.Module):
         """(b, frames, tokens, width) features in place of the tower's."""
         events = events.to(self.write.weight.dtype)
         images = events.shape[1] - self.patches
+        if not 0 < images <= len(self.image_places):
+            raise InputError(
+                f"the feature hand-off is for {self.patches} positions of up to {len(self.image_places)} "
+                f"event images, and there are {events.shape[1]} event tokens: train one for this pair with "
+                f"crossspec train handoff"
+            )
         seen = self.read(events) + torch.cat([self.image_places[:images], self.patch_places])
         queries = (self.frame_places + self.token_places).flatten(0, 1).expand(len(events), -1, -1)
         for look in self.looks:

@@ -52,7 +52,9 @@ class PacketCutter:
             cell = int(cells[low])
             if cell - self._reached <= _LONGEST_STILL:
                 stride = 1 << self._still // STILL_PACKETS
-                for still in range(self._reached + stride, cell, stride):
+                stills = range(self._reached + 1, cell, stride)
+                # Many short gaps are not worth a packet each.
+                for still in stills if cell - self._reached > stride else ():
                     self._still += 1
                     t_us = self._origin_us + still * PACKET_US
                     yield self._packet(t_us, encode_time(t_us), batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,8 +30,12 @@ _MOST_NODES = 1_400_000
 published have 250,000 tokens, which share most of their beginnings."""
 _MOST_STEPS = 10
 """Of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
+_MOST_INSERTING, _MOST_MAPPED = 3, 100
+"""Replacements by a pattern, which may match between all characters; and bytes in place of a character, of
+which Unicode's own have 33."""
 _PROBE = "What are the key elements in this scene?"
 _MOST_IDS = 10 * len(_PROBE)
+_AFFIXES = "continuing_subword_prefix", "end_of_word_suffix"
 _MOST_TOKEN = 1000
 """Characters; those of published ones have some hundred."""
 
@@ -99,10 +104,25 @@ def _bound(tokenizer: Tokenizer) -> None:
             len(step.get(name, "")) > 1 for step in steps for name in ("content", "prepend")
         ):
             raise ValueError("it has many steps, or puts longer texts in the place of others")
+        if sum(map(_inserts, steps)) > _MOST_INSERTING or any(map(_maps_to_long_texts, steps)):
+            raise ValueError("it puts much longer texts in the place of others")
     ids = tokenizer.encode(_PROBE).ids
     if len(ids) > _MOST_IDS:
         raise ValueError(f"it makes {len(ids)} ids of {len(_PROBE)} characters")
     tokenizer.decode(ids)
+
+
+def _inserts(step: dict[str, Any]) -> bool:
+    """Whether it may put its content between all characters."""
+    pattern = step.get("pattern")
+    return bool(step.get("content")) and isinstance(pattern, dict) and not pattern.get("String")
+
+
+def _maps_to_long_texts(step: dict[str, Any]) -> bool:
+    """Whether a character becomes a long text: behind a trie, whose size comes first, each ends with NUL."""
+    charsmap = base64.b64decode(step.get("precompiled_charsmap") or "")
+    texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
+    return max(map(len, texts)) > _MOST_MAPPED
 
 
 def _check_parts(content: bytes) -> None:
@@ -110,6 +130,7 @@ def _check_parts(content: bytes) -> None:
         raise ValueError("it has too many parts")
     values = json.loads(content, object_pairs_hook=_said_once)
     vocabulary = values["model"]["vocab"]
+    _check_lengths(values["model"].get(name) or "" for name in _AFFIXES)
     # A Unigram's is a list of tokens with their scores.
     is_trie = isinstance(vocabulary, list)
     tokens = [entry[0] for entry in vocabulary] if is_trie else list(vocabulary)

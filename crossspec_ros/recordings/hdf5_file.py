@@ -20,7 +20,7 @@ from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check
 
 _MOST_CHUNK_BYTES = 64 << 20
 """Those of published data sets are below 20 MB."""
-_KEPT_BYTES, _MOST_KEPT_BYTES, _SLOTS = 8 << 20, 192 << 20, 521
+_KEPT_BYTES, _MOST_KEPT_BYTES, _MOST_ROW_BYTES, _SLOTS = 8 << 20, 192 << 20, 310 << 20, 521
 """HDF5 keeps so much of the unpacked chunks of each data set, and as many of them as there are slots. Where
 those that a row lies in are more they are kept, as else they would be unpacked again for each block of rows;
 three copies of one that is being unpacked come on top."""
@@ -149,8 +149,8 @@ class Hdf5File:
                 f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: pack it "
                 f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
-        left = _MOST_KEPT_BYTES - sum(self._kept.values())
-        most = min(_MOST_CHUNK_BYTES, left)
+        kept = sum(self._kept.values())
+        most, left = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - kept), _MOST_ROW_BYTES - kept
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         elif _chunk_bytes(data) > max(most, _KEPT_BYTES):
@@ -160,7 +160,7 @@ class Hdf5File:
                 f"{most >> 20} MB are read{beside}: store it in smaller ones, as "
                 f"`h5repack -l {name}:CHUNK=100000` does"
             )
-        elif _row_bytes(data) > max(left, _KEPT_BYTES):
+        elif row_chunks(data) > 1 and _row_bytes(data) > max(left, _KEPT_BYTES):
             raise InputError(
                 f"'{self.path}' stores each row of '{name}' in {row_chunks(data)} chunks of "
                 f"{_row_bytes(data) >> 20} MB together, and up to {left >> 20} MB are read: store it in "
@@ -247,9 +247,9 @@ def whole_rows(data: h5py.Dataset) -> str:
 
 
 def _row_bytes(data: h5py.Dataset) -> int:
-    """Of the chunks that a row lies in, where others lie in them as well."""
-    several = data.chunks is not None and data.chunks[:1] > (1,)
-    return _chunk_bytes(data) * row_chunks(data) if several else _chunk_bytes(data)
+    """Of the chunks that a row lies in, where others lie in them as well and they have to be unpacked."""
+    is_packed = data.chunks is not None and data.chunks[:1] > (1,) and bool(filters_of(data))
+    return _chunk_bytes(data) * row_chunks(data) if is_packed else _chunk_bytes(data)
 
 
 def whole_numbers(value: object) -> list[int]:

@@ -18,9 +18,9 @@ from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
 _MOST_PICTURES = 1_000_000
-_MOST_TOUCHED, _TOUCHED_BYTES = 1_000_000, 100
-"""So many times chunks are looked up for images of any file, or once for so many bytes; each takes 5 us."""
 """Nine hours of 30 a second."""
+_MOST_TOUCHED, _TOUCHED_BYTES = 1_000_000, 5
+"""So many times chunks are looked up for images of any file, or once for so many bytes; each takes 5 us."""
 _MOST_LISTED, _LISTED_BYTES = 2000, 2000
 """Data sets of one picture, or as many as of so many bytes; HDF5 takes milliseconds for each."""
 

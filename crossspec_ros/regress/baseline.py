@@ -17,7 +17,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress.difference import Check, Difference
 from crossspec_ros.regress.golden import Golden, damaged, read_stored, write_stored
-from crossspec_ros.regress.reported import Reported, Reports
+from crossspec_ros.regress.reported import Reported, Reports, figure
 from crossspec_ros.regress.setup import Setup
 
 _MOST_REPEATS = 1000
@@ -57,10 +57,10 @@ def read_baseline(path: Path, setup: Setup) -> Baseline:
     try:
         made_on = content["machine"]
         repeats = [
-            {int(end): Reported("", *map(_figure, figures)) for end, figures in repeat.items()}
+            {int(end): Reported("", *map(figure, figures)) for end, figures in repeat.items()}
             for repeat in content["repeats"]
         ]
-        baseline = Baseline(_figure(content["rate"]), repeats)
+        baseline = Baseline(figure(content["rate"]), repeats)
         if not 0 < len(repeats) <= _MOST_REPEATS:
             raise ValueError(f"it has {len(repeats)} replays")
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -71,13 +71,6 @@ def read_baseline(path: Path, setup: Setup) -> Baseline:
             f"latencies: write one for this machine with --live --update --golden FOLDER"
         )
     return baseline
-
-
-def _figure(value: object) -> float:
-    """A number that a ratio can be made of."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-        raise ValueError(f"a figure is {value!r}")
-    return float(value)
 
 
 def write_baseline(path: Path, setup: Setup, baseline: Baseline) -> None:

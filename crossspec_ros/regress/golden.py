@@ -17,6 +17,7 @@ from crossspec_ros.windows.grid import SECOND
 
 _MOST_BYTES, _MOST_PARTS = 16 << 20, 1_000_000
 """Of a file: an hour of windows has 6 MB. Of its lists and objects: Python takes a hundred bytes for each."""
+_MOST_COUNTS = 1000
 _MOST_LEVELS = 4.0
 """JPEG decoders differ by two; another resampling, another order of channels or another frame by far more."""
 
@@ -95,6 +96,8 @@ def read_golden(path: Path, setup: Setup) -> Golden:
     try:
         windows = [Record.of(window) for window in content["windows"]]
         counts = {str(name): whole(count) for name, count in content["counts"].items()}
+        if len(counts) > _MOST_COUNTS:
+            raise ValueError("it has too many counts")
         return Golden(windows, counts, setup.origin_ns)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise damaged(path, "--update") from None

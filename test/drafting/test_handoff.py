@@ -37,6 +37,12 @@ def test_any_number_of_event_images_gives_features_of_all_frames(handoff: Handof
     assert torch.allclose(handoff(seen)[1], handoff(seen[1:2])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("tokens", [PATCHES, PATCHES + IMAGES + 1])
+def test_other_event_tokens_than_it_was_made_for_are_refused(handoff: Handoff, tokens: int) -> None:
+    with pytest.raises(InputError, match=rf"there are {tokens} event tokens: train one for this pair"):
+        handoff(torch.zeros(1, tokens, handoff.sizes.draft_width))
+
+
 def test_it_has_a_third_of_a_million_parameters(handoff: Handoff) -> None:
     assert 250_000 < sum(parameter.numel() for parameter in handoff.parameters()) < 400_000
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,22 @@ def replacing(content: str) -> dict[str, object]:
     return {"type": "Replace", "pattern": {"Regex": "."}, "content": content}
 
 
+def mapping(length: int) -> dict[str, object]:
+    """A normalizer that makes a text of this length of each z."""
+    nodes = [0] * 512
+    nodes[0], nodes[0x17A], nodes[0x17B] = 256 << 10, 0x7A | 1 << 8 | 1 << 10, 1 << 31
+    trie = struct.pack("<512I", *nodes)
+    charsmap = struct.pack("<I", len(trie)) + trie + b"a" * length + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
+
+
+def test_a_character_may_become_a_few(tmp_path: Path) -> None:
+    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document | {"normalizer": mapping(18)}))
+    tokenizer = load_tokenizer(tmp_path, 100_000)
+    assert tokenizer.normalizer.normalize_str("z") == 18 * "a"
+
+
 START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
 
 
@@ -193,9 +211,12 @@ START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
     [("normalizer", {"type": "Sequence", "normalizers": [replacing("a" * 10)] * 5}, "longer texts"),
      ("normalizer", {"type": "Prepend", "prepend": "▁▁"}, "longer texts"),
      ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}, "many steps"),
+     ("normalizer", {"type": "Sequence", "normalizers": [replacing("a")] * 4}, "much longer texts"),
+     ("normalizer", mapping(1000), "much longer texts"),
      ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer texts"),
      ("post_processor", {"single": START * 1000}, "it makes 10.. ids of 40 characters"),
-     ("model", {"continuing_subword_prefix": "x" * 30}, "PanicException")],
+     ("model", {"continuing_subword_prefix": "x" * 30}, "PanicException"),
+     ("model", {"end_of_word_suffix": "x" * 1001}, "a token of 1001 characters")],
 )  # fmt: skip
 @pytest.mark.timeout(60)
 def test_a_crafted_tokenizer(tmp_path: Path, part: str, value: dict[str, object], sentence: str) -> None:

@@ -189,6 +189,17 @@ def test_a_baseline_is_read_as_it_was_written_on_its_machine_only(setup, tmp_pat
             read_baseline(path, setup)
 
 
+REPORT = json.dumps(
+    {
+        "outcome": "captioned",
+        "end_ns": 1700,
+        "stages": {"total": 2.5},
+        "message": "a cat",
+        "acceptance_length": 1.5,
+    }
+)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -197,6 +208,11 @@ def test_a_baseline_is_read_as_it_was_written_on_its_machine_only(setup, tmp_pat
         "7",
         '{"outcome": "captioned"}',
         '{"outcome": "captioned", "end_ns": 1, "stages": 7}',
+        REPORT.replace("2.5", '"x"'),
+        REPORT.replace("2.5", "NaN"),
+        REPORT.replace("1.5", "null"),
+        REPORT.replace('"a cat"', "5"),
+        REPORT.replace("1700", '"x"'),
     ],
 )
 def test_damaged_reports_of_a_replay_get_a_sentence(tmp_path, line):

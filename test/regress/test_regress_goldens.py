@@ -210,6 +210,7 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
     texts += [json.dumps({**content, "counts": counts}) for counts in (7, {"lost": "x"}, {"lost": None})]
     texts += [json.dumps({**content, "identity": {**content["identity"], "settings": 7}})]
     texts += [json.dumps({**content, "windows": 7})]
+    texts += [json.dumps({**content, "counts": dict.fromkeys(map(str, range(1001)), 1)})]
     for damaged in texts:
         path = tmp_path / "damaged.json"
         path.write_text(damaged)
