@@ -25,6 +25,14 @@ class NoSmallFileError(OSError):
     """It is too large, or no regular file."""
 
 
+def is_file(path: Path) -> bool:
+    """Whether it is a file; no file can have a name of 300 characters, and asking for one raises."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def tensors_file(path: Path) -> Path:
     """The path of a file in safetensors, for its library, which takes a header of any length and would wait
     for ever for what comes from a pipe; raises OSError for these."""

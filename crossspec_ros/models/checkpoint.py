@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.files import tensors_file
+from crossspec_ros.files import is_file, tensors_file
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.pickles import check_torch_file
@@ -226,9 +226,9 @@ def _indexed(index: Path) -> dict[str, Stored]:
         raise InputError(f"'{index}' is no index of shards: copy it again")
     shards: dict[str, dict[str, Stored]] = {}
     for shard in sorted(set(places.values())):
-        if not (folder / shard).is_file():
+        if not is_file(folder / shard):
             raise InputError(
-                f"the shard '{folder / shard}', which '{index.name}' names, is missing: copy it there"
+                f"the shard '{folder}/{shard:.255}', which '{index.name}' names, is missing: copy it there"
             )
         shards[shard] = _contents(folder / shard)
     for name, shard in places.items():

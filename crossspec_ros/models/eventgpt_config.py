@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import is_file
 from crossspec_ros.models.config_files import no_config, read_config, read_json
 
 NAME = "EventGPT"
@@ -80,7 +81,7 @@ def tower_folder(folder: Path) -> Path | None:
     if isinstance(named, str) and Path(named).is_absolute():
         places.append(Path(named))
     for place in places:
-        if (place / "config.json").is_file():
+        if is_file(place / "config.json"):
             return place
     if name in _KNOWN_TOWERS:
         return None

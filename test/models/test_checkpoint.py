@@ -144,6 +144,12 @@ def test_an_index_that_is_none(tmp_path: Path, index: str, sentence: str) -> Non
         stored_tensors(tmp_path)
 
 
+def test_a_shard_with_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": 300 * "x"}}))
+    with pytest.raises(InputError, match=r"the shard '.*/x{255}', which .* names, is missing"):
+        stored_tensors(tmp_path)
+
+
 def test_a_tensor_that_the_index_names_is_in_no_shard(tmp_path: Path) -> None:
     write(tmp_path, {str(i): torch.zeros(1) for i in range(6)}, "safetensors shards index")
     index = tmp_path / "model.safetensors.index.json"

@@ -235,12 +235,13 @@ def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
         architecture(folder).load(Placement())
 
 
-def test_a_tower_that_is_nowhere(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["clip-of-theirs", 300 * "x"])
+def test_a_tower_that_is_nowhere(folder: Path, name: str) -> None:
     write(folder, weights("draft"), "safetensors")
     (folder / "clip" / "config.json").unlink()
-    edit(folder / "config.json", mm_visual_tower="someone/clip-of-theirs")
+    edit(folder / "config.json", mm_visual_tower=f"someone/{name}")
     with pytest.raises(
-        InputError, match=rf"'someone/clip-of-theirs' of '{folder}' has no config.json in '{folder}/clip"
+        InputError, match=rf"'someone/{name}' of '{folder}' has no config.json in '{folder}/clip"
     ):
         architecture(folder).load(Placement())
     (folder / "clip" / "config.json").write_text('{"hidden_size": 128}')
