@@ -400,6 +400,26 @@ def tiles_h5(folder):
     return folder / "bomb.h5"
 
 
+def large_tiles_h5(folder):
+    """Images of 62 MB, each of which lies in five chunks of as many."""
+    count, height, width = 5, 4000, 1030
+    packed = zlib.compress(bytes(count * height * width * 3), 1)
+    with h5(folder) as file:
+        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        file["davis/left/image_raw_ts"] = np.arange(count) / 1e3
+        file["davis/left/noise"] = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
+        data = file.create_dataset(
+            "davis/left/image_raw",
+            (count, height, 5 * width, 3),
+            "u1",
+            chunks=(count, height, width, 3),
+            compression="gzip",
+        )
+        for i in range(5):
+            data.id.write_direct_chunk((0, 0, i * width, 0), packed)
+    return folder / "bomb.h5"
+
+
 def wide_events_h5(folder):
     """Events of eight columns, each of which lies in a chunk of its own."""
     rows = 6 * MB
@@ -768,6 +788,7 @@ FILES = {
     "h5 sibling of itself": sibling_h5,
     "h5 shared chunks": shared_chunks_h5,
     "h5 tiles": tiles_h5,
+    "h5 large tiles": large_tiles_h5,
     "h5 wide events": wide_events_h5,
     "h5 packed names": packed_names_h5,
     "h5 nested type": nested_h5,

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file
+from crossspec_ros.files import NoSmallFileError, read_small, replace_file
+
+_MOST_BYTES = 64 << 20
+"""Of a log; that of a whole experiment has one million."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Record:
             own["first_token_s"],
             stages,
             own["truth"],
-            own["more"],
+            dict(own["more"]),
         )
 
 
@@ -145,7 +148,12 @@ class Log:
         return list(dict.fromkeys(record.way for record in self.records if record.condition == condition))
 
     def _read(self) -> Iterator[Record]:
-        lines = self._file.read_bytes().splitlines()
+        try:
+            lines = read_small(self._file, _MOST_BYTES).splitlines()
+        except NoSmallFileError as error:
+            raise InputError(
+                f"'{self._file}' is no log of an experiment ({error}): remove it, and it is measured anew"
+            ) from None
         for number, line in enumerate(lines, 1):
             try:
                 yield Record.of(line.decode())

@@ -35,6 +35,8 @@ _MOST_INSERTING, _MOST_MAPPED = 3, 100
 which Unicode's own have 33."""
 _PROBE = "What are the key elements in this scene?"
 _MOST_IDS = 10 * len(_PROBE)
+_MOST_WORD = 1000
+"""Characters of a word for WordPiece, which takes time as their cube; usual are 100."""
 _AFFIXES = "continuing_subword_prefix", "end_of_word_suffix"
 _MOST_TOKEN = 1000
 """Characters; those of published ones have some hundred."""
@@ -131,6 +133,8 @@ def _check_parts(content: bytes) -> None:
     values = json.loads(content, object_pairs_hook=_said_once)
     vocabulary = values["model"]["vocab"]
     _check_lengths(values["model"].get(name) or "" for name in _AFFIXES)
+    if (values["model"].get("max_input_chars_per_word") or 0) > _MOST_WORD:
+        raise ValueError(f"it takes words of more than {_MOST_WORD} characters")
     # A Unigram's is a list of tokens with their scores.
     is_trie = isinstance(vocabulary, list)
     tokens = [entry[0] for entry in vocabulary] if is_trie else list(vocabulary)

@@ -150,7 +150,8 @@ class Hdf5File:
                 f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
         kept = sum(self._kept.values())
-        most, left = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - kept), _MOST_ROW_BYTES - kept
+        most = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - kept)
+        left = max(0, _MOST_ROW_BYTES - kept - 3 * _chunk_bytes(data))
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         elif _chunk_bytes(data) > max(most, _KEPT_BYTES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,26 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         record("ours", 0).line().replace("3.0", "9" * 400).encode(),
         record("ours", 0).line().replace("0.25", "NaN").encode(),
         record("ours", 0).line().replace('"ours"', "[]").encode(),
+        record("ours", 0).line().replace('"more": {}', '"more": 5').encode(),
     ],
-    ids=["part", "deep", "no text", "time", "stage", "long stage", "no time", "way"],
+    ids=["part", "deep", "no text", "time", "stage", "long stage", "no time", "way", "more"],
 )
 def test_a_line_that_is_none_is_told(tmp_path: Path, line: bytes) -> None:
     file = tmp_path / "e.jsonl"
     file.write_bytes(line + b"\n" + record("ours", 0).line().encode() + b"\n")
     with pytest.raises(InputError, match=r"line 1 of .*e\.jsonl.* is no record .*remove the file"):
+        Log(file)
+
+
+def test_a_log_without_end_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "raw.jsonl"
+    file.touch()
+    os.truncate(file, 700 << 20)
+    with pytest.raises(InputError, match=r"is no log of an experiment \(it has more than 67108864 bytes\)"):
+        Log(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match=r"is no log of an experiment \(it is no regular file\)"):
         Log(file)
 
 

@@ -216,7 +216,8 @@ START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
      ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer texts"),
      ("post_processor", {"single": START * 1000}, "it makes 10.. ids of 40 characters"),
      ("model", {"continuing_subword_prefix": "x" * 30}, "PanicException"),
-     ("model", {"end_of_word_suffix": "x" * 1001}, "a token of 1001 characters")],
+     ("model", {"end_of_word_suffix": "x" * 1001}, "a token of 1001 characters"),
+     ("model", {"max_input_chars_per_word": 1001}, "takes words of more than 1000 characters")],
 )  # fmt: skip
 @pytest.mark.timeout(60)
 def test_a_crafted_tokenizer(tmp_path: Path, part: str, value: dict[str, object], sentence: str) -> None:

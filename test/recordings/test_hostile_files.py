@@ -149,6 +149,7 @@ TOLD = {
     "h5 sibling of itself": "[23] messages",
     "h5 shared chunks": "has 3920000 chunks, more than there is room for in a file of its size",
     "h5 tiles": "20001 messages",
+    "h5 large tiles": "stores each row of 'davis/left/image_raw' in 5 chunks of 294 MB together",
     "h5 wide events": "stores each row of 'davis/left/events' in 8 chunks of 384 MB together",
     "h5 packed names": r"damaged \(its groups cannot be gone through",
     "h5 nested type": "has 'events/t' of a type that is not read: store numbers",
