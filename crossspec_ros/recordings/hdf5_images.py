@@ -92,7 +92,8 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
         )
     if not len(data):
         return None
-    if len(data) * row_chunks(data) > max(_MOST_TOUCHED, file.size // _TOUCHED_BYTES):
+    touched = len(data) * row_chunks(data)
+    if row_chunks(data) > 1 and touched > max(_MOST_TOUCHED, file.size // _TOUCHED_BYTES):
         raise InputError(
             f"'{file.path}' stores each of {len(data)} images {name} in {row_chunks(data)} chunks: store it "
             f"in larger ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
