@@ -14,7 +14,7 @@ from lz4 import frame as lz4
 from rosbags.rosbag1 import Writer
 from rosbags.typesys import Stores, get_typestore
 
-from crossspec_ros.events.messages import EVENT_PACKET, typestore
+from crossspec_ros.events.messages import EVENT_PACKET, event_packet
 
 MAGIC = b"\x89MCAP0\r\n"
 IMAGE = "sensor_msgs/msg/CompressedImage"
@@ -321,19 +321,7 @@ def distant_events(folder):
     words = np.full((4_000_000, 2), 0x2005, "<u2")
     words[:, 0] = 0x8000 | np.arange(len(words)) * 3 % 4096
     data = struct.pack("<3H", 0x8000, 0x6000, 1) + words.tobytes()
-    message = typestore().types[EVENT_PACKET](
-        header=typestore().types["std_msgs/msg/Header"](
-            typestore().types["builtin_interfaces/msg/Time"](1, 0), ""
-        ),
-        height=720,
-        width=1280,
-        encoding="evt3",
-        is_bigendian=False,
-        seq=1,
-        time_base=0,
-        events=np.frombuffer(data, np.uint8),
-    )
-    cdr = bytes(typestore().serialize_cdr(message, EVENT_PACKET))
+    cdr = event_packet(10**9, data, "evt3", (1280, 720), 1)
     records = record(3, struct.pack("<H", 2) + text(EVENT_PACKET) + text("") + text(""))
     records += record(4, struct.pack("<HH", 2, 2) + text("/events") + text("cdr") + text(""))
     records += record(5, struct.pack("<HIQQ", 2, 0, 10**9, 10**9) + cdr)

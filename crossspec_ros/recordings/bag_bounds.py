@@ -32,6 +32,7 @@ from crossspec_ros.recordings.bag_budget import (
     Budget,
     Described,
     Spent,
+    budget_of,
     check_text,
     check_topics,
     current,
@@ -61,11 +62,6 @@ _TABLES = (*_DESCRIBING, "messages", "schema", "metadata")
 unzstd = partial(unpack, decompressor=zstd.ZstdDecompressor)
 unlz4 = partial(unpack, decompressor=LZ4FrameDecompressor)
 unbz2 = partial(unpack, decompressor=BZ2Decompressor)
-
-
-def _budget(file: Path) -> Budget:
-    """That of the bag, or one of its own for a file that somebody else opens."""
-    return current() or Budget(file.stat().st_size)
 
 
 class _Chunks(list[Any]):
@@ -121,7 +117,7 @@ class _Mcap(storage_mcap.McapReader):
 
     def __init__(self, path: Any) -> None:
         super().__init__(path)
-        self._budget, self._is_checked = _budget(path), False
+        self._budget, self._is_checked = budget_of(path), False
         self.schemas, self.channels = Described(self._budget), Described(self._budget)
         self.chunks = _Chunks(self._budget)
 
@@ -175,7 +171,7 @@ class _Sqlite3(storage_sqlite3.Sqlite3Reader):
         # rosbags makes a URI of it as it is.
         super().__init__(Path(str(path).translate(_ESCAPES)))
         self._file = Path(str(path))
-        self._budget = _budget(self._file)
+        self._budget = budget_of(self._file)
         self._measured = set[frozenset[int]]()
 
     def open(self) -> None:

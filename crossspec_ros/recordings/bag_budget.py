@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
+from pathlib import Path
 from time import thread_time
 from typing import Any
 
@@ -261,6 +262,11 @@ def drawn(items: Iterator[Any], budget: Budget) -> Iterator[Any]:
 def current() -> Budget | None:
     """The budget of the bag that is read."""
     return _BUDGET.get(None)
+
+
+def budget_of(file: Path) -> Budget:
+    """That of the bag, or one of its own for a file that somebody else opens."""
+    return current() or Budget(file.stat().st_size)
 
 
 class Described(dict[Any, Any]):

@@ -92,10 +92,10 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
         )
     if not len(data):
         return None
-    touched = len(data) * row_chunks(data)
-    if row_chunks(data) > 1 and touched > max(_MOST_TOUCHED, file.size // _TOUCHED_BYTES):
+    chunks = row_chunks(data)
+    if chunks > 1 and len(data) * chunks > max(_MOST_TOUCHED, file.size // _TOUCHED_BYTES):
         raise InputError(
-            f"'{file.path}' stores each of {len(data)} images {name} in {row_chunks(data)} chunks: store it "
+            f"'{file.path}' stores each of {len(data)} images {name} in {chunks} chunks: store it "
             f"in larger ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
         )
     _check_picture(file.path, name, data.shape[1:], data.dtype)

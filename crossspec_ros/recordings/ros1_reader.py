@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from rosbags.interfaces import Connection
 from rosbags.rosbag1 import reader as ros1
 
-from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, Spent, current
+from crossspec_ros.recordings.bag_budget import LONGEST, Described, Spent, budget_of
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
 
 _MOST_KEPT = 64 << 20
@@ -49,7 +49,7 @@ class Ros1Reader(ros1.Reader):
         super().__init__(path)
         self._stored = path.stat().st_size
         self._promised_bytes = self._index_bytes = 0
-        self._budget = current() or Budget(self._stored)
+        self._budget = budget_of(path)
         self._described = Described(self._budget)
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._kept_bytes = 0

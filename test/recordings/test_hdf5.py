@@ -401,10 +401,9 @@ def test_images_whose_chunks_are_too_much_to_keep_are_read_where_nothing_is_unpa
     monkeypatch.setattr(hdf5_file, "_MOST_ROW_BYTES", 0)
     monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 3000)
     path = write(tmp_path / "recording.h5", "mvsec")
-    with h5py.File(path, "r+") as file:
-        pixels, name = file["davis/left/image_raw"][:], "davis/left/image_raw"
-        del file[name]
-        file.create_dataset(name, data=pixels, chunks=(len(pixels), 13, 17), compression=packing)
+    with h5py.File(path) as file:
+        pixels = file["davis/left/image_raw"][:]
+    replaced(path, "davis/left/image_raw", pixels, chunks=(len(pixels), 13, 17), compression=packing)
     if packing:
         with pytest.raises(InputError, match=r"each row of .* in 4 chunks of 0 MB together.*CHUNK=5x24x32`"):
             open_recording(path)
@@ -415,10 +414,9 @@ def test_images_whose_chunks_are_too_much_to_keep_are_read_where_nothing_is_unpa
 
 def test_images_in_very_many_chunks_are_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "recording.h5", "mvsec")
-    with h5py.File(path, "r+") as file:
-        pixels, name = file["davis/left/image_raw"][:], "davis/left/image_raw"
-        del file[name]
-        file.create_dataset(name, data=pixels, chunks=(len(pixels), 13, 17))
+    with h5py.File(path) as file:
+        pixels = file["davis/left/image_raw"][:]
+    replaced(path, "davis/left/image_raw", pixels, chunks=(len(pixels), 13, 17))
     with closing(open_recording(path)) as recording:
         assert sum(message.kind == "image" for message in recording.messages()) == len(pixels)
     monkeypatch.setattr(hdf5_images, "_MOST_TOUCHED", 10)
