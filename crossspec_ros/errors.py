@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from crossspec_ros.plain_text import plain_text
 
-_LONGEST = 2000
+_LONGEST, _LONGEST_TRACEBACK = 2000, 20_000
 
 
 class InputError(ValueError):
@@ -22,10 +22,10 @@ class InputError(ValueError):
         return _cut(plain_text(_cut(super().__str__())))
 
 
-def _cut(text: str) -> str:
-    if len(text) <= _LONGEST:
+def _cut(text: str, most: int = _LONGEST) -> str:
+    if len(text) <= most:
         return text
-    return f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
+    return f"{text[: most // 2]} [...] {text[-most // 2 :]}"
 
 
 class LinkError(InputError):
@@ -35,12 +35,13 @@ class LinkError(InputError):
 def described(error: BaseException) -> str:
     """For a log: the sentence about a bad input, of all else where it was raised.
 
-    All lines but the first are indented, so that none that the error brings looks like one of the log.
+    All lines but the first are indented, so that none that the error brings looks like one of the log. Of
+    megabytes, the middle is left out.
     """
     if isinstance(error, InputError):
         return str(error)
-    lines = plain_text("".join(traceback.format_exception(error)).rstrip("\n"), keep="\n")
-    return lines.replace("\n", "\n  ")
+    told = _cut("".join(traceback.format_exception(error)).rstrip("\n"), _LONGEST_TRACEBACK)
+    return _cut(plain_text(told, keep="\n"), _LONGEST_TRACEBACK).replace("\n", "\n  ")
 
 
 def one_line(error: BaseException) -> str:

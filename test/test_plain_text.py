@@ -51,6 +51,11 @@ def test_no_line_of_a_described_error_begins_as_one_of_the_log_does():
     assert described(InputError("a\nb")) == r"a\nb"
 
 
+def test_an_error_of_megabytes_is_no_log_of_megabytes():
+    told = described(ValueError(f"first {1_000_000 * HOSTILE} last"))
+    assert len(told) < 30_000 and told.endswith("last") and not OBEYED - {"\n"} & set(told)
+
+
 def test_captions_remarks_and_reports_are_harmless(capsys):
     (window,) = WindowAssembler(WindowGrid()).close(SECOND, 0, 0)
     line = caption_line(window, 0, Caption(text=HOSTILE, token_ids=(), source="target", target_passes=1), ())
