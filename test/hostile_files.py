@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import lzma
+import math
 import os
 import struct
 import zipfile
@@ -376,47 +377,48 @@ def one_chunk_h5(megabytes, count, folder):
                 data.id.write_direct_chunk((i * size,), b"x")
             places.append([data.id.get_chunk_info(i) for i in range(count)])
     content = bytearray((folder / "bomb.h5").read_bytes())
-    for first, *rest in places:
-        for one in rest:
-            at = content.find(struct.pack("<IIQQQ", one.size, 0, one.chunk_offset[0], 0, one.byte_offset))
-            assert at >= 0
-            struct.pack_into("<I", content, at, first.size)
-            struct.pack_into("<Q", content, at + 24, first.byte_offset)
-    (folder / "bomb.h5").write_bytes(content)
-    return folder / "bomb.h5"
+    for chunks in places:
+        lay_in_one_place(content, chunks)
+    return written(folder / "bomb.h5", content)
 
 
-def tiles_h5(folder):
-    """Images each of which lies in four chunks of eight megabytes."""
-    count, packed = 20_000, zlib.compress(bytes(20_000 * 20 * 20), 9)
+def lay_in_one_place(content, chunks):
+    """In the tree of a data set, give all chunks the place of the first."""
+    first, *rest = chunks
+    for one in rest:
+        key = struct.pack(f"<II{len(one.chunk_offset) + 1}Q", one.size, 0, *one.chunk_offset, 0)
+        at = content.index(key + struct.pack("<Q", one.byte_offset))
+        struct.pack_into("<I", content, at, first.size)
+        struct.pack_into("<Q", content, at + len(key), first.byte_offset)
+
+
+def unpacked_tiles_h5(folder):
+    """Images of 1600x1600, each of which lies in 400 chunks of 4 MB, which are the same."""
+    count, side, tile = 700, 1600, 80
+    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
+        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        file["davis/left/image_raw_ts"] = np.arange(count) * 1.0
+        shape, chunks = (count, side, side), (count, tile, tile)
+        data = file.create_dataset("davis/left/image_raw", shape, "u1", chunks=chunks)
+        for place in np.ndindex(1, side // tile, side // tile):
+            part = b"x" if any(place) else bytes(math.prod(chunks))
+            data.id.write_direct_chunk(tuple(tile * i for i in place), part)
+        places = [data.id.get_chunk_info(i) for i in range(data.id.get_num_chunks())]
+    content = bytearray((folder / "bomb.h5").read_bytes())
+    lay_in_one_place(content, places)
+    return written(folder / "bomb.h5", content)
+
+
+def black_images_h5(shape, chunks, stamps, folder):
+    """Images packed in these chunks, in a file of some megabytes."""
+    packed = zlib.compress(bytes(math.prod(chunks)), 1)
     with h5(folder) as file:
         file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
-        file["davis/left/image_raw_ts"] = np.arange(count) / 1e3
-        data = file.create_dataset(
-            "davis/left/image_raw", (count, 40, 40), "u1", chunks=(count, 20, 20), compression="gzip"
-        )
-        for place in np.ndindex(1, 2, 2):
-            data.id.write_direct_chunk(tuple(20 * i for i in place), packed)
-    return folder / "bomb.h5"
-
-
-def large_tiles_h5(folder):
-    """Images of 62 MB, each of which lies in five chunks of as many."""
-    count, height, width = 5, 4000, 1030
-    packed = zlib.compress(bytes(count * height * width * 3), 1)
-    with h5(folder) as file:
-        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
-        file["davis/left/image_raw_ts"] = np.arange(count) / 1e3
+        file["davis/left/image_raw_ts"] = stamps(np.arange(shape[0]) * 1.0)
         file["davis/left/noise"] = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
-        data = file.create_dataset(
-            "davis/left/image_raw",
-            (count, height, 5 * width, 3),
-            "u1",
-            chunks=(count, height, width, 3),
-            compression="gzip",
-        )
-        for i in range(5):
-            data.id.write_direct_chunk((0, 0, i * width, 0), packed)
+        data = file.create_dataset("davis/left/image_raw", shape, "u1", chunks=chunks, compression="gzip")
+        for place in np.ndindex(*(length // chunk for length, chunk in zip(shape, chunks, strict=True))):
+            data.id.write_direct_chunk(tuple(np.multiply(place, chunks)), packed)
     return folder / "bomb.h5"
 
 
@@ -787,8 +789,16 @@ FILES = {
     "h5 shared trees": partial(tree_h5, shared_children),
     "h5 sibling of itself": sibling_h5,
     "h5 shared chunks": shared_chunks_h5,
-    "h5 tiles": tiles_h5,
-    "h5 large tiles": large_tiles_h5,
+    # In four chunks of eight megabytes each.
+    "h5 tiles": partial(black_images_h5, (20_000, 40, 40), (20_000, 20, 20), lambda us: us / 1e3),
+    # Of 62 MB each, in 40 chunks of six.
+    "h5 large tiles": partial(black_images_h5, (4, 4000, 5150, 3), (4, 500, 1030, 3), lambda us: us),
+    "h5 unpacked tiles": unpacked_tiles_h5,
+    "h5 large rows": partial(black_images_h5, (60, 1000, 3000), (60, 1000, 1000), lambda us: us),
+    "h5 small images": partial(black_images_h5, (1_000_000, 1, 1), (1_000_000, 1, 1), lambda us: us),
+    "h5 images by turns": partial(
+        black_images_h5, (200_000, 1, 160), (50_000, 1, 160), lambda us: us % 50_000
+    ),
     "h5 wide events": wide_events_h5,
     "h5 packed names": packed_names_h5,
     "h5 nested type": nested_h5,

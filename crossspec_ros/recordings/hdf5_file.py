@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import h5py
@@ -20,10 +21,11 @@ from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check
 
 _MOST_CHUNK_BYTES = 64 << 20
 """Those of published data sets are below 20 MB."""
-_KEPT_BYTES, _MOST_KEPT_BYTES, _MOST_ROW_BYTES, _SLOTS = 8 << 20, 192 << 20, 310 << 20, 521
+_KEPT_BYTES, _MOST_KEPT_BYTES, _SLOTS = 8 << 20, 192 << 20, 521
 """HDF5 keeps so much of the unpacked chunks of each data set, and as many of them as there are slots. Where
-those that a row lies in are more they are kept, as else they would be unpacked again for each block of rows;
-three copies of one that is being unpacked come on top."""
+those that a row lies in are more they are kept, as else they would be read again for each block of rows."""
+_MOST_HELD_BYTES, _CHUNK_COPIES, _ROW_COPIES = 450 << 20, 3, 5
+"""Of these, of one chunk more that is being unpacked, and of a row that becomes a picture."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
 _MOST_CHUNKS, _INDEX_BYTES = 100_000, 8
@@ -102,7 +104,9 @@ class Hdf5File:
             if name not in self._checked:
                 self._check_place(name, data, always)
                 self._checked.add(name)
-                if _row_bytes(data) > _KEPT_BYTES or row_chunks(data) > _SLOTS:
+                # A part of a single chunk that is not packed is read where it lies.
+                is_read_anew = bool(filters_of(data)) or (row_chunks(data) > 1 and self._has_room(data))
+                if is_read_anew and (_row_bytes(data) > _KEPT_BYTES or row_chunks(data) > _SLOTS):
                     self._kept[name] = _row_bytes(data)
             if name not in self._kept:
                 return data
@@ -149,9 +153,7 @@ class Hdf5File:
                 f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: pack it "
                 f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
-        kept = sum(self._kept.values())
-        most = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - kept)
-        left = max(0, _MOST_ROW_BYTES - kept - 3 * _chunk_bytes(data))
+        most = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - sum(self._kept.values()))
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         elif _chunk_bytes(data) > max(most, _KEPT_BYTES):
@@ -161,11 +163,11 @@ class Hdf5File:
                 f"{most >> 20} MB are read{beside}: store it in smaller ones, as "
                 f"`h5repack -l {name}:CHUNK=100000` does"
             )
-        elif row_chunks(data) > 1 and _row_bytes(data) > max(left, _KEPT_BYTES):
+        elif filters_of(data) and row_chunks(data) > 1 and not self._has_room(data):
             raise InputError(
                 f"'{self.path}' stores each row of '{name}' in {row_chunks(data)} chunks of "
-                f"{_row_bytes(data) >> 20} MB together, and up to {left >> 20} MB are read: store it in "
-                f"smaller ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
+                f"{_row_bytes(data) >> 20} MB together, and up to {self._room(data) >> 20} MB are read: "
+                f"store it in smaller ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
             )
         else:
             wanted = math.prod(
@@ -190,7 +192,9 @@ class Hdf5File:
                     f"'{self.path}' has {self._chunks[name]} chunks in '{name}', which has room for "
                     f"{wanted}: check where it comes from, and record it again"
                 )
-            written = self._chunks[name] == wanted
+            # Chunks that are not packed have less room than they take where several lie in one place.
+            has_room = bool(filters_of(data)) or data.nbytes <= self.size
+            written = self._chunks[name] == wanted and has_room
         if not written:
             raise InputError(
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
@@ -203,6 +207,15 @@ class Hdf5File:
             raise InputError(
                 f"'{self.path}' has in '{name}' {fault}: check where it comes from, and record it again"
             )
+
+    def _room(self, data: h5py.Dataset) -> int:
+        """How many bytes of the chunks that a row of it lies in can be kept."""
+        row = math.prod(data.shape[1:]) * data.dtype.itemsize
+        copies = _CHUNK_COPIES * _chunk_bytes(data) + _ROW_COPIES * row
+        return max(_KEPT_BYTES, _MOST_HELD_BYTES - sum(self._kept.values()) - copies)
+
+    def _has_room(self, data: h5py.Dataset) -> bool:
+        return _row_bytes(data) <= self._room(data)
 
     def listing(self) -> str:
         """The first data sets of the file, for people."""
@@ -241,6 +254,21 @@ def row_chunks(data: h5py.Dataset) -> int:
     return math.prod(-(-length // max(1, chunk)) for length, chunk in pairs)
 
 
+def unpacked_bytes(data: h5py.Dataset, order: np.ndarray) -> int:
+    """How many bytes are unpacked where its rows are read in this order.
+
+    Those that are not packed count a twentieth, as they are read so much sooner; none where no chunk is kept.
+    """
+    packed = bool(filters_of(data))
+    if data.chunks is None or (not packed and _chunk_bytes(data) > _KEPT_BYTES):
+        return 0
+    size = row_chunks(data) * _chunk_bytes(data)
+    rows = lru_cache(max(1, _KEPT_BYTES // max(1, size)))(lambda row: None)
+    for row in (order // data.chunks[0]).tolist():
+        rows(row)
+    return rows.cache_info().misses * size // (1 if packed else 20)
+
+
 def whole_rows(data: h5py.Dataset) -> str:
     """The shape of chunks of whole rows, a megabyte each, as h5repack takes it."""
     rows = (1 << 20) // max(1, math.prod(data.shape[1:]) * data.dtype.itemsize)
@@ -248,9 +276,9 @@ def whole_rows(data: h5py.Dataset) -> str:
 
 
 def _row_bytes(data: h5py.Dataset) -> int:
-    """Of the chunks that a row lies in, where others lie in them as well and they have to be unpacked."""
-    is_packed = data.chunks is not None and data.chunks[:1] > (1,) and bool(filters_of(data))
-    return _chunk_bytes(data) * row_chunks(data) if is_packed else _chunk_bytes(data)
+    """Of the chunks that a row lies in; of one of them, where no other row lies in these."""
+    is_shared = data.chunks is not None and data.chunks[:1] > (1,)
+    return _chunk_bytes(data) * row_chunks(data) if is_shared else _chunk_bytes(data)
 
 
 def whole_numbers(value: object) -> list[int]:

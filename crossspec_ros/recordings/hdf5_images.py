@@ -11,16 +11,19 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
-from crossspec_ros.recordings.hdf5_file import Hdf5File, row_chunks, whole_rows
+from crossspec_ros.recordings.hdf5_file import Hdf5File, row_chunks, unpacked_bytes, whole_rows
 from crossspec_ros.recordings.hdf5_layouts import Layout
 from crossspec_ros.recordings.hdf5_types import is_number
 from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
-_MOST_PICTURES = 1_000_000
-"""Nine hours of 30 a second."""
+_MOST_PICTURES, _MOST_SMALL_PICTURES, _PICTURE_BYTES = 1_000_000, 200_000, 100
+"""Nine hours of 30 a second, or two of any file; above these, one for so many bytes. Each takes 20 us."""
 _MOST_TOUCHED, _TOUCHED_BYTES = 1_000_000, 5
 """So many times chunks are looked up for images of any file, or once for so many bytes; each takes 5 us."""
+_MOST_UNPACKED_ANEW, _MOST_TIMES_ANEW = 1 << 30, 20
+"""Bytes that may be unpacked for images which lie in another order than their times, or times the file's own;
+some 150 MB of these take a second."""
 _MOST_LISTED, _LISTED_BYTES = 2000, 2000
 """Data sets of one picture, or as many as of so many bytes; HDF5 takes milliseconds for each."""
 
@@ -32,9 +35,15 @@ class Hdf5Images:
     type = IMAGE
 
     def __init__(self, file: Hdf5File, stamps_us: np.ndarray, data: h5py.Dataset | list[str]) -> None:
-        """`data` are all pictures, or the names of data sets of one."""
+        """`data` are all pictures, or the names of data sets of one.
+
+        Raises InputError where they lie too far from the order of their times.
+        """
         self._file, self._data, self._stamps_us = file, data, stamps_us
-        self._order = np.argsort(stamps_us, kind="stable").tolist()
+        order = np.argsort(stamps_us, kind="stable")
+        if isinstance(data, h5py.Dataset) and np.any(np.diff(order) < 0):
+            _check_order(file, data, order)
+        self._order = order.tolist()
         self.start_ns, self.end_ns = int(stamps_us.min()) * 1000, int(stamps_us.max()) * 1000
 
     def messages(self) -> Iterator[RecordedMessage]:
@@ -82,6 +91,15 @@ def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Ima
         return Hdf5Images(file, to_us(stamps, unit_of(stamps, events.kind, events.unit)), data)
 
 
+def _check_order(file: Hdf5File, data: h5py.Dataset, order: np.ndarray) -> None:
+    size = unpacked_bytes(data, order)
+    if size > max(_MOST_UNPACKED_ANEW, _MOST_TIMES_ANEW * file.size):
+        raise InputError(
+            f"'{file.path}' has images {str(data.name)[1:]} far from the order of their times, so that "
+            f"{size >> 20} MB would be unpacked: sort them by time"
+        )
+
+
 def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, np.ndarray] | None:
     file.expect((name, stamps_name))
     data, stamps = file.dataset(name), file.dataset(stamps_name)
@@ -100,9 +118,11 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
         )
     _check_picture(file.path, name, data.shape[1:], data.dtype)
     check_ratio(file.path, file.size, data.nbytes, MOST_PICTURES)
-    if len(data) > _MOST_PICTURES:
+    most = min(_MOST_PICTURES, max(_MOST_SMALL_PICTURES, file.size // _PICTURE_BYTES))
+    if len(data) > most:
         raise InputError(
-            f"'{file.path}' has {len(data)} images {name}, and up to {_MOST_PICTURES} are read: split it"
+            f"'{file.path}' has {len(data)} images {name}, and up to {most} are read from a file of its "
+            f"size: split it"
         )
     with file.naming_damage():
         return data, stamps[:]

@@ -34,7 +34,7 @@ class Slices(Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """Of what is kept for the images."""
+        """Bytes that are kept to draw the images."""
 
     def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         """Take events of the window, `t` in ns of ROS time, all in since_ns <= t <= until_ns.

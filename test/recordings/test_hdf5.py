@@ -398,7 +398,7 @@ def test_an_image_under_several_names_is_refused(tmp_path):
 def test_images_whose_chunks_are_too_much_to_keep_are_read_where_nothing_is_unpacked(
     tmp_path, monkeypatch, packing
 ):
-    monkeypatch.setattr(hdf5_file, "_MOST_ROW_BYTES", 0)
+    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 0)
     monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 3000)
     path = write(tmp_path / "recording.h5", "mvsec")
     with h5py.File(path) as file:
@@ -410,6 +410,42 @@ def test_images_whose_chunks_are_too_much_to_keep_are_read_where_nothing_is_unpa
     else:
         with closing(open_recording(path)) as recording:
             assert sum(message.kind == "image" for message in recording.messages()) == len(pixels)
+
+
+@pytest.mark.parametrize("packing", [None, "gzip"])
+def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, monkeypatch, packing):
+    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
+    with h5py.File(path) as file:
+        pixels, stamps = file[name][:], file[f"{name}_ts"][:]
+    order = [0, 2, 4, 1, 3]
+    for part, values in ((name, pixels), (f"{name}_ts", stamps)):
+        replaced(path, part, values[order], chunks=(2, *values.shape[1:]), compression=packing)
+    _, images = played(path)
+    images = [typestore().deserialize_cdr(image.data, IMAGE) for image in images]
+    assert [image.data.tobytes() for image in images] == [image.tobytes() for image in pixels]
+    monkeypatch.setattr(hdf5_images, "_MOST_UNPACKED_ANEW", 0)
+    monkeypatch.setattr(hdf5_images, "_MOST_TIMES_ANEW", 0)
+    with pytest.raises(InputError, match="has images davis/left/image_raw far from the order of their times"):
+        open_recording(path)
+
+
+def test_unpacked_images_in_several_chunks_are_kept_where_there_is_room(tmp_path, monkeypatch):
+    """Else each chunk is read again for each image."""
+    monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 3000)
+    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
+    with h5py.File(path) as file:
+        pixels = file[name][:]
+
+    def kept(chunks):
+        replaced(path, name, pixels, chunks=chunks)
+        with closing(Hdf5File(path)) as file:
+            return file.dataset(name).id.get_access_plist().get_chunk_cache()[1]
+
+    assert kept((len(pixels), 13, 17)) == 4 * 13 * 17 * len(pixels)
+    # What is in one chunk is read where it lies.
+    assert kept(pixels.shape) == 3000
+    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 0)
+    assert kept((len(pixels), 13, 17)) == 3000
 
 
 def test_images_in_very_many_chunks_are_refused(tmp_path, monkeypatch):
