@@ -32,18 +32,21 @@ def run(args: argparse.Namespace) -> int:
 
 def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
     """The mode of the captioner whose captions come sooner, why, and what else was quicker; sentences."""
-    alone = log.rows(ALL, ALONE)
-    if not alone or not log.rows(ALL, OURS):
+    measured: dict[str, list[Record]] = {way: [] for way in log.ways(ALL)}
+    for record in log.rows(ALL):
+        measured[record.way].append(record)
+    alone, ours = measured.get(ALONE), measured.get(OURS)
+    if not alone or not ours:
         raise InputError(
             f"the measurement lacks ours or the target alone: run crossspec experiments {NUMBER}"
         )
     waits = {
-        way: float(np.median(_walls(log.rows(ALL, way))))
-        for way in log.ways(ALL)
+        way: float(np.median(_walls(rows)))
+        for way, rows in measured.items()
         # The captioner's own, with another setting.
         if way != TWO_THREADS and (lossy or way not in LOSSY)
     }
-    mine, theirs = paired(log.rows(ALL, OURS), alone)
+    mine, theirs = paired(ours, alone)
     best = min((OURS, ALONE), key=lambda way: waits[way])
     mode = "prefill_hidden, the default" if best == OURS else "autoregressive"
     said = [
@@ -56,7 +59,7 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
     if waits[quicker] < waits[best]:
         name, wait = plain_text(quicker), _ms(waits[quicker])
         said.append(f"Sooner still was {name} ({wait}), which the captioner does not run.")
-    late = np.percentile(_walls(log.rows(ALL, best)), 90)
+    late = np.percentile(_walls(measured[best]), 90)
     if late > period_s:
         said.append(
             f"One caption in ten takes over {late:.2f} s, more than the {period_s:g} s of a window: windows "

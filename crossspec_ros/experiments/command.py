@@ -19,7 +19,7 @@ from transformers.utils import logging
 from crossspec_ros.bench.windows import held_out_windows
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.heads.files import fitting_heads
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.experiments import (
     ablations,
     alignment,
@@ -31,11 +31,12 @@ from crossspec_ros.experiments import (
     streaming,
 )
 from crossspec_ros.experiments.advise import advice
+from crossspec_ros.experiments.records import Log
 from crossspec_ros.experiments.result import Result
 from crossspec_ros.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_ros.experiments.trained import Trained
 from crossspec_ros.experiments.ways import ALONE, WAYS
-from crossspec_ros.files import replace_file
+from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.video_llava import VideoLlava
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         for number in numbers:
             module = EXPERIMENTS[number]
             log = module.measure(setting)
-            results[number] = module.TITLE, module.result(setting, log)
+            results[number] = module.TITLE, result_of(module, setting, log)
     ways = setting.log(stages.NUMBER)
     said = (
         advice(ways) if ways.rows(stages.ALL, ALONE) else "Not known: experiment 2, which tells, was not run."
@@ -75,6 +76,19 @@ def run(args: argparse.Namespace) -> int:
     markdown, page = report.write(args.out, name, results, around, said)
     print(f"{said}\nreport: {markdown} and {page}")
     return 0
+
+
+def result_of(module: ModuleType, setting: Setting, log: Log) -> Result:
+    """What an experiment found; raises InputError where its log is none of its own."""
+    try:
+        result: Result = module.result(setting, log)
+    # It has nothing but the log to go by, which was read from a file where it was interrupted.
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InputError(
+            f"no report can be made of '{log.file}' ({type(error).__name__}: {one_line(error)}): remove it, "
+            f"and it is measured anew"
+        ) from error
+    return result
 
 
 def asked(which: list[str]) -> list[int]:
@@ -109,7 +123,7 @@ def check_same(out: Path, identity: Mapping[str, Any]) -> None:
     file = out / "raw" / "identity.json"
     content = (json.dumps(identity, indent=1) + "\n").encode()
     try:
-        if file.exists() and file.read_bytes() != content:
+        if file.exists() and not _has(file, content):
             raise InputError(
                 f"'{out}' has results of other models, another seed, machine or version, or of --quick: name "
                 f"another folder with --out, or remove it"
@@ -121,6 +135,13 @@ def check_same(out: Path, identity: Mapping[str, Any]) -> None:
             f"'{out}' cannot be written ({error.strerror}): name a folder with --out where there is room and "
             f"the right to write"
         ) from None
+
+
+def _has(file: Path, content: bytes) -> bool:
+    try:
+        return read_small(file, len(content)) == content
+    except NoSmallFileError:
+        return False
 
 
 def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 
-_MOST_BYTES = 64 << 20
-"""Of a log; that of a whole experiment has one million."""
+_MOST_BYTES = 16 << 20
+"""Of a log; that of a whole experiment has one million, and read, it can take 25 times as much."""
+_MOST_NUMBER = 10**12
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,22 @@ class Record:
 
     @classmethod
     def of(cls, line: str) -> Record:
-        """Of a line that `line` gave; raises ValueError, LookupError, TypeError or OverflowError
-        for another."""
+        """Of a line that `line` gave; raises ValueError, LookupError, TypeError or AttributeError for
+        another."""
         row = json.loads(line)
         choice, own = row["choices"][0], row["crossspec"]
         texts = (row["category"], row["model_id"], choice["turns"][0], own["truth"])
         counts = (own["experiment"], row["question_id"], *own["tokens"], *choice["accept_lengths"])
-        stages = dict(own["stages_ms"])
+        stages = own["stages_ms"]
         times = (choice["wall_time"][0], own["from_close_s"], own["first_token_s"], *stages.values())
-        for values, kinds in ((texts, str), (counts, int), (times, (int, float))):
+        parts = (stages, own["more"])
+        for values, kinds in ((texts, str), (counts, int), (times, (int, float)), (parts, dict)):
             for value in values:
-                if not isinstance(value, kinds):
+                if not isinstance(value, kinds) or isinstance(value, bool):
                     raise TypeError(f"it has a {type(value).__name__} in a wrong place")
-        if not all(map(math.isfinite, times)):
-            raise ValueError("it has a time that is none")
+        # NaN is not below either.
+        if not all(abs(number) < _MOST_NUMBER for number in (*counts, *times)):
+            raise ValueError("it has a number that is no count and no time")
         return cls(
             own["experiment"],
             row["category"],
@@ -105,7 +107,7 @@ class Record:
             own["first_token_s"],
             stages,
             own["truth"],
-            dict(own["more"]),
+            own["more"],
         )
 
 
@@ -117,7 +119,7 @@ class Log:
     """
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self.file = file
         self.records = list(self._read()) if file.exists() else []
 
     def begin(self, condition: str, ways: int, windows: int) -> bool:
@@ -126,14 +128,14 @@ class Log:
         if len(rows) == ways * windows:
             return False
         self.records = [record for record in self.records if record.condition != condition]
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._file, "".join(record.line() + "\n" for record in self.records).encode())
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.file, "".join(record.line() + "\n" for record in self.records).encode())
         return True
 
     def add(self, record: Record) -> None:
         """Keep one more."""
         self.records.append(record)
-        with self._file.open("a") as file:
+        with self.file.open("a") as file:
             file.write(record.line() + "\n")
 
     def rows(self, condition: str, way: str | None = None) -> list[Record]:
@@ -149,20 +151,20 @@ class Log:
 
     def _read(self) -> Iterator[Record]:
         try:
-            lines = read_small(self._file, _MOST_BYTES).splitlines()
+            lines = read_small(self.file, _MOST_BYTES).splitlines()
         except NoSmallFileError as error:
             raise InputError(
-                f"'{self._file}' is no log of an experiment ({error}): remove it, and it is measured anew"
+                f"'{self.file}' is no log of an experiment ({error}): remove it, and it is measured anew"
             ) from None
         for number, line in enumerate(lines, 1):
             try:
                 yield Record.of(line.decode())
             # RecursionError: it is nested without end.
-            except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 # The last one was cut off by an interruption.
                 if number < len(lines):
                     raise InputError(
-                        f"line {number} of '{self._file}' is no record of an experiment ({error}): remove "
+                        f"line {number} of '{self.file}' is no record of an experiment ({error}): remove "
                         f"the file, and it is measured anew"
                     ) from None
 

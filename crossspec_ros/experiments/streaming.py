@@ -117,7 +117,7 @@ def result(setting: Setting, log: Log) -> Result:
             waits = [np.nan if record.more["dropped"] else 1e3 * record.wall_s for record in records]
             frames = setting.pair.frames
             # Its last caption may be there before its last window has ended, but no more frames came.
-            ended_s = max(*(record.more["ended_s"] for record in done), len(records) * frames / rate)
+            ended_s = max([len(records) * frames / rate, *(record.more["ended_s"] for record in done)])
             sustained = len(done) * frames / ended_s
             low, middle, high = np.nanpercentile(waits, (50, 90, 99))
             rows.append(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.experiments import command, streaming
 from crossspec_ros.experiments.records import Log, Record, paired
 
 
@@ -54,8 +55,28 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         record("ours", 0).line().replace("0.25", "NaN").encode(),
         record("ours", 0).line().replace('"ours"', "[]").encode(),
         record("ours", 0).line().replace('"more": {}', '"more": 5').encode(),
+        record("ours", 0).line().replace('"more": {}', '"more": [["a", 1]]').encode(),
+        record("ours", 0).line().replace("0.25", "true").encode(),
+        record("ours", 0).line().replace("0.25", "1" + 25 * "0").encode(),
+        record("ours", 0).line().replace("0.25", "-1e308").encode(),
+        record("ours", 0).line().replace('"question_id": 0', '"question_id": 1' + 25 * "0").encode(),
     ],
-    ids=["part", "deep", "no text", "time", "stage", "long stage", "no time", "way", "more"],
+    ids=[
+        "part",
+        "deep",
+        "no text",
+        "time",
+        "stage",
+        "long stage",
+        "no time",
+        "way",
+        "more",
+        "pairs",
+        "truth",
+        "long time",
+        "time long ago",
+        "long window",
+    ],
 )
 def test_a_line_that_is_none_is_told(tmp_path: Path, line: bytes) -> None:
     file = tmp_path / "e.jsonl"
@@ -68,12 +89,21 @@ def test_a_log_without_end_is_told(tmp_path: Path) -> None:
     file = tmp_path / "raw.jsonl"
     file.touch()
     os.truncate(file, 700 << 20)
-    with pytest.raises(InputError, match=r"is no log of an experiment \(it has more than 67108864 bytes\)"):
+    with pytest.raises(InputError, match=r"is no log of an experiment \(it has more than 16777216 bytes\)"):
         Log(file)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(InputError, match=r"is no log of an experiment \(it is no regular file\)"):
         Log(file)
+
+
+def test_a_log_that_a_report_cannot_be_made_of_is_told(tmp_path: Path) -> None:
+    log = Log(tmp_path / "e.jsonl")
+    for rate in streaming.RATES:
+        log.begin(str(rate), 1, 1)
+        log.add(record("x", 0, str(rate)))
+    with pytest.raises(InputError, match=r"no report can be made of '.*e\.jsonl' \(\w+: .*\): remove it"):
+        command.result_of(streaming, None, log)
 
 
 def test_pairs_are_of_the_same_windows() -> None:

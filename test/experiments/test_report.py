@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,6 +139,16 @@ def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tm
     with pytest.raises(InputError, match=r"has results of other models, another seed.*--out"):
         check_same(tmp_path, {"seed": 1})
     check_same(tmp_path, {"seed": 0})
+    file = tmp_path / "raw" / "identity.json"
+    whole = file.read_bytes()
+    for other in (whole[:-1], whole + b" "):
+        file.write_bytes(other)
+        with pytest.raises(InputError, match="has results of other models"):
+            check_same(tmp_path, {"seed": 0})
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match="has results of other models"):
+        check_same(tmp_path, {"seed": 0})
 
 
 def test_a_folder_that_cannot_be_written_and_models_that_lack_a_part_are_told_at_once(tmp_path: Path) -> None:
