@@ -794,6 +794,8 @@ FILES = {
     # Of 62 MB each, in 40 chunks of six.
     "h5 large tiles": partial(black_images_h5, (4, 4000, 5150, 3), (4, 500, 1030, 3), lambda us: us),
     "h5 unpacked tiles": unpacked_tiles_h5,
+    # As many as would throw each other out of HDF5's own cache.
+    "h5 colour tiles": partial(black_images_h5, (1010, 200, 660, 3), (1010, 20, 20, 1), lambda us: us),
     "h5 large rows": partial(black_images_h5, (60, 1000, 3000), (60, 1000, 1000), lambda us: us),
     "h5 small images": partial(black_images_h5, (1_000_000, 1, 1), (1_000_000, 1, 1), lambda us: us),
     "h5 images by turns": partial(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 import h5py
@@ -21,11 +20,12 @@ from crossspec_ros.recordings.unpacking import MOST_EVENTS, MOST_PICTURES, check
 
 _MOST_CHUNK_BYTES = 64 << 20
 """Those of published data sets are below 20 MB."""
-_KEPT_BYTES, _MOST_KEPT_BYTES, _SLOTS = 8 << 20, 192 << 20, 521
+_KEPT_BYTES, _MOST_KEPT_BYTES, _MOST_ROW_BYTES, _SLOTS = 8 << 20, 192 << 20, 310 << 20, 521
 """HDF5 keeps so much of the unpacked chunks of each data set, and as many of them as there are slots. Where
-those that a row lies in are more they are kept, as else they would be read again for each block of rows."""
-_MOST_HELD_BYTES, _CHUNK_COPIES, _ROW_COPIES = 450 << 20, 3, 5
-"""Of these, of one chunk more that is being unpacked, and of a row that becomes a picture."""
+those that a row lies in are more they are kept, as else they would be unpacked again for each block of
+rows."""
+_MOST_HELD_BYTES, CHUNK_COPIES = 360 << 20, 3
+"""Of all that is kept, of pictures, and of a chunk that is being unpacked; a block of events comes on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
 _MOST_CHUNKS, _INDEX_BYTES = 100_000, 8
@@ -93,40 +93,66 @@ class Hdf5File:
         Raises InputError for any other, when a part of it was never written, and where it has more than
         `always` bytes and absurdly many for its file.
         """
-        if not self.has(name):
-            raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
+        data = self._found(name)
         with self.naming_damage():
-            data = self._file[name]
-            if not isinstance(data, h5py.Dataset):
-                raise InputError(
-                    f"'{self.path}' has a group where the data set '{name}' should be: copy it again"
-                )
             if name not in self._checked:
-                self._check_place(name, data, always)
+                self._check_kind(name, data)
+                self._check_kept(name, data)
+                self._check_chunks(name, data, always)
                 self._checked.add(name)
-                # A part of a single chunk that is not packed is read where it lies.
-                is_read_anew = bool(filters_of(data)) or (row_chunks(data) > 1 and self._has_room(data))
-                if is_read_anew and (_row_bytes(data) > _KEPT_BYTES or row_chunks(data) > _SLOTS):
+                if _row_bytes(data) > _KEPT_BYTES or row_chunks(data) > _SLOTS:
                     self._kept[name] = _row_bytes(data)
             if name not in self._kept:
                 return data
             slots = max(_SLOTS, 2 * row_chunks(data))
             # Opened a second time it would keep the cache that it has.
             del data
-            access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-            # Zero, as otherwise chunks that are read in part may stay beyond that size.
-            access.set_chunk_cache(slots, self._kept[name], 0.0)
-            return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
+            return self._opened(name, slots, self._kept[name])
+
+    def pictures(self, name: str) -> h5py.Dataset:
+        """A data set as `dataset` gives, of which each chunk is to be read once: none is kept."""
+        data = self._found(name)
+        with self.naming_damage():
+            if name not in self._checked:
+                self._check_kind(name, data)
+                self._check_size(name, data, _MOST_CHUNK_BYTES)
+                self._check_chunks(name, data, MOST_PICTURES + MOST_EVENTS)
+                self._checked.add(name)
+            size = chunk_bytes(data)
+            del data
+            # A part of a larger chunk that is not packed would be read where it lies, some bytes at a time.
+            return self._opened(name, _SLOTS, max(_KEPT_BYTES, size))
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be held of pictures beside the chunks of all other data sets."""
+        kept = self._kept.values()
+        return _MOST_HELD_BYTES - sum(kept) - (CHUNK_COPIES - 1) * max(kept, default=0)
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
         """As `dataset`, unpacked by ourselves where it is packed with ECF."""
         data = self.dataset(name, MOST_EVENTS)
         return EcfDataset(data) if is_ecf(data) else data
 
-    def _check_place(self, name: str, data: h5py.Dataset, always: int) -> None:
-        """Raise InputError for what would be read from elsewhere, cannot be unpacked or not in bounds, or is
-        not there.
-        """
+    def _found(self, name: str) -> h5py.Dataset:
+        if not self.has(name):
+            raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
+        with self.naming_damage():
+            data = self._file[name]
+        if not isinstance(data, h5py.Dataset):
+            raise InputError(
+                f"'{self.path}' has a group where the data set '{name}' should be: copy it again"
+            )
+        return data
+
+    def _opened(self, name: str, slots: int, size: int) -> h5py.Dataset:
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        # Zero, as otherwise chunks that are read in part may stay beyond that size.
+        access.set_chunk_cache(slots, size, 0.0)
+        return h5py.Dataset(h5py.h5d.open(self._file.id, name.encode(), access))
+
+    def _check_kind(self, name: str, data: h5py.Dataset) -> None:
+        """Raise InputError for what would be read from elsewhere, or cannot be unpacked."""
         kind = data.id.get_type()
         # h5py takes any enumeration of FALSE and TRUE for one of single bytes, and complex numbers for one.
         if (
@@ -153,29 +179,37 @@ class Hdf5File:
                 f"'{self.path}' is packed with a filter that is not read here, number {unknown[0]}: pack it "
                 f"anew with `h5repack -f GZIP=4` where the filter is known and the file is trusted"
             )
-        most = min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - sum(self._kept.values()))
-        if data.chunks is None:
-            written = data.id.get_storage_size() >= data.nbytes
-        elif _chunk_bytes(data) > max(most, _KEPT_BYTES):
+
+    def _check_kept(self, name: str, data: h5py.Dataset) -> None:
+        """Raise InputError where there is no room to keep the chunks that a row lies in."""
+        kept = sum(self._kept.values())
+        self._check_size(name, data, max(_KEPT_BYTES, min(_MOST_CHUNK_BYTES, _MOST_KEPT_BYTES - kept)))
+        left = max(_KEPT_BYTES, _MOST_ROW_BYTES - kept - CHUNK_COPIES * chunk_bytes(data))
+        if row_chunks(data) > 1 and _row_bytes(data) > left:
+            raise InputError(
+                f"'{self.path}' stores each row of '{name}' in {row_chunks(data)} chunks of "
+                f"{_row_bytes(data) >> 20} MB together, and up to {left >> 20} MB are read: store it in "
+                f"smaller ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
+            )
+
+    def _check_size(self, name: str, data: h5py.Dataset, most: int) -> None:
+        if chunk_bytes(data) > most:
             beside = f" beside those of {', '.join(self._kept)}" if most < _MOST_CHUNK_BYTES else ""
             raise InputError(
-                f"'{self.path}' stores '{name}' in chunks of {_chunk_bytes(data) >> 20} MB, and up to "
+                f"'{self.path}' stores '{name}' in chunks of {chunk_bytes(data) >> 20} MB, and up to "
                 f"{most >> 20} MB are read{beside}: store it in smaller ones, as "
                 f"`h5repack -l {name}:CHUNK=100000` does"
             )
-        elif filters_of(data) and row_chunks(data) > 1 and not self._has_room(data):
-            raise InputError(
-                f"'{self.path}' stores each row of '{name}' in {row_chunks(data)} chunks of "
-                f"{_row_bytes(data) >> 20} MB together, and up to {self._room(data) >> 20} MB are read: "
-                f"store it in smaller ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
-            )
+
+    def _check_chunks(self, name: str, data: h5py.Dataset, always: int) -> None:
+        """Raise InputError for what is not there, or does not unpack within bounds."""
+        if data.chunks is None:
+            written = data.id.get_storage_size() >= data.nbytes
         else:
-            wanted = math.prod(
-                -(-length // chunk) for length, chunk in zip(data.shape, data.chunks, strict=True)
-            )
-            if wanted > _MOST_TINY_CHUNKS and _chunk_bytes(data) < _TINY_BYTES:
+            wanted = chunk_count(data)
+            if wanted > _MOST_TINY_CHUNKS and chunk_bytes(data) < _TINY_BYTES:
                 raise InputError(
-                    f"'{self.path}' stores '{name}' in {wanted} chunks of {_chunk_bytes(data)} bytes: store "
+                    f"'{self.path}' stores '{name}' in {wanted} chunks of {chunk_bytes(data)} bytes: store "
                     f"it in larger ones, as `h5repack -l {name}:CHUNK=100000` does"
                 )
             if name not in self._chunks:
@@ -208,15 +242,6 @@ class Hdf5File:
                 f"'{self.path}' has in '{name}' {fault}: check where it comes from, and record it again"
             )
 
-    def _room(self, data: h5py.Dataset) -> int:
-        """How many bytes of the chunks that a row of it lies in can be kept."""
-        row = math.prod(data.shape[1:]) * data.dtype.itemsize
-        copies = _CHUNK_COPIES * _chunk_bytes(data) + _ROW_COPIES * row
-        return max(_KEPT_BYTES, _MOST_HELD_BYTES - sum(self._kept.values()) - copies)
-
-    def _has_room(self, data: h5py.Dataset) -> bool:
-        return _row_bytes(data) <= self._room(data)
-
     def listing(self) -> str:
         """The first data sets of the file, for people."""
         with self.naming_damage():
@@ -243,8 +268,14 @@ class Hdf5File:
             raise InputError(f"'{self.path}' is truncated or damaged ({detail}): copy it again") from error
 
 
-def _chunk_bytes(data: h5py.Dataset) -> int:
+def chunk_bytes(data: h5py.Dataset) -> int:
     return math.prod(data.chunks or (0,)) * data.dtype.itemsize
+
+
+def chunk_count(data: h5py.Dataset) -> int:
+    """In how many chunks a data set lies, 1 where it lies in none."""
+    pairs = zip(data.shape, data.chunks or data.shape, strict=True)
+    return math.prod(-(-length // max(1, chunk)) for length, chunk in pairs)
 
 
 def row_chunks(data: h5py.Dataset) -> int:
@@ -254,21 +285,6 @@ def row_chunks(data: h5py.Dataset) -> int:
     return math.prod(-(-length // max(1, chunk)) for length, chunk in pairs)
 
 
-def unpacked_bytes(data: h5py.Dataset, order: np.ndarray) -> int:
-    """How many bytes are unpacked where its rows are read in this order.
-
-    Those that are not packed count a twentieth, as they are read so much sooner; none where no chunk is kept.
-    """
-    packed = bool(filters_of(data))
-    if data.chunks is None or (not packed and _chunk_bytes(data) > _KEPT_BYTES):
-        return 0
-    size = row_chunks(data) * _chunk_bytes(data)
-    rows = lru_cache(max(1, _KEPT_BYTES // max(1, size)))(lambda row: None)
-    for row in (order // data.chunks[0]).tolist():
-        rows(row)
-    return rows.cache_info().misses * size // (1 if packed else 20)
-
-
 def whole_rows(data: h5py.Dataset) -> str:
     """The shape of chunks of whole rows, a megabyte each, as h5repack takes it."""
     rows = (1 << 20) // max(1, math.prod(data.shape[1:]) * data.dtype.itemsize)
@@ -276,9 +292,9 @@ def whole_rows(data: h5py.Dataset) -> str:
 
 
 def _row_bytes(data: h5py.Dataset) -> int:
-    """Of the chunks that a row lies in; of one of them, where no other row lies in these."""
-    is_shared = data.chunks is not None and data.chunks[:1] > (1,)
-    return _chunk_bytes(data) * row_chunks(data) if is_shared else _chunk_bytes(data)
+    """Of the chunks that a row lies in, where others lie in them as well and they have to be unpacked."""
+    is_packed = data.chunks is not None and data.chunks[:1] > (1,) and bool(filters_of(data))
+    return chunk_bytes(data) * row_chunks(data) if is_packed else chunk_bytes(data)
 
 
 def whole_numbers(value: object) -> list[int]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
+from crossspec_ros.recordings.hdf5_blocks import RowBlocks, room_for
 from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
-from crossspec_ros.recordings.hdf5_file import Hdf5File, row_chunks, unpacked_bytes, whole_rows
+from crossspec_ros.recordings.hdf5_file import Hdf5File, chunk_count
 from crossspec_ros.recordings.hdf5_layouts import Layout
 from crossspec_ros.recordings.hdf5_types import is_number
 from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
@@ -19,11 +20,6 @@ from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 _MAX_PICTURE_BYTES = 64 << 20
 _MOST_PICTURES, _MOST_SMALL_PICTURES, _PICTURE_BYTES = 1_000_000, 200_000, 100
 """Nine hours of 30 a second, or two of any file; above these, one for so many bytes. Each takes 20 us."""
-_MOST_TOUCHED, _TOUCHED_BYTES = 1_000_000, 5
-"""So many times chunks are looked up for images of any file, or once for so many bytes; each takes 5 us."""
-_MOST_UNPACKED_ANEW, _MOST_TIMES_ANEW = 1 << 30, 20
-"""Bytes that may be unpacked for images which lie in another order than their times, or times the file's own;
-some 150 MB of these take a second."""
 _MOST_LISTED, _LISTED_BYTES = 2000, 2000
 """Data sets of one picture, or as many as of so many bytes; HDF5 takes milliseconds for each."""
 
@@ -37,27 +33,23 @@ class Hdf5Images:
     def __init__(self, file: Hdf5File, stamps_us: np.ndarray, data: h5py.Dataset | list[str]) -> None:
         """`data` are all pictures, or the names of data sets of one.
 
-        Raises InputError where they lie too far from the order of their times.
+        Raises InputError where to read them takes too much memory or time.
         """
-        self._file, self._data, self._stamps_us = file, data, stamps_us
         order = np.argsort(stamps_us, kind="stable")
-        if isinstance(data, h5py.Dataset) and np.any(np.diff(order) < 0):
-            _check_order(file, data, order)
-        self._order = order.tolist()
+        self._file, self._stamps_us, self._order = file, stamps_us, order.tolist()
+        self._data = RowBlocks(file, data, order) if isinstance(data, h5py.Dataset) else data
         self.start_ns, self.end_ns = int(stamps_us.min()) * 1000, int(stamps_us.max()) * 1000
 
     def messages(self) -> Iterator[RecordedMessage]:
         damaged: dict[int, str] = {}
         for i in self._order:
             try:
-                pixels = self._pixels(i)
+                message = self._message(i)
             # InputError: of one that has a data set of its own.
             except (InputError, OSError, ValueError, RuntimeError, MemoryError) as error:
                 damaged[i] = one_line(error)
                 continue
-            stamp_ns = int(self._stamps_us[i]) * 1000
-            encoding = "mono8" if pixels.ndim == 2 else "bgr8"
-            yield RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding))
+            yield message
         if damaged:
             reason = next(iter(damaged.values()))
             raise InputError(
@@ -65,9 +57,15 @@ class Hdf5Images:
                 f"({reason}): copy it again"
             )
 
+    def _message(self, i: int) -> RecordedMessage:
+        # Here, as pixels that wait would hold the block that they are of while the next is read.
+        pixels, stamp_ns = self._pixels(i), int(self._stamps_us[i]) * 1000
+        encoding = "mono8" if pixels.ndim == 2 else "bgr8"
+        return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding))
+
     def _pixels(self, i: int) -> np.ndarray:
         if isinstance(self._data, list):
-            data = self._file.dataset(self._data[i])
+            data = self._file.pictures(self._data[i])
             _check_picture(self._file.path, data.name, data.shape, data.dtype)
             pixels = data[()]
         else:
@@ -91,18 +89,9 @@ def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Ima
         return Hdf5Images(file, to_us(stamps, unit_of(stamps, events.kind, events.unit)), data)
 
 
-def _check_order(file: Hdf5File, data: h5py.Dataset, order: np.ndarray) -> None:
-    size = unpacked_bytes(data, order)
-    if size > max(_MOST_UNPACKED_ANEW, _MOST_TIMES_ANEW * file.size):
-        raise InputError(
-            f"'{file.path}' has images {str(data.name)[1:]} far from the order of their times, so that "
-            f"{size >> 20} MB would be unpacked: sort them by time"
-        )
-
-
 def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, np.ndarray] | None:
     file.expect((name, stamps_name))
-    data, stamps = file.dataset(name), file.dataset(stamps_name)
+    data, stamps = file.pictures(name), file.dataset(stamps_name)
     if stamps.ndim != 1 or data.shape[:1] != stamps.shape:
         raise InputError(
             f"'{file.path}' has {name} of shape {data.shape} with {stamps_name} of shape {stamps.shape}: "
@@ -110,12 +99,6 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
         )
     if not len(data):
         return None
-    chunks = row_chunks(data)
-    if chunks > 1 and len(data) * chunks > max(_MOST_TOUCHED, file.size // _TOUCHED_BYTES):
-        raise InputError(
-            f"'{file.path}' stores each of {len(data)} images {name} in {chunks} chunks: store it "
-            f"in larger ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
-        )
     _check_picture(file.path, name, data.shape[1:], data.dtype)
     check_ratio(file.path, file.size, data.nbytes, MOST_PICTURES)
     most = min(_MOST_PICTURES, max(_MOST_SMALL_PICTURES, file.size // _PICTURE_BYTES))
@@ -139,7 +122,8 @@ def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     stamps, size = [], 0
     for name in names:
         with file.naming_damage():
-            data = file.dataset(name)
+            data = file.pictures(name)
+            room_for(file, data, chunk_count(data), data.nbytes)
             # h5o's would walk along the nodes of chunks, which may never end.
             if h5py.h5g.get_objinfo(data.id).nlink > 1:
                 raise InputError(

@@ -21,7 +21,7 @@ from test_npz import decode
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import IMAGE, typestore
-from crossspec_ros.recordings import hdf5_events, hdf5_file, hdf5_images
+from crossspec_ros.recordings import hdf5_blocks, hdf5_events, hdf5_file
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.info import survey
@@ -395,21 +395,37 @@ def test_an_image_under_several_names_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("packing", [None, "gzip"])
-def test_images_whose_chunks_are_too_much_to_keep_are_read_where_nothing_is_unpacked(
-    tmp_path, monkeypatch, packing
-):
-    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 0)
-    monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 3000)
-    path = write(tmp_path / "recording.h5", "mvsec")
+def test_images_are_read_a_block_at_a_time(tmp_path, monkeypatch, packing):
+    """So that each chunk is unpacked once, as far as there is room for a block of what lies in it."""
+    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
     with h5py.File(path) as file:
-        pixels = file["davis/left/image_raw"][:]
-    replaced(path, "davis/left/image_raw", pixels, chunks=(len(pixels), 13, 17), compression=packing)
-    if packing:
-        with pytest.raises(InputError, match=r"each row of .* in 4 chunks of 0 MB together.*CHUNK=5x24x32`"):
-            open_recording(path)
-    else:
-        with closing(open_recording(path)) as recording:
-            assert sum(message.kind == "image" for message in recording.messages()) == len(pixels)
+        pixels = file[name][:]
+    replaced(path, name, pixels, chunks=(len(pixels), 13, 17), compression=packing)
+    read = []
+    original = hdf5_blocks.RowBlocks._read
+
+    def counted(blocks, number):
+        read.append(original(blocks, number))
+        return read[-1]
+
+    monkeypatch.setattr(hdf5_blocks.RowBlocks, "_read", counted)
+    rows = len(pixels)
+    image = pixels[0].nbytes
+    for room in (None, 2, 1):
+        if room:
+            monkeypatch.setattr(hdf5_blocks, "_BLOCK_BYTES", room * image)
+            monkeypatch.setattr(hdf5_blocks, "_KEPT_BYTES", 0)
+            held = max(3 * len(pixels) * 13 * 17, 4 * image) + 4 * 5000
+            monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", held + room * image)
+            rows = room
+        _, images = played(path)
+        images = [typestore().deserialize_cdr(message.data, IMAGE) for message in images]
+        assert [one.data.tobytes() for one in images] == [one.tobytes() for one in pixels]
+        assert [len(block) for block in read] == [len(pixels[at : at + rows]) for at in range(0, 5, rows)]
+        read.clear()
+    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", held + image - 1)
+    with pytest.raises(InputError, match=r"of 0 MB in 4 chunks of 0 MB, for which .*no room.*=5x24x32`"):
+        open_recording(path)
 
 
 @pytest.mark.parametrize("packing", [None, "gzip"])
@@ -423,41 +439,10 @@ def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, monkeypa
     _, images = played(path)
     images = [typestore().deserialize_cdr(image.data, IMAGE) for image in images]
     assert [image.data.tobytes() for image in images] == [image.tobytes() for image in pixels]
-    monkeypatch.setattr(hdf5_images, "_MOST_UNPACKED_ANEW", 0)
-    monkeypatch.setattr(hdf5_images, "_MOST_TIMES_ANEW", 0)
-    with pytest.raises(InputError, match="has images davis/left/image_raw far from the order of their times"):
-        open_recording(path)
-
-
-def test_unpacked_images_in_several_chunks_are_kept_where_there_is_room(tmp_path, monkeypatch):
-    """Else each chunk is read again for each image."""
-    monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 3000)
-    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
-    with h5py.File(path) as file:
-        pixels = file[name][:]
-
-    def kept(chunks):
-        replaced(path, name, pixels, chunks=chunks)
-        with closing(Hdf5File(path)) as file:
-            return file.dataset(name).id.get_access_plist().get_chunk_cache()[1]
-
-    assert kept((len(pixels), 13, 17)) == 4 * 13 * 17 * len(pixels)
-    # What is in one chunk is read where it lies.
-    assert kept(pixels.shape) == 3000
-    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 0)
-    assert kept((len(pixels), 13, 17)) == 3000
-
-
-def test_images_in_very_many_chunks_are_refused(tmp_path, monkeypatch):
-    path = write(tmp_path / "recording.h5", "mvsec")
-    with h5py.File(path) as file:
-        pixels = file["davis/left/image_raw"][:]
-    replaced(path, "davis/left/image_raw", pixels, chunks=(len(pixels), 13, 17))
-    with closing(open_recording(path)) as recording:
-        assert sum(message.kind == "image" for message in recording.messages()) == len(pixels)
-    monkeypatch.setattr(hdf5_images, "_MOST_TOUCHED", 10)
-    monkeypatch.setattr(hdf5_images, "_TOUCHED_BYTES", 1 << 30)
-    with pytest.raises(InputError, match=r"stores each of 5 images .* in 4 chunks: .*CHUNK=5x24x32` does"):
+    monkeypatch.setattr(hdf5_blocks, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(hdf5_blocks, "_MOST_ANEW", 0)
+    monkeypatch.setattr(hdf5_blocks, "_MOST_TIMES_ANEW", 0)
+    with pytest.raises(InputError, match="image_raw' in such chunks and so far from the order of its times"):
         open_recording(path)
 
 
