@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from crossspec_ros.plain_text import plain_text
 
-_LONGEST, _LONGEST_TRACEBACK = 2000, 20_000
+_LONGEST, _LONGEST_TRACEBACK = 2000, 100_000
 
 
 class InputError(ValueError):
@@ -35,13 +35,13 @@ class LinkError(InputError):
 def described(error: BaseException) -> str:
     """For a log: the sentence about a bad input, of all else where it was raised.
 
-    All lines but the first are indented, so that none that the error brings looks like one of the log. Of
-    megabytes, the middle is left out.
+    All lines but the first are indented, so that none that the error brings looks like one of the log. Of a
+    message of megabytes, the middle is left out.
     """
     if isinstance(error, InputError):
         return str(error)
-    told = _cut("".join(traceback.format_exception(error)).rstrip("\n"), _LONGEST_TRACEBACK)
-    return _cut(plain_text(told, keep="\n"), _LONGEST_TRACEBACK).replace("\n", "\n  ")
+    parts = [_cut(part.rstrip("\n")) for part in traceback.format_exception(error)]
+    return _cut(plain_text("\n".join(parts), keep="\n"), _LONGEST_TRACEBACK).replace("\n", "\n  ")
 
 
 def one_line(error: BaseException) -> str:

@@ -52,8 +52,11 @@ def test_no_line_of_a_described_error_begins_as_one_of_the_log_does():
 
 
 def test_an_error_of_megabytes_is_no_log_of_megabytes():
-    told = described(ValueError(f"first {1_000_000 * HOSTILE} last"))
+    error = RuntimeError(f"first {1_000_000 * HOSTILE} last")
+    error.__cause__ = KeyError("its cause")
+    told = described(error)
     assert len(told) < 30_000 and told.endswith("last") and not OBEYED - {"\n"} & set(told)
+    assert "its cause" in told
 
 
 def test_captions_remarks_and_reports_are_harmless(capsys):

@@ -35,8 +35,9 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
     measured: dict[str, list[Record]] = {way: [] for way in log.ways(ALL)}
     for record in log.rows(ALL):
         measured[record.way].append(record)
-    alone, ours = measured.get(ALONE), measured.get(OURS)
-    if not alone or not ours:
+    alone = measured.get(ALONE, [])
+    mine, theirs = paired(measured.get(OURS, []), alone)
+    if not mine:
         raise InputError(
             f"the measurement lacks ours or the target alone: run crossspec experiments {NUMBER}"
         )
@@ -46,7 +47,6 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
         # The captioner's own, with another setting.
         if way != TWO_THREADS and (lossy or way not in LOSSY)
     }
-    mine, theirs = paired(ours, alone)
     best = min((OURS, ALONE), key=lambda way: waits[way])
     mode = "prefill_hidden, the default" if best == OURS else "autoregressive"
     said = [
@@ -69,7 +69,7 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
         r.stages_ms.get("frame_encode", 0.0) + r.stages_ms.get("target_prefill", 0.0) for r in alone
     )
     decode = sum(r.stages_ms.get("decode", 0.0) for r in alone)
-    if not prefill + decode:
+    if prefill < 0 or decode < 0 or not prefill + decode:
         raise InputError(
             f"the measurement has no times of the target's stages: run crossspec experiments {NUMBER} anew"
         )

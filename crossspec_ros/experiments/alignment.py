@@ -139,11 +139,11 @@ def result(setting: Setting, log: Log) -> Result:
     shares: dict[str, statistics.Interval] = {}
     for way in log.ways(CONDITION):
         records = log.rows(CONDITION, way)
-        shares[way] = statistics.mean([100 * r.more["right"] for r in records], setting.seed)
-        five = statistics.mean([100 * r.more["five"] for r in records], setting.seed)
-        row = statistics.mean([float(r.more["in_a_row"]) for r in records], setting.seed)
+        shares[way] = statistics.mean([100 * r.told("right", float) for r in records], setting.seed)
+        five = statistics.mean([100 * r.told("five", float) for r in records], setting.seed)
+        row = statistics.mean([float(r.told("in_a_row", int)) for r in records], setting.seed)
         cosine = (
-            statistics.mean([r.more["cosine"] for r in records], setting.seed)
+            statistics.mean([r.told("cosine", float) for r in records], setting.seed)
             if "cosine" in records[0].more
             else None
         )
@@ -152,7 +152,7 @@ def result(setting: Setting, log: Log) -> Result:
         if way == "token_adapter":
             found.figures["token_adapter_top5"] = five
         if way == "L4":
-            above = np.mean([r.more["above"] for r in records], 0)
+            above = np.mean([r.told("above", list) for r in records], 0)
             found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
             found.figures["cosine"] = cosine
     found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)

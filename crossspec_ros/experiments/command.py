@@ -19,7 +19,7 @@ from transformers.utils import logging
 from crossspec_ros.bench.windows import held_out_windows
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.heads.files import fitting_heads
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError
 from crossspec_ros.experiments import (
     ablations,
     alignment,
@@ -31,7 +31,6 @@ from crossspec_ros.experiments import (
     streaming,
 )
 from crossspec_ros.experiments.advise import advice
-from crossspec_ros.experiments.records import Log
 from crossspec_ros.experiments.result import Result
 from crossspec_ros.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_ros.experiments.trained import Trained
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         for number in numbers:
             module = EXPERIMENTS[number]
             log = module.measure(setting)
-            results[number] = module.TITLE, result_of(module, setting, log)
+            results[number] = module.TITLE, module.result(setting, log)
     ways = setting.log(stages.NUMBER)
     said = (
         advice(ways) if ways.rows(stages.ALL, ALONE) else "Not known: experiment 2, which tells, was not run."
@@ -76,19 +75,6 @@ def run(args: argparse.Namespace) -> int:
     markdown, page = report.write(args.out, name, results, around, said)
     print(f"{said}\nreport: {markdown} and {page}")
     return 0
-
-
-def result_of(module: ModuleType, setting: Setting, log: Log) -> Result:
-    """What an experiment found; raises InputError where its log is none of its own."""
-    try:
-        result: Result = module.result(setting, log)
-    # It has nothing but the log to go by, which was read from a file where it was interrupted.
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise InputError(
-            f"no report can be made of '{log.file}' ({type(error).__name__}: {one_line(error)}): remove it, "
-            f"and it is measured anew"
-        ) from error
-    return result
 
 
 def asked(which: list[str]) -> list[int]:

@@ -99,7 +99,7 @@ def result(setting: Setting, log: Log) -> Result:
     for way in _WAYS:
         records = log.rows(CONDITION, way)
         cells = [_share(records, name, setting.seed) for name in ("busy", "hidden", "bandwidth")]
-        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].more["ops"].items())
+        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].told("ops", dict).items())
         rows.append([way, *cells, ops])
         key = {OURS: "ours", SPECVLM: "specvlm"}.get(way)
         if key:
@@ -134,7 +134,9 @@ def result(setting: Setting, log: Log) -> Result:
 
 def _share(records: Sequence[Record], name: str, seed: int, unit: str = "") -> str | None:
     """The mean, and of how many windows, where some have none."""
-    values = [np.nan if record.more[name] is None else 100 * record.more[name] for record in records]
+    values = [
+        np.nan if record.more.get(name) is None else 100 * record.told(name, float) for record in records
+    ]
     known = np.count_nonzero(~np.isnan(values))
     if not known:
         return None

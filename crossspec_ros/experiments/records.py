@@ -11,14 +11,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 
-_MOST_BYTES = 16 << 20
-"""Of a log; that of a whole experiment has one million, and read, it can take 25 times as much."""
+_MOST_BYTES, _MOST_PARTS = 16 << 20, 1000
+"""Of a log, that of a whole experiment has one million; lists and mappings of a record, which has ten."""
 _MOST_NUMBER = 10**12
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,18 @@ class Record:
     def passes(self) -> int:
         """Of the target; 0 where the way does not tell."""
         return len(self.accept_lengths)
+
+    def told(self, name: str, kind: type[Told]) -> Told:
+        """One of `more`; raises InputError where its log has none, or another kind of thing."""
+        value = self.more.get(name)
+        if isinstance(value, int) and issubclass(float, kind):
+            value = float(value)
+        if not isinstance(value, kind):
+            raise InputError(
+                f"the log of experiment {self.experiment} does not say '{name}' of window {self.window} by "
+                f"{self.way}: remove it, and it is measured anew"
+            )
+        return value
 
     def line(self) -> str:
         """As JSON."""
@@ -80,6 +93,8 @@ class Record:
     def of(cls, line: str) -> Record:
         """Of a line that `line` gave; raises ValueError, LookupError, TypeError or AttributeError for
         another."""
+        if line.count("[") + line.count("{") > _MOST_PARTS:
+            raise ValueError("it has very many parts")
         row = json.loads(line)
         choice, own = row["choices"][0], row["crossspec"]
         texts = (row["category"], row["model_id"], choice["turns"][0], own["truth"])

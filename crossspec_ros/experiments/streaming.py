@@ -112,12 +112,14 @@ def result(setting: Setting, log: Log) -> Result:
     for rate in RATES:
         for way in _WAYS:
             records = log.rows(str(rate), way)
-            done = [record for record in records if not record.more["dropped"]]
-            dropped = statistics.mean([100.0 * record.more["dropped"] for record in records], setting.seed)
-            waits = [np.nan if record.more["dropped"] else 1e3 * record.wall_s for record in records]
+            done = [record for record in records if not record.told("dropped", bool)]
+            dropped = statistics.mean(
+                [100.0 * record.told("dropped", bool) for record in records], setting.seed
+            )
+            waits = [np.nan if record.told("dropped", bool) else 1e3 * record.wall_s for record in records]
             frames = setting.pair.frames
             # Its last caption may be there before its last window has ended, but no more frames came.
-            ended_s = max([len(records) * frames / rate, *(record.more["ended_s"] for record in done)])
+            ended_s = max([len(records) * frames / rate, *(record.told("ended_s", float) for record in done)])
             sustained = len(done) * frames / ended_s
             low, middle, high = np.nanpercentile(waits, (50, 90, 99))
             rows.append(
@@ -169,11 +171,14 @@ def _draw(log: Log) -> Figure:
     for way in _WAYS:
         of = [log.rows(str(rate), way) for rate in RATES]
         dropped.plot(
-            RATES, [100 * np.mean([r.more["dropped"] for r in rows]) for rows in of], marker="o", label=way
+            RATES,
+            [100 * np.mean([r.told("dropped", bool) for r in rows]) for rows in of],
+            marker="o",
+            label=way,
         )
         waits.plot(
             RATES,
-            [1e3 * np.median([r.wall_s for r in rows if not r.more["dropped"]]) for rows in of],
+            [1e3 * np.median([r.wall_s for r in rows if not r.told("dropped", bool)]) for rows in of],
             marker="o",
             label=way,
         )

@@ -68,6 +68,19 @@ def test_a_measurement_without_stages_is_told(tmp_path: Path) -> None:
         advise.advice(log)
 
 
+def test_windows_that_only_one_mode_captioned_and_negative_times_are_told(tmp_path: Path) -> None:
+    log = Log(tmp_path / "e.jsonl")
+    log.begin(ALL, 2, 1)
+    for i, way in enumerate((OURS, ALONE)):
+        log.add(Record(2, ALL, way, i, "", (5, 2), (1, 1), 0.5, stages_ms=STAGES))
+    with pytest.raises(InputError, match="the measurement lacks ours or the target alone"):
+        advise.advice(log)
+    stages = {"frame_encode": -1.0, "decode": 2.0}
+    log = measured(tmp_path / "f.jsonl", {OURS: 0.2, ALONE: 0.4}, stages=stages)
+    with pytest.raises(InputError, match="no times of the target's stages"):
+        advise.advice(log)
+
+
 def test_a_way_of_anybodys_name_obeys_no_terminal(tmp_path: Path) -> None:
     said = advise.advice(measured(tmp_path / "e.jsonl", {OURS: 0.5, ALONE: 0.4, "\x1b[2J": 0.1}))
     assert "Sooner still was \\x1b[2J (" in said and said.isprintable()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.experiments import command, streaming
 from crossspec_ros.experiments.records import Log, Record, paired
 
 
@@ -56,6 +56,7 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         record("ours", 0).line().replace('"ours"', "[]").encode(),
         record("ours", 0).line().replace('"more": {}', '"more": 5').encode(),
         record("ours", 0).line().replace('"more": {}', '"more": [["a", 1]]').encode(),
+        record("ours", 0).line().replace('"more": {}', '"more": {"a": [' + 1000 * "[]," + "[]]}").encode(),
         record("ours", 0).line().replace("0.25", "true").encode(),
         record("ours", 0).line().replace("0.25", "1" + 25 * "0").encode(),
         record("ours", 0).line().replace("0.25", "-1e308").encode(),
@@ -72,6 +73,7 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         "way",
         "more",
         "pairs",
+        "lists",
         "truth",
         "long time",
         "time long ago",
@@ -99,11 +101,15 @@ def test_a_log_without_end_is_told(tmp_path: Path) -> None:
 
 def test_a_log_that_a_report_cannot_be_made_of_is_told(tmp_path: Path) -> None:
     log = Log(tmp_path / "e.jsonl")
-    for rate in streaming.RATES:
-        log.begin(str(rate), 1, 1)
-        log.add(record("x", 0, str(rate)))
-    with pytest.raises(InputError, match=r"no report can be made of '.*e\.jsonl' \(\w+: .*\): remove it"):
-        command.result_of(streaming, None, log)
+    log.begin("c", 1, 1)
+    log.add(replace(record("x", 0), more={"share": 1, "above": [0.5], "dropped": 0.5}))
+    (one,) = Log(log.file).records
+    assert one.told("share", float) == 1.0 and one.told("above", list) == [0.5]
+    for name, kind in (("dropped", bool), ("above", float), ("ended_s", float)):
+        with pytest.raises(
+            InputError, match=f"experiment 2 does not say '{name}' of window 0 by x: remove it"
+        ):
+            one.told(name, kind)
 
 
 def test_pairs_are_of_the_same_windows() -> None:
