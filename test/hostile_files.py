@@ -392,17 +392,35 @@ def lay_in_one_place(content, chunks):
         struct.pack_into("<Q", content, at + len(key), first.byte_offset)
 
 
-def unpacked_tiles_h5(folder):
-    """Images of 1600x1600, each of which lies in 400 chunks of 4 MB, which are the same."""
-    count, side, tile = 700, 1600, 80
+def padded_h5(shape, chunks, folder):
+    """Images of some pixels, or events, in chunks of megabytes."""
+    packed = zlib.compress(bytes(math.prod(chunks) * (1 if len(shape) == 3 else 8)), 9)
+    with h5(folder) as file:
+        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        name, kind = "davis/left/image_raw", "u1"
+        if len(shape) == 2:
+            del file["davis/left/events"]
+            name, kind = "davis/left/events", "f8"
+        else:
+            file["davis/left/image_raw_ts"] = np.arange(shape[0]) * 1.0
+        data = file.create_dataset(
+            name, shape, kind, maxshape=len(shape) * (None,), chunks=chunks, compression="gzip"
+        )
+        for i in range(0, shape[0], chunks[0]):
+            data.id.write_direct_chunk((i, *(0 for _ in shape[1:])), packed)
+    return folder / "bomb.h5"
+
+
+def shared_images_h5(shape, chunks, packing, folder):
+    """Images all chunks of which are the same one, of noise."""
+    noise = np.random.default_rng(0).integers(0, 256, math.prod(chunks), np.uint8).tobytes()
     with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
         file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
-        file["davis/left/image_raw_ts"] = np.arange(count) * 1.0
-        shape, chunks = (count, side, side), (count, tile, tile)
-        data = file.create_dataset("davis/left/image_raw", shape, "u1", chunks=chunks)
-        for place in np.ndindex(1, side // tile, side // tile):
-            part = b"x" if any(place) else bytes(math.prod(chunks))
-            data.id.write_direct_chunk(tuple(tile * i for i in place), part)
+        file["davis/left/image_raw_ts"] = np.arange(shape[0]) * 1.0
+        data = file.create_dataset("davis/left/image_raw", shape, "u1", chunks=chunks, compression=packing)
+        for place in np.ndindex(*(length // chunk for length, chunk in zip(shape, chunks, strict=True))):
+            part = b"x" if any(place) else zlib.compress(noise, 1) if packing else noise
+            data.id.write_direct_chunk(tuple(np.multiply(place, chunks)), part)
         places = [data.id.get_chunk_info(i) for i in range(data.id.get_num_chunks())]
     content = bytearray((folder / "bomb.h5").read_bytes())
     lay_in_one_place(content, places)
@@ -793,7 +811,10 @@ FILES = {
     "h5 tiles": partial(black_images_h5, (20_000, 40, 40), (20_000, 20, 20), lambda us: us / 1e3),
     # Of 62 MB each, in 40 chunks of six.
     "h5 large tiles": partial(black_images_h5, (4, 4000, 5150, 3), (4, 500, 1030, 3), lambda us: us),
-    "h5 unpacked tiles": unpacked_tiles_h5,
+    "h5 unpacked tiles": partial(shared_images_h5, (700, 1600, 1600), (700, 80, 80), None),
+    "h5 one image": partial(shared_images_h5, (1500, 1000, 1000), (1, 1000, 1000), "gzip"),
+    "h5 padded images": partial(padded_h5, (40, 4, 4), (1, 8000, 8000)),
+    "h5 padded events": partial(padded_h5, (600, 4), (1, 1_000_000)),
     # As many as would throw each other out of HDF5's own cache.
     "h5 colour tiles": partial(black_images_h5, (1010, 200, 660, 3), (1010, 20, 20, 1), lambda us: us),
     "h5 large rows": partial(black_images_h5, (60, 1000, 3000), (60, 1000, 1000), lambda us: us),

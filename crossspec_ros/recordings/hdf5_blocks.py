@@ -53,11 +53,13 @@ class RowBlocks:
         is_packed = bool(filters_of(data))
         # What lies in no chunks is read where it lies.
         rows = data.chunks[0] if data.chunks else 1
-        self._rows = max(1, min(rows, (room if is_packed else _BLOCK_BYTES) // row))
+        self._chunk_rows, self._rows = rows, max(1, min(rows, (room if is_packed else _BLOCK_BYTES) // row))
+        # No block goes beyond a chunk, whose damage would cost it what lies in the next.
+        self._blocks = -(-rows // self._rows)
         self._most_kept = max(1, _KEPT_BYTES // (self._rows * row))
         self._kept: dict[int, np.ndarray | str] = {}
         kept = lru_cache(self._most_kept)(lambda block: None)
-        for block in (order // self._rows).tolist():
+        for block in (order // rows * self._blocks + order % rows // self._rows).tolist():
             kept(block)
         anew = kept.cache_info().misses - len(np.unique(order // rows))
         total = anew * row_chunks(data) * size
@@ -70,7 +72,8 @@ class RowBlocks:
 
     def __getitem__(self, row: int) -> np.ndarray:
         """A row, a part of the block that is kept; raises OSError where a chunk of it is damaged."""
-        number = row // self._rows
+        chunk, place = divmod(row, self._chunk_rows)
+        number = chunk * self._blocks + place // self._rows
         # The latest stands last.
         block = self._kept.pop(number, None)
         if block is None:
@@ -81,13 +84,15 @@ class RowBlocks:
         self._kept[number] = block
         if isinstance(block, str):
             raise OSError(block)
-        return block[row % self._rows]
+        return block[place % self._rows]
 
     def _read(self, block: int) -> np.ndarray | str:
         """The block, or why it cannot be read, which all of its rows would ask anew."""
+        chunk, part = divmod(block, self._blocks)
+        start = chunk * self._chunk_rows + part * self._rows
         rows: np.ndarray
         try:
-            rows = self._data[block * self._rows : (block + 1) * self._rows]
+            rows = self._data[start : min(start + self._rows, (chunk + 1) * self._chunk_rows)]
         except (OSError, ValueError, RuntimeError, MemoryError) as error:
             return one_line(error)
         return rows

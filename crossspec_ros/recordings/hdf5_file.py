@@ -48,7 +48,7 @@ class Hdf5File:
             self.size = path.stat().st_size
             # To look at chunks is to unpack some of them.
             self._checked: set[str] = set()
-            self._unpacked = 0
+            self._unpacked = self._stored = 0
             # Names of data sets that are to come, and how many chunks each has that was counted.
             self._expected: list[str] = []
             self._chunks: dict[str, int] = {}
@@ -203,6 +203,8 @@ class Hdf5File:
 
     def _check_chunks(self, name: str, data: h5py.Dataset, always: int) -> None:
         """Raise InputError for what is not there, or does not unpack within bounds."""
+        # Chunks may reach far beyond a data set that can grow.
+        size = max(data.nbytes, chunk_count(data) * chunk_bytes(data))
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         else:
@@ -226,17 +228,21 @@ class Hdf5File:
                     f"'{self.path}' has {self._chunks[name]} chunks in '{name}', which has room for "
                     f"{wanted}: check where it comes from, and record it again"
                 )
-            # Chunks that are not packed have less room than they take where several lie in one place.
-            has_room = bool(filters_of(data)) or data.nbytes <= self.size
-            written = self._chunks[name] == wanted and has_room
+            written = self._chunks[name] == wanted
         if not written:
             raise InputError(
                 f"'{self.path}' lacks a part of '{name}', never written: record or copy it again"
             )
         # Already here, because of chunks that share their bytes each is looked at.
-        check_ratio(self.path, self.size, data.nbytes, always)
-        self._unpacked += data.nbytes
+        check_ratio(self.path, self.size, size, always)
+        self._unpacked += size
         check_ratio(self.path, self.size, self._unpacked, MOST_PICTURES + MOST_EVENTS)
+        self._stored += data.id.get_storage_size()
+        if self._stored > self.size:
+            raise InputError(
+                f"'{self.path}' has '{name}' where other data lie as well: check where it comes from, and "
+                f"record it again"
+            )
         if data.chunks is not None and (fault := missized_chunk(self.path, data)):
             raise InputError(
                 f"'{self.path}' has in '{name}' {fault}: check where it comes from, and record it again"

@@ -428,6 +428,26 @@ def test_images_are_read_a_block_at_a_time(tmp_path, monkeypatch, packing):
         open_recording(path)
 
 
+def test_no_block_of_images_goes_beyond_a_chunk(tmp_path, monkeypatch):
+    """Or the damage of one would cost images in the next."""
+    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
+    with h5py.File(path) as file:
+        pixels = file[name][:]
+    image = pixels[0].nbytes
+    replaced(path, name, pixels, chunks=(3, *pixels.shape[1:]), compression="gzip")
+    with h5py.File(path) as file:
+        chunk = file[name].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 9 * image + 5000 + 2 * image)
+    with closing(open_recording(path)) as recording:
+        images = [message for message in recording.messages() if message.kind == "image"]
+        assert "3 of its 5 images in damaged parts" in recording.losses[0]
+    images = [typestore().deserialize_cdr(message.data, IMAGE) for message in images]
+    assert [one.data.tobytes() for one in images] == [one.tobytes() for one in pixels[3:]]
+
+
 @pytest.mark.parametrize("packing", [None, "gzip"])
 def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, monkeypatch, packing):
     path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
