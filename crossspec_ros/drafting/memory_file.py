@@ -114,7 +114,12 @@ class MemoryFile:
         # What cannot be set aside is replaced by the next save.
         with suppress(OSError):
             if is_ours:
-                os.replace(self._path, aside)
+                aside.unlink(missing_ok=True)
+                try:
+                    # It stays until it is replaced, so that the next one has its mode.
+                    os.link(self._path, aside)
+                except OSError:  # a file system without links
+                    os.replace(self._path, aside)
                 is_aside = True
         place = f"is set aside as '{aside}'" if is_aside else "stays where it is"
         _LOG.warning("%s; it %s, and the memory starts empty", fault, place)

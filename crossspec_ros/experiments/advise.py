@@ -69,7 +69,7 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
         r.stages_ms.get("frame_encode", 0.0) + r.stages_ms.get("target_prefill", 0.0) for r in alone
     )
     decode = sum(r.stages_ms.get("decode", 0.0) for r in alone)
-    if prefill < 0 or decode < 0 or not prefill + decode:
+    if min(prefill, decode) < 0 or not prefill + decode:
         raise InputError(
             f"the measurement has no times of the target's stages: run crossspec experiments {NUMBER} anew"
         )

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 
-_MOST_BYTES, _MOST_PARTS = 16 << 20, 1000
+_MOST_BYTES, _MOST_PARTS = 8 << 20, 1000
 """Of a log, that of a whole experiment has one million; lists and mappings of a record, which has ten."""
 _MOST_NUMBER = 10**12
 Told = TypeVar("Told")
@@ -52,7 +52,7 @@ class Record:
     def told(self, name: str, kind: type[Told]) -> Told:
         """One of `more`; raises InputError where its log has none, or another kind of thing."""
         value = self.more.get(name)
-        if isinstance(value, int) and issubclass(float, kind):
+        if isinstance(value, int) and not isinstance(value, bool) and issubclass(float, kind):
             value = float(value)
         if not isinstance(value, kind):
             raise InputError(
@@ -101,13 +101,14 @@ class Record:
         counts = (own["experiment"], row["question_id"], *own["tokens"], *choice["accept_lengths"])
         stages = own["stages_ms"]
         times = (choice["wall_time"][0], own["from_close_s"], own["first_token_s"], *stages.values())
-        parts = (stages, own["more"])
+        more: dict[str, Any] = own["more"]
+        parts = (stages, more)
         for values, kinds in ((texts, str), (counts, int), (times, (int, float)), (parts, dict)):
             for value in values:
                 if not isinstance(value, kinds) or isinstance(value, bool):
                     raise TypeError(f"it has a {type(value).__name__} in a wrong place")
         # NaN is not below either.
-        if not all(abs(number) < _MOST_NUMBER for number in (*counts, *times)):
+        if not all(abs(number) < _MOST_NUMBER for number in (*counts, *times, *_figures(more))):
             raise ValueError("it has a number that is no count and no time")
         return cls(
             own["experiment"],
@@ -122,8 +123,15 @@ class Record:
             own["first_token_s"],
             stages,
             own["truth"],
-            own["more"],
+            more,
         )
+
+
+def _figures(more: Mapping[str, Any]) -> Iterator[float]:
+    """What `more` has, in its lists and mappings too, which must be numbers."""
+    for value in more.values():
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        yield from (part for part in parts if part is not None)
 
 
 class Log:

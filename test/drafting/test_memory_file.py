@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -56,9 +57,11 @@ def test_a_damaged_file_is_set_aside_with_a_warning_and_the_memory_starts_empty(
 ) -> None:
     path = tmp_path / "memory.json"
     path.write_text(content)
+    path.chmod(0o600)
     memory, file = kept(path)
     assert known(memory) == () and "memory.json.damaged" in caplog.text
     assert (tmp_path / "memory.json.damaged").read_text() == content
+    assert stat.S_IMODE((tmp_path / "memory.json").stat().st_mode) == 0o600
     learn(memory)
     file.close()
     again, file = kept(path)

@@ -57,6 +57,9 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         record("ours", 0).line().replace('"more": {}', '"more": 5').encode(),
         record("ours", 0).line().replace('"more": {}', '"more": [["a", 1]]').encode(),
         record("ours", 0).line().replace('"more": {}', '"more": {"a": [' + 1000 * "[]," + "[]]}").encode(),
+        record("ours", 0).line().replace('"more": {}', '"more": {"a": 1' + 400 * "0" + "}").encode(),
+        record("ours", 0).line().replace('"more": {}', '"more": {"a": [NaN]}').encode(),
+        record("ours", 0).line().replace('"more": {}', '"more": {"a": {"b": "x"}}').encode(),
         record("ours", 0).line().replace("0.25", "true").encode(),
         record("ours", 0).line().replace("0.25", "1" + 25 * "0").encode(),
         record("ours", 0).line().replace("0.25", "-1e308").encode(),
@@ -74,6 +77,9 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
         "more",
         "pairs",
         "lists",
+        "long figure",
+        "no figure",
+        "text for a figure",
         "truth",
         "long time",
         "time long ago",
@@ -91,7 +97,7 @@ def test_a_log_without_end_is_told(tmp_path: Path) -> None:
     file = tmp_path / "raw.jsonl"
     file.touch()
     os.truncate(file, 700 << 20)
-    with pytest.raises(InputError, match=r"is no log of an experiment \(it has more than 16777216 bytes\)"):
+    with pytest.raises(InputError, match=r"is no log of an experiment \(it has more than 8388608 bytes\)"):
         Log(file)
     file.unlink()
     os.mkfifo(file)
@@ -102,10 +108,10 @@ def test_a_log_without_end_is_told(tmp_path: Path) -> None:
 def test_a_log_that_a_report_cannot_be_made_of_is_told(tmp_path: Path) -> None:
     log = Log(tmp_path / "e.jsonl")
     log.begin("c", 1, 1)
-    log.add(replace(record("x", 0), more={"share": 1, "above": [0.5], "dropped": 0.5}))
+    log.add(replace(record("x", 0), more={"share": 1, "above": [0.5], "dropped": 0.5, "right": True}))
     (one,) = Log(log.file).records
     assert one.told("share", float) == 1.0 and one.told("above", list) == [0.5]
-    for name, kind in (("dropped", bool), ("above", float), ("ended_s", float)):
+    for name, kind in (("dropped", bool), ("above", float), ("ended_s", float), ("right", float)):
         with pytest.raises(
             InputError, match=f"experiment 2 does not say '{name}' of window 0 by x: remove it"
         ):
