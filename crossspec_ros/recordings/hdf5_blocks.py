@@ -32,7 +32,7 @@ def room_for(file: Hdf5File, data: h5py.Dataset, count: int, picture: int) -> in
         name = str(data.name)[1:]
         raise InputError(
             f"'{file.path}' has '{name}' of {picture >> 20} MB in {count} chunks of {size >> 20} MB, for "
-            f"which there is no room: store it in other ones, as `h5repack -l {name}:CHUNK="
+            f"which there is no room{file.beside}: store it in other ones, as `h5repack -l {name}:CHUNK="
             f"{whole_rows(data)}` does"
         )
     return file.room - held
@@ -53,7 +53,10 @@ class RowBlocks:
         is_packed = bool(filters_of(data))
         # What lies in no chunks is read where it lies.
         rows = data.chunks[0] if data.chunks else 1
-        self._chunk_rows, self._rows = rows, max(1, min(rows, (room if is_packed else _BLOCK_BYTES) // row))
+        self._chunk_rows, self._rows = (
+            rows,
+            max(1, min(rows, (room if is_packed else min(room, _BLOCK_BYTES)) // row)),
+        )
         # No block goes beyond a chunk, whose damage would cost it what lies in the next.
         self._blocks = -(-rows // self._rows)
         self._most_kept = max(1, _KEPT_BYTES // (self._rows * row))

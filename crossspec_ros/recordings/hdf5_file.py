@@ -24,7 +24,7 @@ _KEPT_BYTES, _MOST_KEPT_BYTES, _MOST_ROW_BYTES, _SLOTS = 8 << 20, 192 << 20, 310
 """HDF5 keeps so much of the unpacked chunks of each data set, and as many of them as there are slots. Where
 those that a row lies in are more they are kept, as else they would be unpacked again for each block of
 rows."""
-_MOST_HELD_BYTES, CHUNK_COPIES = 360 << 20, 3
+_MOST_HELD_BYTES, _LEAST_ROOM, CHUNK_COPIES = 360 << 20, 32 << 20, 3
 """Of all that is kept, of pictures, and of a chunk that is being unpacked; a block of events comes on top."""
 _MOST_TINY_CHUNKS, _TINY_BYTES = 20_000, 1024
 """HDF5 keeps some 5 kB for each chunk that a read touches; h5py's own choice is above 1 kB."""
@@ -54,6 +54,7 @@ class Hdf5File:
             self._chunks: dict[str, int] = {}
             # Names of data sets, and how much of them is kept unpacked.
             self._kept: dict[str, int] = {}
+            self._largest_chunk = 0
 
     def attribute(self, name: str) -> object:
         """An attribute of the file as a whole, None where there is none, or neither numbers nor text."""
@@ -102,6 +103,7 @@ class Hdf5File:
                 self._checked.add(name)
                 if _row_bytes(data) > _KEPT_BYTES or row_chunks(data) > _SLOTS:
                     self._kept[name] = _row_bytes(data)
+                    self._largest_chunk = max(self._largest_chunk, chunk_bytes(data))
             if name not in self._kept:
                 return data
             slots = max(_SLOTS, 2 * row_chunks(data))
@@ -110,7 +112,7 @@ class Hdf5File:
             return self._opened(name, slots, self._kept[name])
 
     def pictures(self, name: str) -> h5py.Dataset:
-        """A data set as `dataset` gives, of which each chunk is to be read once: none is kept."""
+        """A data set as `dataset` gives, of which each chunk is to be read once, and takes no room after."""
         data = self._found(name)
         with self.naming_damage():
             if name not in self._checked:
@@ -126,8 +128,13 @@ class Hdf5File:
     @property
     def room(self) -> int:
         """Bytes that may be held of pictures beside the chunks of all other data sets."""
-        kept = self._kept.values()
-        return _MOST_HELD_BYTES - sum(kept) - (CHUNK_COPIES - 1) * max(kept, default=0)
+        left = _MOST_HELD_BYTES - sum(self._kept.values()) - (CHUNK_COPIES - 1) * self._largest_chunk
+        return max(_LEAST_ROOM, left)
+
+    @property
+    def beside(self) -> str:
+        """Of which data sets chunks are kept, for a sentence about room; empty where there are none."""
+        return f" beside those of {', '.join(self._kept)}" if self._kept else ""
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
         """As `dataset`, unpacked by ourselves where it is packed with ECF."""
@@ -194,17 +201,17 @@ class Hdf5File:
 
     def _check_size(self, name: str, data: h5py.Dataset, most: int) -> None:
         if chunk_bytes(data) > most:
-            beside = f" beside those of {', '.join(self._kept)}" if most < _MOST_CHUNK_BYTES else ""
+            beside = self.beside if most < _MOST_CHUNK_BYTES else ""
             raise InputError(
                 f"'{self.path}' stores '{name}' in chunks of {chunk_bytes(data) >> 20} MB, and up to "
                 f"{most >> 20} MB are read{beside}: store it in smaller ones, as "
-                f"`h5repack -l {name}:CHUNK=100000` does"
+                f"`h5repack -l {name}:CHUNK={whole_rows(data)}` does"
             )
 
     def _check_chunks(self, name: str, data: h5py.Dataset, always: int) -> None:
         """Raise InputError for what is not there, or does not unpack within bounds."""
-        # Chunks may reach far beyond a data set that can grow.
-        size = max(data.nbytes, chunk_count(data) * chunk_bytes(data))
+        # Chunks, all but the last, may reach far beyond a data set that can grow.
+        size = max(data.nbytes, (chunk_count(data) - row_chunks(data)) * chunk_bytes(data))
         if data.chunks is None:
             written = data.id.get_storage_size() >= data.nbytes
         else:
@@ -212,7 +219,7 @@ class Hdf5File:
             if wanted > _MOST_TINY_CHUNKS and chunk_bytes(data) < _TINY_BYTES:
                 raise InputError(
                     f"'{self.path}' stores '{name}' in {wanted} chunks of {chunk_bytes(data)} bytes: store "
-                    f"it in larger ones, as `h5repack -l {name}:CHUNK=100000` does"
+                    f"it in larger ones, as `h5repack -l {name}:CHUNK={whole_rows(data)}` does"
                 )
             if name not in self._chunks:
                 names = [name, *self._expected]
@@ -240,8 +247,8 @@ class Hdf5File:
         self._stored += data.id.get_storage_size()
         if self._stored > self.size:
             raise InputError(
-                f"'{self.path}' has '{name}' where other data lie as well: check where it comes from, and "
-                f"record it again"
+                f"'{self.path}' has '{name}' where other data lie as well: store each data set once, with "
+                f"`h5repack` where you trust it"
             )
         if data.chunks is not None and (fault := missized_chunk(self.path, data)):
             raise InputError(

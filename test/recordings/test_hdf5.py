@@ -411,6 +411,7 @@ def test_images_are_read_a_block_at_a_time(tmp_path, monkeypatch, packing):
     monkeypatch.setattr(hdf5_blocks.RowBlocks, "_read", counted)
     rows = len(pixels)
     image = pixels[0].nbytes
+    monkeypatch.setattr(hdf5_file, "_LEAST_ROOM", 0)
     for room in (None, 2, 1):
         if room:
             monkeypatch.setattr(hdf5_blocks, "_BLOCK_BYTES", room * image)
@@ -440,12 +441,39 @@ def test_no_block_of_images_goes_beyond_a_chunk(tmp_path, monkeypatch):
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
     path.write_bytes(data)
+    monkeypatch.setattr(hdf5_file, "_LEAST_ROOM", 0)
     monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 9 * image + 5000 + 2 * image)
     with closing(open_recording(path)) as recording:
         images = [message for message in recording.messages() if message.kind == "image"]
         assert "3 of its 5 images in damaged parts" in recording.losses[0]
     images = [typestore().deserialize_cdr(message.data, IMAGE) for message in images]
     assert [one.data.tobytes() for one in images] == [one.tobytes() for one in pixels[3:]]
+
+
+def test_images_are_read_beside_events_whose_chunks_are_kept(tmp_path, monkeypatch):
+    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/events"
+    with h5py.File(path) as file:
+        events = file[name][:]
+    replaced(path, name, events, chunks=(len(events), 1), compression="gzip")
+    whole = [message.data for message in played(path)[1]]
+    monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 8 * len(events))
+    # Four chunks are kept, one more can be unpacked.
+    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", (4 + 2) * 8 * len(events) + 9 * 24 * 32 + 5000)
+    monkeypatch.setattr(hdf5_file, "_LEAST_ROOM", 0)
+    assert [message.data for message in played(path)[1]] == whole
+    monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", (4 + 2) * 8 * len(events))
+    with pytest.raises(InputError, match="no room beside those of davis/left/events: store it in other"):
+        open_recording(path)
+    monkeypatch.setattr(hdf5_file, "_LEAST_ROOM", 1 << 20)
+    assert [message.data for message in played(path)[1]] == whole
+
+
+def test_a_short_recording_may_lie_in_one_large_chunk(tmp_path):
+    path = write(tmp_path / "recording.h5", "lists")
+    times = sample("lists").t
+    replaced(path, "t", times, chunks=(5_000_000,), maxshape=(None,), compression="gzip")
+    with closing(open_recording(path)) as recording:
+        assert sum(message.kind == "events" for message in recording.messages())
 
 
 @pytest.mark.parametrize("packing", [None, "gzip"])

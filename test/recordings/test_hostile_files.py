@@ -149,7 +149,7 @@ TOLD = {
     "h5 sibling of itself": "[23] messages",
     "h5 shared chunks": "has 3920000 chunks, more than there is room for in a file of its size",
     "h5 tiles": "20001 messages",
-    "h5 large tiles": "[45] messages",
+    "h5 large tiles": "5 messages",
     "h5 padded images": RATIO,
     "h5 padded events": RATIO,
     "h5 colour tiles": "1011 messages",
