@@ -118,7 +118,7 @@ class MemoryFile:
                 try:
                     # It stays until it is replaced, so that the next one has its mode.
                     os.link(self._path, aside)
-                except OSError:  # a file system without links
+                except OSError:  # links may be unknown, or forbidden
                     os.replace(self._path, aside)
                 is_aside = True
         place = f"is set aside as '{aside}'" if is_aside else "stays where it is"

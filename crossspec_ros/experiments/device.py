@@ -135,7 +135,8 @@ def result(setting: Setting, log: Log) -> Result:
 def _share(records: Sequence[Record], name: str, seed: int, unit: str = "") -> str | None:
     """The mean, and of how many windows, where some have none."""
     values = [
-        np.nan if record.more.get(name) is None else 100 * record.told(name, float) for record in records
+        np.nan if record.more.get(name, name) is None else 100 * record.told(name, float)
+        for record in records
     ]
     known = np.count_nonzero(~np.isnan(values))
     if not known:

@@ -17,7 +17,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 
 _MOST_BYTES, _MOST_PARTS = 8 << 20, 1000
-"""Of a log, that of a whole experiment has one million; lists and mappings of a record, which has ten."""
+"""Of a log, that of a whole experiment has one million; brackets of a record, which has fourteen."""
 _MOST_NUMBER = 10**12
 Told = TypeVar("Told")
 
@@ -51,15 +51,15 @@ class Record:
 
     def told(self, name: str, kind: type[Told]) -> Told:
         """One of `more`; raises InputError where its log has none, or another kind of thing."""
-        value = self.more.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and issubclass(float, kind):
-            value = float(value)
-        if not isinstance(value, kind):
+        value: Any = self.more.get(name)
+        kinds: Any = (int, float) if kind is float else kind
+        if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool):
             raise InputError(
-                f"the log of experiment {self.experiment} does not say '{name}' of window {self.window} by "
+                f"'experiment_{self.experiment}.jsonl' does not say '{name}' of window {self.window} by "
                 f"{self.way}: remove it, and it is measured anew"
             )
-        return value
+        found: Told = value
+        return found
 
     def line(self) -> str:
         """As JSON."""
@@ -130,8 +130,10 @@ class Record:
 def _figures(more: Mapping[str, Any]) -> Iterator[float]:
     """What `more` has, in its lists and mappings too, which must be numbers."""
     for value in more.values():
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-        yield from (part for part in parts if part is not None)
+        if isinstance(value, (dict, list)):
+            yield from value.values() if isinstance(value, dict) else value
+        elif value is not None:
+            yield value
 
 
 class Log:
@@ -182,7 +184,7 @@ class Log:
         for number, line in enumerate(lines, 1):
             try:
                 yield Record.of(line.decode())
-            # RecursionError: it is nested without end.
+            # RecursionError: it is nested too deeply.
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 # The last one was cut off by an interruption.
                 if number < len(lines):

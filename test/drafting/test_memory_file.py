@@ -244,6 +244,19 @@ def test_a_disk_too_full_for_a_lock_keeps_no_robot_from_captioning(
     assert "is not kept" in caplog.text and list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_file_is_set_aside_where_there_are_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    path = tmp_path / "memory.json"
+    path.write_text("{")
+    kept(path)[1].close()
+    assert path.with_name("memory.json.damaged").read_text() == "{" and "questions" in path.read_text()
+
+
 def test_a_damaged_file_of_another_captioner_stays_and_nobody_says_otherwise(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

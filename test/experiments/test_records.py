@@ -113,7 +113,7 @@ def test_a_log_that_a_report_cannot_be_made_of_is_told(tmp_path: Path) -> None:
     assert one.told("share", float) == 1.0 and one.told("above", list) == [0.5]
     for name, kind in (("dropped", bool), ("above", float), ("ended_s", float), ("right", float)):
         with pytest.raises(
-            InputError, match=f"experiment 2 does not say '{name}' of window 0 by x: remove it"
+            InputError, match=f"experiment_2.jsonl' does not say '{name}' of window 0 by x: remove it"
         ):
             one.told(name, kind)
 
