@@ -392,17 +392,20 @@ def lay_in_one_place(content, chunks):
         struct.pack_into("<Q", content, at + len(key), first.byte_offset)
 
 
+def few_events(file):
+    """Ten of MVSEC's."""
+    file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+
+
 def padded_h5(shape, chunks, folder):
     """Images of some pixels, or events, in chunks of megabytes."""
-    packed = zlib.compress(bytes(math.prod(chunks) * (1 if len(shape) == 3 else 8)), 9)
+    name, kind, size = "davis/left/events", "f8", 8
     with h5(folder) as file:
-        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
-        name, kind = "davis/left/image_raw", "u1"
-        if len(shape) == 2:
-            del file["davis/left/events"]
-            name, kind = "davis/left/events", "f8"
-        else:
+        if len(shape) == 3:
+            name, kind, size = "davis/left/image_raw", "u1", 1
+            few_events(file)
             file["davis/left/image_raw_ts"] = np.arange(shape[0]) * 1.0
+        packed = zlib.compress(bytes(math.prod(chunks) * size), 9)
         data = file.create_dataset(
             name, shape, kind, maxshape=len(shape) * (None,), chunks=chunks, compression="gzip"
         )
@@ -415,7 +418,7 @@ def shared_images_h5(shape, chunks, packing, folder):
     """Images all chunks of which are the same one, of noise."""
     noise = np.random.default_rng(0).integers(0, 256, math.prod(chunks), np.uint8).tobytes()
     with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
-        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        few_events(file)
         file["davis/left/image_raw_ts"] = np.arange(shape[0]) * 1.0
         data = file.create_dataset("davis/left/image_raw", shape, "u1", chunks=chunks, compression=packing)
         for place in np.ndindex(*(length // chunk for length, chunk in zip(shape, chunks, strict=True))):
@@ -431,7 +434,7 @@ def black_images_h5(shape, chunks, stamps, folder):
     """Images packed in these chunks, in a file of some megabytes."""
     packed = zlib.compress(bytes(math.prod(chunks)), 1)
     with h5(folder) as file:
-        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        few_events(file)
         file["davis/left/image_raw_ts"] = stamps(np.arange(shape[0]) * 1.0)
         file["davis/left/noise"] = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
         data = file.create_dataset("davis/left/image_raw", shape, "u1", chunks=chunks, compression="gzip")
@@ -453,7 +456,7 @@ def wide_events_h5(folder):
 def many_images_h5(folder):
     """240 million images of one pixel."""
     with h5(folder) as file:
-        file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
+        few_events(file)
         packed, chunk = deflated(60), 60 * MB
         for name, rest in (("image_raw_ts", ()), ("image_raw", (1, 1))):
             data = file.create_dataset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import h5py
 import numpy as np
@@ -51,20 +52,18 @@ class RowBlocks:
         size, row = chunk_bytes(data), max(1, math.prod(data.shape[1:]) * data.dtype.itemsize)
         room = room_for(file, data, row_chunks(data), row)
         is_packed = bool(filters_of(data))
+        most = room if is_packed else min(room, _BLOCK_BYTES)
         # What lies in no chunks is read where it lies.
-        rows = data.chunks[0] if data.chunks else 1
-        self._chunk_rows, self._rows = (
-            rows,
-            max(1, min(rows, (room if is_packed else min(room, _BLOCK_BYTES)) // row)),
-        )
+        self._chunk_rows = data.chunks[0] if data.chunks else 1
+        self._rows = max(1, min(self._chunk_rows, most // row))
         # No block goes beyond a chunk, whose damage would cost it what lies in the next.
-        self._blocks = -(-rows // self._rows)
+        self._blocks = -(-self._chunk_rows // self._rows)
         self._most_kept = max(1, _KEPT_BYTES // (self._rows * row))
         self._kept: dict[int, np.ndarray | str] = {}
         kept = lru_cache(self._most_kept)(lambda block: None)
-        for block in (order // rows * self._blocks + order % rows // self._rows).tolist():
+        for block in self._block(order).tolist():
             kept(block)
-        anew = kept.cache_info().misses - len(np.unique(order // rows))
+        anew = kept.cache_info().misses - len(np.unique(order // self._chunk_rows))
         total = anew * row_chunks(data) * size
         if total > max(_MOST_ANEW, _MOST_TIMES_ANEW * file.size) * (1 if is_packed else _UNPACKED_SPEED):
             raise InputError(
@@ -75,8 +74,7 @@ class RowBlocks:
 
     def __getitem__(self, row: int) -> np.ndarray:
         """A row, a part of the block that is kept; raises OSError where a chunk of it is damaged."""
-        chunk, place = divmod(row, self._chunk_rows)
-        number = chunk * self._blocks + place // self._rows
+        number = self._block(row)
         # The latest stands last.
         block = self._kept.pop(number, None)
         if block is None:
@@ -87,7 +85,11 @@ class RowBlocks:
         self._kept[number] = block
         if isinstance(block, str):
             raise OSError(block)
-        return block[place % self._rows]
+        return block[row % self._chunk_rows % self._rows]
+
+    def _block(self, row: Any) -> Any:
+        """The number of the block that a row lies in, or of each of an array of them."""
+        return row // self._chunk_rows * self._blocks + row % self._chunk_rows // self._rows
 
     def _read(self, block: int) -> np.ndarray | str:
         """The block, or why it cannot be read, which all of its rows would ask anew."""

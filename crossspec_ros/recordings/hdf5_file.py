@@ -282,20 +282,22 @@ class Hdf5File:
 
 
 def chunk_bytes(data: h5py.Dataset) -> int:
+    """Of a chunk once it is unpacked; 0 where a data set lies in none."""
     return math.prod(data.chunks or (0,)) * data.dtype.itemsize
 
 
 def chunk_count(data: h5py.Dataset) -> int:
     """In how many chunks a data set lies, 1 where it lies in none."""
-    pairs = zip(data.shape, data.chunks or data.shape, strict=True)
-    return math.prod(-(-length // max(1, chunk)) for length, chunk in pairs)
+    return _parts(data.shape, data.chunks or data.shape)
 
 
 def row_chunks(data: h5py.Dataset) -> int:
     """In how many chunks a row of a data set lies, which is what has one index."""
-    chunks = data.chunks or data.shape
-    pairs = zip(data.shape[1:], chunks[1:], strict=True)
-    return math.prod(-(-length // max(1, chunk)) for length, chunk in pairs)
+    return _parts(data.shape[1:], (data.chunks or data.shape)[1:])
+
+
+def _parts(shape: tuple[int, ...], part: tuple[int, ...]) -> int:
+    return math.prod(-(-length // max(1, one)) for length, one in zip(shape, part, strict=True))
 
 
 def whole_rows(data: h5py.Dataset) -> str:

@@ -40,6 +40,24 @@ def played(path):
     return events, [message for message in messages if message.kind == "image"]
 
 
+def pixels_of(images):
+    """The bytes of the pixels of messages."""
+    return [typestore().deserialize_cdr(message.data, IMAGE).data.tobytes() for message in images]
+
+
+def stored(path, name):
+    with h5py.File(path) as file:
+        return file[name][:]
+
+
+def damage_chunk(path, name, number):
+    with h5py.File(path) as file:
+        chunk = file[name].id.get_chunk_info(number)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+
+
 @pytest.mark.parametrize("layout", WRITERS)
 def test_every_layout_plays_its_events_and_images(tmp_path, layout):
     events = sample(layout)
@@ -373,11 +391,7 @@ def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, mon
     monkeypatch.setattr(hdf5_events, "_SMALLEST_LOSS", 1000)
     events = random_batch(64_000, t_start=3 << 24, duration_us=300_000, width=1280, height=720)
     path = write(tmp_path / "recording.h5", "prophesee", events)
-    with h5py.File(path) as file:
-        chunk = file["CD/events"].id.get_chunk_info(20)
-    data = bytearray(path.read_bytes())
-    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
-    path.write_bytes(data)
+    damage_chunk(path, "CD/events", 20)
     report = survey(path)
     (topic,) = report["topics"]
     assert topic["events"] == 63_000
@@ -398,8 +412,7 @@ def test_an_image_under_several_names_is_refused(tmp_path):
 def test_images_are_read_a_block_at_a_time(tmp_path, monkeypatch, packing):
     """So that each chunk is unpacked once, as far as there is room for a block of what lies in it."""
     path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
-    with h5py.File(path) as file:
-        pixels = file[name][:]
+    pixels = stored(path, name)
     replaced(path, name, pixels, chunks=(len(pixels), 13, 17), compression=packing)
     read = []
     original = hdf5_blocks.RowBlocks._read
@@ -420,8 +433,7 @@ def test_images_are_read_a_block_at_a_time(tmp_path, monkeypatch, packing):
             monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", held + room * image)
             rows = room
         _, images = played(path)
-        images = [typestore().deserialize_cdr(message.data, IMAGE) for message in images]
-        assert [one.data.tobytes() for one in images] == [one.tobytes() for one in pixels]
+        assert pixels_of(images) == [one.tobytes() for one in pixels]
         assert [len(block) for block in read] == [len(pixels[at : at + rows]) for at in range(0, 5, rows)]
         read.clear()
     monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", held + image - 1)
@@ -432,28 +444,21 @@ def test_images_are_read_a_block_at_a_time(tmp_path, monkeypatch, packing):
 def test_no_block_of_images_goes_beyond_a_chunk(tmp_path, monkeypatch):
     """Or the damage of one would cost images in the next."""
     path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
-    with h5py.File(path) as file:
-        pixels = file[name][:]
+    pixels = stored(path, name)
     image = pixels[0].nbytes
     replaced(path, name, pixels, chunks=(3, *pixels.shape[1:]), compression="gzip")
-    with h5py.File(path) as file:
-        chunk = file[name].id.get_chunk_info(0)
-    data = bytearray(path.read_bytes())
-    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
-    path.write_bytes(data)
+    damage_chunk(path, name, 0)
     monkeypatch.setattr(hdf5_file, "_LEAST_ROOM", 0)
     monkeypatch.setattr(hdf5_file, "_MOST_HELD_BYTES", 9 * image + 5000 + 2 * image)
     with closing(open_recording(path)) as recording:
         images = [message for message in recording.messages() if message.kind == "image"]
         assert "3 of its 5 images in damaged parts" in recording.losses[0]
-    images = [typestore().deserialize_cdr(message.data, IMAGE) for message in images]
-    assert [one.data.tobytes() for one in images] == [one.tobytes() for one in pixels[3:]]
+    assert pixels_of(images) == [one.tobytes() for one in pixels[3:]]
 
 
 def test_images_are_read_beside_events_whose_chunks_are_kept(tmp_path, monkeypatch):
     path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/events"
-    with h5py.File(path) as file:
-        events = file[name][:]
+    events = stored(path, name)
     replaced(path, name, events, chunks=(len(events), 1), compression="gzip")
     whole = [message.data for message in played(path)[1]]
     monkeypatch.setattr(hdf5_file, "_KEPT_BYTES", 8 * len(events))
@@ -479,14 +484,12 @@ def test_a_short_recording_may_lie_in_one_large_chunk(tmp_path):
 @pytest.mark.parametrize("packing", [None, "gzip"])
 def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, monkeypatch, packing):
     path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
-    with h5py.File(path) as file:
-        pixels, stamps = file[name][:], file[f"{name}_ts"][:]
+    pixels, stamps = stored(path, name), stored(path, f"{name}_ts")
     order = [0, 2, 4, 1, 3]
     for part, values in ((name, pixels), (f"{name}_ts", stamps)):
         replaced(path, part, values[order], chunks=(2, *values.shape[1:]), compression=packing)
     _, images = played(path)
-    images = [typestore().deserialize_cdr(image.data, IMAGE) for image in images]
-    assert [image.data.tobytes() for image in images] == [image.tobytes() for image in pixels]
+    assert pixels_of(images) == [one.tobytes() for one in pixels]
     monkeypatch.setattr(hdf5_blocks, "_KEPT_BYTES", 0)
     monkeypatch.setattr(hdf5_blocks, "_MOST_ANEW", 0)
     monkeypatch.setattr(hdf5_blocks, "_MOST_TIMES_ANEW", 0)
@@ -496,11 +499,7 @@ def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, monkeypa
 
 def test_damaged_images_do_not_cost_the_events(tmp_path):
     path = write(tmp_path / "recording.h5", "mvsec")
-    with h5py.File(path) as file:
-        chunk = file["davis/left/image_raw"].id.get_chunk_info(2)
-    data = bytearray(path.read_bytes())
-    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
-    path.write_bytes(data)
+    damage_chunk(path, "davis/left/image_raw", 2)
     with closing(open_recording(path)) as recording:
         kinds = [message.kind for message in recording.messages()]
     assert kinds.count("image") == 4 and kinds.count("events") == 30
