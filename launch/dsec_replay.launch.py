@@ -11,5 +11,5 @@ ARGUMENTS = REPLAY
 
 
 def generate_launch_description() -> LaunchDescription:
-    """The nodes of the recording, which all end when it has been captioned or any of them has failed."""
+    """The nodes of the recording, which all end when it has been captioned or one of them has failed."""
     return description("replay", ARGUMENTS)

@@ -11,5 +11,5 @@ ARGUMENTS = LIVE
 
 
 def generate_launch_description() -> LaunchDescription:
-    """The nodes of the camera and its driver; when any node of ours ends, all do."""
+    """The nodes of the camera and its driver, each started again when it dies."""
     return description("live", ARGUMENTS, required=["camera"])

@@ -1,19 +1,29 @@
-"""Reads the parameter file of a replay and refuses what the nodes would refuse, before any of them starts."""
+"""Reads a ROS parameter file for our nodes and refuses what they would refuse, before any of them starts."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from crossspec_ros.captioning.params import Value, nearest
+from crossspec_ros.captioning.params import ROS_PARAMS, Value, nearest
 from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.errors import InputError
 from crossspec_ros.yaml_files import read_yaml
 
 _FORM = "write `NODE: {ros__parameters: {NAME: VALUE}}`"
+_VALUES = "ros__parameters"
 
 
-def read_config(path: Path) -> dict[str, dict[str, Value]]:
-    """The parameters that the file sets, by node; raises InputError with the file and the remedy."""
+def read_config(path: Path, namespace: str = "") -> dict[str, dict[str, Value]]:
+    """The parameters that the file sets for our nodes in a namespace, by node.
+
+    As in ROS a later entry wins, `*` stands for a part of a node's name and `**` for any number of them. An
+    entry without a namespace is for ours in whichever they are. Entries of other nodes are theirs; from a
+    wildcard we take what we know. Raises InputError with the file and the remedy.
+    """
     try:
         content = read_yaml(path)
     except OSError as error:
@@ -23,27 +33,65 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
         ) from None
     except ValueError as error:
         raise InputError(f"the configuration {path} is not YAML that is read: {error}") from None
-    if content is None:
-        return {node: {} for node in NODES}
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise InputError(f"the configuration {path} names no nodes: {_FORM}")
-    values = {}
-    for node in NODES:
-        section = content.pop(node, None)
+    entries = list(_entries(content or {}, "", path))
+    values: dict[str, dict[str, Value]] = {node: {} for node in NODES}
+    is_ours = not entries
+    for pattern, given in entries:
+        for node, settings in NODES.items():
+            if not any(_matches(pattern, f"{ns.strip('/')}/{node}") for ns in ("", namespace)):
+                continue
+            is_ours = True
+            known = {param.name for param in settings.params()}
+            own = {
+                name: value
+                for name, value in given.items()
+                if not name.startswith(ROS_PARAMS) and ("*" not in pattern or name in known)
+            }
+            try:
+                checked = settings.check(own)
+            except InputError as error:
+                raise InputError(f"the configuration {path} does not fit: {error}") from None
+            values[node] |= {name: checked[name] for name in own}
+    if not is_ours:
+        names = ", ".join(pattern for pattern, _ in entries)
+        hint = nearest(entries[0][0].split("/")[-1], list(NODES))
+        where = f"in the namespace {namespace}" if namespace else "without a namespace"
+        print(
+            f"crossspec: the configuration {path} is for {names}, and sets nothing for our nodes {where}: "
+            f"{hint}",
+            file=sys.stderr,
+        )
+    return values
+
+
+def _entries(content: Mapping[Any, Any], name: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The nodes' names, without a leading slash, and their parameters, from names that may be nested."""
+    for key, section in content.items():
+        node = f"{name}/{str(key).strip('/')}".strip("/")
         if section in (None, {}):
-            section = {"ros__parameters": {}}
-        given = section.get("ros__parameters") if isinstance(section, dict) else None
-        if not isinstance(given, dict) or len(section) > 1:
+            continue
+        if not isinstance(section, dict) or not all(
+            isinstance(inner, dict | None) for inner in section.values()
+        ):
             raise InputError(
                 f"the configuration {path} has no parameters for {node} as ROS reads them: {_FORM}"
             )
-        try:
-            checked = NODES[node].check(given)
-        except InputError as error:
-            raise InputError(f"the configuration {path} does not fit: {error}") from None
-        values[node] = {name: checked[name] for name in given}
-    for unknown in content:
-        raise InputError(
-            f"the configuration {path} names no node with {unknown}: {nearest(str(unknown), list(NODES))}"
-        )
+        yield from ((node, _flat(given or {})) for part, given in section.items() if part == _VALUES)
+        yield from _entries({part: more for part, more in section.items() if part != _VALUES}, node, path)
+
+
+def _flat(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Parameters by their whole names: ROS joins nested ones with dots."""
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        inner = _flat(value) if isinstance(value, dict) else {"": value}
+        values |= {f"{name}.{rest}" if rest else str(name): one for rest, one in inner.items()}
     return values
+
+
+def _matches(pattern: str, node: str) -> bool:
+    parts = {"**": ".*", "*": "[^/]+"}
+    expression = "/".join(parts.get(part, re.escape(part)) for part in pattern.split("/"))
+    return re.fullmatch(expression.replace(".*/", "(.*/)?"), node.strip("/")) is not None

@@ -21,6 +21,9 @@ Value = bool | int | float | str
 _MOST_TEXT = 10_000
 """Characters of a text."""
 
+ROS_PARAMS = ("use_sim_time", "start_type_description_service", "qos_overrides")
+"""Beginnings of the names of parameters that ROS itself gives every node."""
+
 Default = TypeVar("Default", bool, int, float, str)
 
 
@@ -151,6 +154,13 @@ def read_flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InputError(f"{name} is '{text}', but it must be true or false: give one like {name}:=true")
     return text.lower() == "true"
+
+
+def read_choice(name: str, text: str, choices: Sequence[str]) -> str:
+    """One of `choices` that an argument is given as text; raises InputError for any other."""
+    if text not in choices:
+        raise InputError(f"{name} is '{text}', which is none: {nearest(text, choices)}")
+    return text
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

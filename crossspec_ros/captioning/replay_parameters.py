@@ -50,6 +50,7 @@ def replay_parameters(
     image_topic: str | None = None,
     loop: bool | None = None,
     memory: str | None = None,
+    namespace: str = "",
     keep: Callable[[Recording], None] | None = None,
     **placed: str | bool | None,
 ) -> ReplayParameters:
@@ -63,7 +64,7 @@ def replay_parameters(
     Raises InputError for a recording, models or a configuration that cannot work.
     """
     config = config or share_dir() / "config" / "replay.yaml"
-    configured = read_config(config)
+    configured = read_config(config, namespace)
     player = {
         **configured["dsec_player"],
         **given(rate=rate, loop=loop, events_topic=events_topic or None, image_topic=image_topic or None),

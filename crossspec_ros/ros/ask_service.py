@@ -37,7 +37,8 @@ class AskService:
         self._stopping = threading.Event()
         # A leading underscore keeps a node out of `ros2 node list`.
         self._node = GuardedNode(
-            "_captioner_ask",
+            f"_{node.get_name()}_ask",
+            namespace=node.get_namespace(),
             context=node.context,
             # Those of launch name every node of a process.
             use_global_arguments=False,

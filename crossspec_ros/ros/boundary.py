@@ -6,14 +6,17 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import partial, wraps
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
+from rclpy.qos import QoSPolicyKind
+from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.serialization import deserialize_message
 
-from crossspec_ros.errors import InputError, as_exception, described
+from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.image_bounds import MOST_PIXELS
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError
@@ -151,14 +154,38 @@ class GuardedNode(Node):
                 callback = _with_plain_texts(service.callback)
                 service.callback = self.boundary.guarded(callback, what, is_watched=False)
 
+    def _with_overrides(self, make: Callable[..., Any], entity: str, topic: str, qos: Any) -> Any:
+        """What `make` makes of a profile with what the parameters `qos_overrides.TOPIC.ENTITY.POLICY` say.
+
+        Only policies that are overridden become parameters, or each topic would have three of them. rclpy
+        writes into the profile that it is given, which others share.
+        """
+        prefix = f"qos_overrides.{self.resolve_topic_name(topic)}.{entity}"
+        given: Any = self.get_parameters_by_prefix(prefix)
+        try:
+            kinds = [QoSPolicyKind[name.upper()] for name in given]
+            return make(qos_profile=copy(qos), qos_overriding_options=QoSOverridingOptions(kinds))
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            if not given:
+                raise
+            raise InputError(
+                f"the parameters {prefix}.* do not fit ({one_line(error)}): give policies as ROS names them"
+            ) from None
+
+    def create_publisher(self, msg_type: Any, topic: str, qos_profile: Any, **options: Any) -> Any:
+        """As rclpy has it."""
+        make = partial(super().create_publisher, msg_type, topic, **options)
+        return self._with_overrides(make, "publisher", topic, qos_profile)
+
     def create_subscription(
-        self, msg_type: Any, topic: str, callback: Callable[..., Any], *args: Any, **options: Any
+        self, msg_type: Any, topic: str, callback: Callable[..., Any], qos_profile: Any, **options: Any
     ) -> Any:
         """As rclpy has it, but that a callback cannot ask for the MessageInfo."""
         # Taken as bytes by ROS: Fast DDS reads beyond the end of some damaged messages and ends the process.
         read = bytes if options.pop("raw", False) else partial(read_message, msg_type, topic)
         take = self.boundary.guarded(lambda data: callback(read(data)), f"a message on {topic}")
-        return super().create_subscription(msg_type, topic, take, *args, raw=True, **options)
+        make = partial(super().create_subscription, msg_type, topic, take, raw=True, **options)
+        return self._with_overrides(make, "subscription", topic, qos_profile)
 
     def create_timer(self, timer_period_sec: float, callback: Any, *args: Any, **options: Any) -> Any:
         """As rclpy has it."""

@@ -24,9 +24,11 @@ _CAPTIONS = {
 OF_LAUNCH = {
     "namespace": "namespace of all nodes and of their topics with relative names; none where none is given",
     "use_sim_time": "true: the nodes take their time from /clock; false where none is given",
-    "log_level": "debug, info, warn, error or fatal; info where none is given",
-    "respawn": "true: a node that died is started again while the others go on; false, where any end ends "
-    "all, where none is given",
+    "log_level": "debug, info, warn, error or fatal, of our own loggers; info where none is given",
+    "respawn": "true: a node that died is started again after 2 s, unless its input was bad; where none is "
+    "given, true for a live camera and false for a replay",
+    "shutdown": "true: launch ends when the replay is over, or when a node has failed that is not started "
+    "again; where none is given, true only for a replay that is launched by itself",
     "enclave": "under SROS2, the enclave above those of the nodes, /crossspec in config/security; none where "
     "none is given",
     "python": "the Python that runs the nodes; the one that they were built with where none is given",

@@ -1,15 +1,19 @@
 """The nodes of a graph as ROS's launch starts them; launch files alone import this.
 
-Nothing here needs more than a ROS installation has.
+Nothing here needs more than a ROS installation has. Whoever includes our files keeps a robot running: what
+they have set is read once, nothing is left in it, and what becomes of our nodes ends none of theirs.
 """
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import inspect
 import json
 import shlex
 import signal
-import subprocess
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +21,28 @@ from ament_index_python.packages import get_package_prefix
 from launch.action import Action
 from launch.actions import (
     DeclareLaunchArgument,
+    EmitEvent,
+    IncludeLaunchDescription,
     LogInfo,
+    OpaqueCoroutine,
     OpaqueFunction,
-    SetEnvironmentVariable,
+    PopLaunchConfigurations,
+    PushLaunchConfigurations,
     Shutdown,
+    TimerAction,
 )
-from launch.events.process import ProcessExited
+from launch.events import IncludeLaunchDescription as Inclusion
+from launch.events.process import ProcessExited, ShutdownProcess
 from launch.launch_context import LaunchContext
 from launch.launch_description import LaunchDescription
+from launch.logging import get_logger
 from launch.substitutions import LaunchConfiguration
+from launch.utilities import normalize_to_list_of_substitutions, perform_substitutions
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
+from launch_ros.utilities import prefix_namespace
 
-from crossspec_ros.captioning.params import nearest, read_flag
+from crossspec_ros.captioning.params import read_choice, read_flag
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE
@@ -41,112 +54,210 @@ BAD_INPUT = 2
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 PLAYER = "dsec_player"
 """When it is done, so is the replay."""
+FILES = {"replay": "dsec_replay.launch.py", "live": "live.launch.py"}
+"""Launch files by the kind of graph that they start."""
 
 
 def description(kind: str, arguments: Mapping[str, str], required: Iterable[str] = ()) -> LaunchDescription:
-    """Declare the arguments; the nodes follow once their values are known."""
+    """Declare the arguments of a graph, a kind of `FILES`; the nodes follow once their plan is made."""
     declared = [
         DeclareLaunchArgument(name, description=text, **({} if name in required else {"default_value": ""}))
         for name, text in arguments.items()
     ]
-    start = OpaqueFunction(function=lambda context: launch_graph(kind, arguments, context))
-    return LaunchDescription([*declared, start])
+
+    def begin(context: LaunchContext) -> list[Action]:
+        names = given_names(arguments, context)
+        values = {name: LaunchConfiguration(name).perform(context) for name in names}
+        graph = Graph(kind, {name: value for name, value in values.items() if value}, context)
+        return [OpaqueCoroutine(coroutine=graph.start)]
+
+    # Declared in a scope of their own: launch keeps a default as a value, and the parent has names like ours.
+    begins = OpaqueFunction(function=begin)
+    return LaunchDescription([PushLaunchConfigurations(), *declared, begins, PopLaunchConfigurations()])
 
 
-def launch_graph(kind: str, arguments: Iterable[str], context: LaunchContext) -> list[Action]:
-    """The environment and the nodes of a `replay` or a `live` camera, as its arguments are in `context`.
+def given_names(arguments: Iterable[str], context: LaunchContext) -> Collection[str]:
+    """Arguments that whoever includes our file gives to it; all where nobody includes it.
 
-    When any node of ours ends, all do, unless `respawn` is asked for. Raises InputError for what cannot work.
+    Launch has one namespace for arguments and for whatever a parent has set under the same name, which may
+    be meant for somebody else. The including action alone knows the difference; it is on the stack.
     """
-    values = {name: LaunchConfiguration(name).perform(context) for name in arguments}
-    given = {name: value for name, value in values.items() if value}
-    told = {name: given.pop(name) for name in OF_LAUNCH if name in given}
-    if (level := told.get("log_level", LOG_LEVELS[1])) not in LOG_LEVELS:
-        raise InputError(f"log_level is '{level}', which is none: {nearest(level, LOG_LEVELS)}")
-    # A command line, in which a path may have spaces.
-    told["python"] = shlex.quote(told["python"]) if "python" in told else ""
-    plan = _plan(kind, given, told["python"])
-    if plan is None:
-        return []
-    environment = [SetEnvironmentVariable(*item) for item in transport_variables().items()]
-    choice = [LogInfo(msg=f"crossspec: {plan['choice']}")] if plan["choice"] else []
-    return [*choice, *environment, *(launch_node(node, told) for node in plan["nodes"])]
+    frame = inspect.currentframe()
+    while frame is not None:
+        for value in frame.f_locals.values():
+            if isinstance(value, IncludeLaunchDescription):
+                names = [normalize_to_list_of_substitutions(name) for name, _ in value.launch_arguments]
+                given = {perform_substitutions(context, name) for name in names}
+                return [name for name in arguments if name in given]
+        frame = frame.f_back
+    return list(arguments)
 
 
-def launch_node(node: Mapping[str, Any], told: Mapping[str, str]) -> Node:
-    """A node of `launch_plan.plan`; a string among its parameters stays a string.
+class Graph:
+    """The nodes of a `replay` or a `live` camera in the scope in which their file was included.
 
-    `told` are those of `OF_LAUNCH` that were given. A driver is started again whenever it ends, as it does
-    when its camera is unplugged.
+    They end launch where the argument `shutdown` says so; where none is given, if they are a replay that was
+    launched by itself.
     """
-    is_ours = node["package"] == PACKAGE
-    respawn = not is_ours or _flag("respawn", told)
-    parameters = {
-        name: ParameterValue(value, value_type=type(value)) for name, value in node["parameters"].items()
-    }
-    level = ["--log-level", told["log_level"]] if "log_level" in told else []
-    if _flag("use_sim_time", told):
-        parameters["use_sim_time"] = ParameterValue(True, value_type=bool)
-    return Node(
-        package=node["package"],
-        executable=node["executable"],
-        name=node["name"],
-        namespace=told.get("namespace"),
-        parameters=[*filter(None, [node["params_file"]]), parameters],
-        remappings=list(node["remaps"].items()),
-        ros_arguments=[*level, *enclave_arguments(told.get("enclave", ""), node["name"])],
-        prefix=told["python"] if is_ours else "",
-        output="screen",
-        respawn=respawn,
-        respawn_delay=RESPAWN_S,
-        on_exit=_ending(respawn, node["name"]) if is_ours else None,
-        # Where SIGINT reaches launch alone, SIGTERM is the first that a node hears.
-        sigterm_timeout="1.5",
-        # Of no matter to a node that ends at once; another one may be writing the file of its memory.
-        sigkill_timeout="10",
-    )
 
+    def __init__(self, kind: str, given: Mapping[str, str], context: LaunchContext) -> None:
+        self._kind = kind
+        self._planned = {name: value for name, value in given.items() if name not in OF_LAUNCH}
+        self._told = {name: value for name, value in given.items() if name in OF_LAUNCH}
+        # Copies: by the time the plan is made, launch has gone on to what belongs to others.
+        self._scope = {name: copy.copy(value) for name, value in context.launch_configurations.items()}
+        self._environment = dict(context.environment) | transport_variables()
+        self._is_alone = FILES[kind] in {Path(argument).name for argument in sys.argv}
+        self._nodes: list[Node] = []
 
-def _ending(respawn: bool, name: str) -> Callable[[ProcessExited, LaunchContext], Shutdown | None]:
-    def end(event: ProcessExited, context: LaunchContext) -> Shutdown | None:
-        """Raises RuntimeError for a node that failed: launch itself would still end with code 0."""
-        code = event.returncode
-        # A replay that has ended must not play again, however it ended; a signal's code is negative.
-        is_over = code == BAD_INPUT or (code >= 0 and name == PLAYER)
-        if context.is_shutdown or (respawn and not is_over):
+    async def start(self, context: LaunchContext) -> None:
+        """Plan in a process, so that launch goes on meanwhile, and start the nodes.
+
+        What cannot work is an error of launch where our file was launched by itself, else a line in the log.
+        """
+        try:
+            self._ends_launch = self._flag("shutdown", self._is_alone and self._kind == "replay")
+            self._respawns = self._flag("respawn", self._kind == "live")
+            plan = await self._plan()
+            actions = [self._node(node) for node in plan["nodes"]] if plan else []
+        except asyncio.CancelledError:  # launch takes one that is passed on for its own end
+            return
+        except InputError as error:
+            if self._is_alone or self._told.get("shutdown") == "true":
+                raise
+            get_logger("crossspec").error(f"no captions: {error}")
+            return
+        choice = [LogInfo(msg=f"crossspec: {plan['choice']}")] if plan and plan["choice"] else []
+        await context.emit_event(Inclusion(LaunchDescription([*choice, *self._scoped(actions)])))
+
+    def _scoped(self, actions: Iterable[Action]) -> list[Action]:
+        """Run the actions under the namespace, remappings and parameters that our file was included in."""
+
+        def restore(context: LaunchContext) -> None:
+            context.launch_configurations.clear()
+            context.launch_configurations.update(self._scope)
+
+        return [
+            PushLaunchConfigurations(),
+            OpaqueFunction(function=restore),
+            *actions,
+            PopLaunchConfigurations(),
+        ]
+
+    def _node(self, node: Mapping[str, Any]) -> Node:
+        """A node of `launch_plan.plan`; a string among its parameters stays a string."""
+        parameters = {
+            name: ParameterValue(value, value_type=type(value)) for name, value in node["parameters"].items()
+        }
+        if self._flag("use_sim_time", False):
+            parameters["use_sim_time"] = ParameterValue(True, value_type=bool)
+        is_ours = node["package"] == PACKAGE
+        made = Node(
+            package=node["package"],
+            executable=node["executable"],
+            name=node["name"],
+            namespace=self._told.get("namespace"),
+            parameters=[*filter(None, [node["params_file"]]), parameters],
+            remappings=list(node["remaps"].items()),
+            ros_arguments=[
+                *self._level(node["name"]),
+                *enclave_arguments(self._told.get("enclave", ""), node["name"]),
+            ],
+            # A command line, in which a path may have spaces.
+            prefix=shlex.quote(self._told["python"]) if is_ours and "python" in self._told else None,
+            env=self._environment,
+            output="screen",
+            on_exit=self._on_exit(node, is_ours),
+            # Where SIGINT reaches launch alone, SIGTERM is the first that a node hears.
+            sigterm_timeout="1.5",
+            # Of no matter to a node that ends at once; another one may be writing the file of its memory.
+            sigkill_timeout="10",
+        )
+        self._nodes.append(made)
+        return made
+
+    @property
+    def _namespace(self) -> str:
+        """The whole namespace of the nodes, with that of the group that our file is included in."""
+        inner = self._told.get("namespace")
+        return prefix_namespace(self._scope.get("ros_namespace"), inner) or ""
+
+    def _level(self, name: str) -> list[str]:
+        """The level of our logger; ROS would take one without a name for all, its own layers among them."""
+        if "log_level" not in self._told:
+            return []
+        level = read_choice("log_level", self._told["log_level"], LOG_LEVELS)
+        logger = ".".join(filter(None, [*self._namespace.split("/"), name]))
+        return ["--log-level", f"{logger}:={level}"]
+
+    def _on_exit(self, node: Mapping[str, Any], is_ours: bool) -> Callable[..., list[Action] | None]:
+        def follow(event: ProcessExited, context: LaunchContext) -> list[Action] | None:
+            """Start the node again, or end the replay or launch.
+
+            Raises RuntimeError for a node that failed: launch itself would still end with code 0.
+            """
+            if context.is_shutdown:
+                return None
+            # A replay that has ended must not play again, however it ended; a signal's code is negative.
+            code = event.returncode
+            is_over = is_ours and (code == BAD_INPUT or (code >= 0 and node["name"] == PLAYER))
+            # A driver ends when its camera is unplugged.
+            if not is_over and (self._respawns or not is_ours):
+                return [TimerAction(period=RESPAWN_S, actions=self._scoped([self._node(node)]))]
+            if self._ends_launch and code:
+                raise RuntimeError(f"{event.process_name} ended with code {code}")
+            if self._ends_launch:
+                return [Shutdown()]
+            if code:
+                get_logger("crossspec").error(
+                    f"{event.process_name} ended with code {code} and is not started again: mend what it "
+                    f"said, and launch it again"
+                )
+            # Without one of its nodes a replay stands still; a live graph may go on.
+            is_ours_to_end = ShutdownProcess(process_matcher=lambda action: action in self._nodes)
+            return [EmitEvent(event=is_ours_to_end)] if self._kind == "replay" else None
+
+        return follow
+
+    def _flag(self, name: str, default: bool) -> bool:
+        return read_flag(name, self._told[name]) if name in self._told else default
+
+    async def _plan(self) -> dict[str, Any] | None:
+        """`launch_plan.plan` made in the Python of the nodes; None when it was interrupted."""
+        executable = Path(get_package_prefix(PACKAGE), "lib", PACKAGE, "launch_plan")
+        command = [*filter(None, [self._told.get("python")]), str(executable), self._kind]
+        given = {**self._planned, "namespace": self._namespace}
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, json.dumps(given), stdout=pipe, stderr=pipe, env=self._environment
+            )
+        except OSError as error:
+            raise InputError(f"{command[0]} cannot be run ({error.strerror}): {_REMEDY}") from None
+        try:
+            stdout, stderr = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode == -signal.SIGINT:
             return None
-        if code:
-            raise RuntimeError(f"{event.process_name} ended with code {code}")
-        return Shutdown()
-
-    return end
-
-
-def _flag(name: str, told: Mapping[str, str]) -> bool:
-    return read_flag(name, told.get(name, "false"))
-
-
-def _plan(kind: str, given: Mapping[str, str], prefix: str) -> dict[str, Any] | None:
-    """What `launch_plan` says in the Python of the nodes; None when it was interrupted."""
-    executable = Path(get_package_prefix(PACKAGE), "lib", PACKAGE, "launch_plan")
-    command = [*shlex.split(prefix), str(executable), kind, json.dumps(given)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:
-        raise InputError(f"{command[0]} cannot be run ({error.strerror}): {_REMEDY}") from None
-    if done.returncode == -signal.SIGINT:
-        return None
-    last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-    if done.returncode == BAD_INPUT:
-        raise InputError(last.removeprefix("crossspec: error: "))
-    if "ModuleNotFoundError" in last:
-        raise InputError(f"the Python of {PACKAGE} lacks what it needs ({last}): {_REMEDY}")
-    if done.returncode:
-        raise RuntimeError(f"{executable.name} failed:\n{done.stderr}")
-    plan: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return plan
+        errors = stderr.decode(errors="replace")
+        last = (errors.strip().splitlines() or ["no reason given"])[-1]
+        if process.returncode == BAD_INPUT:
+            raise InputError(last.removeprefix(f"{_OURS}error: "))
+        if "ModuleNotFoundError" in last:
+            raise InputError(f"the Python of {PACKAGE} lacks what it needs ({last}): {_REMEDY}")
+        if process.returncode:
+            raise InputError(f"{executable.name} failed ({last}): run {shlex.join(command)} to see why")
+        for line in errors.splitlines():
+            if line.startswith(_OURS):
+                get_logger("crossspec").warning(line.removeprefix(_OURS))
+        plan: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+        return plan
 
 
+_OURS = "crossspec: "
+"""Beginning of what our programs say themselves."""
 _REMEDY = (
     "build it with the virtual environment active (python -m colcon build), or name the Python of that "
     "environment with python:=PATH"

@@ -61,6 +61,7 @@ def live_graph(
     config: Path | None = None,
     image_transport: str | None = None,
     memory: str | None = None,
+    namespace: str = "",
     is_installed: Callable[[str], bool] = installed,
     **placed: str | bool | None,
 ) -> LiveGraph:
@@ -78,7 +79,7 @@ def live_graph(
     if (source or frames) and camera != "dv_network":
         raise InputError(f"source and frames do not fit camera:={camera}: set camera:=dv_network")
     config = config or share_dir() / "config" / "live.yaml"
-    configured = read_config(config)
+    configured = read_config(config, namespace)
     dv_camera = CameraSettings.check({**configured["dv_camera"], **given(source=source, frames=frames)})
     if camera == "dv_network" and dv_camera["source"] == "camera":
         raise InputError("camera:=dv_network needs a source: give one like source:=tcp://127.0.0.1:7777")

@@ -15,10 +15,9 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from crossspec_ros.captioning.params import Param, Settings
+from crossspec_ros.captioning.params import ROS_PARAMS, Param, Settings
 from crossspec_ros.errors import InputError
-
-ROS_PARAMS = ("use_sim_time", "start_type_description_service")
+from crossspec_ros.plain_text import plain_text
 
 Kind = TypeVar("Kind", bound=Settings)
 
@@ -27,16 +26,22 @@ def declare(node: Node, kind: type[Kind], on_change: Callable[[Kind], None] = la
     """Declare the parameters of a node that was made with `automatically_declare_parameters_from_overrides`.
 
     Returns their values. All but the live ones are read-only from then on; when live ones are set,
-    `on_change` gets the new values, and its InputError refuses them. Raises InputError for an override that
-    is of the wrong type, out of range or unknown.
+    `on_change` gets the new values, and its InputError refuses them. An override of an unknown name is taken
+    back with a warning: launch and wildcards give every node all that a robot has. Raises InputError for one
+    of the wrong type or out of range.
     """
     # Any, because rclpy of Jazzy declares values and returns parameters.
     overrides: Mapping[str, Any] = node.get_parameters_by_prefix("")
     given = {name: parameter.value for name, parameter in overrides.items()}
-    # What ROS itself declares is none of ours.
-    own = {
-        name: value for name, value in given.items() if name not in ROS_PARAMS and "qos_overrides" not in name
-    }
+    known = [param.name for param in kind.params()]
+    own = {name: value for name, value in given.items() if name in known}
+    for name in given:
+        if name not in known and not name.startswith(ROS_PARAMS):
+            node.undeclare_parameter(name)
+            node.get_logger().warning(
+                f"the parameter {plain_text(name)} is none of {kind.node}'s and is not used: ros2 param list "
+                f"has those that are"
+            )
     settings = kind.of(own)
     for param in kind.params():
         if param.name in own:

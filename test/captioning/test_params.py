@@ -90,7 +90,6 @@ def test_a_bad_value_gets_a_sentence(node, values, sentence):
     ("text", "sentence"),
     [
         ("captioner: {ros__parameters: {thread: 1}}", "did you mean threads?"),
-        ("captoiner: {ros__parameters: {threads: 1}}", "did you mean captioner?"),
         ("captioner: {threads: 1}", "has no parameters for captioner as ROS reads them: write"),
         ("captioner: [", "is not YAML"),
         ("- 1", "names no nodes: write `NODE"),
@@ -111,6 +110,52 @@ def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, sentence):
         read_config(path)
     assert sentence in str(error.value) and str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+QUESTION = "{ros__parameters: {question: yes?}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "namespace", "expected"),
+    [
+        (f"/**: {QUESTION}", "", {"question": "yes?"}),
+        (f"/**: {QUESTION}", "/a/b", {"question": "yes?"}),
+        (f"/**/captioner: {QUESTION}", "", {"question": "yes?"}),
+        (f"/*/captioner: {QUESTION}", "/a", {"question": "yes?"}),
+        (f"/*/captioner: {QUESTION}", "/a/b", {}),
+        (f"/front/captioner: {QUESTION}", "/front", {"question": "yes?"}),
+        (f"front: {{captioner: {QUESTION}}}", "front", {"question": "yes?"}),
+        (f"/front/captioner: {QUESTION}", "", {}),
+        (f"captioner: {QUESTION}", "/front", {"question": "yes?"}),
+        (f"/captioner: {QUESTION}\nnav: {{ros__parameters: {{speed: 1}}}}", "", {"question": "yes?"}),
+        ("/**: {ros__parameters: {robot_name: r2, threads: 2, use_sim_time: true}}", "", {"threads": 2}),
+        (f"/**: {{ros__parameters: {{question: no?}}}}\ncaptioner: {QUESTION}", "", {"question": "yes?"}),
+        (f"captioner: {{ros__parameters: {{question: no?}}}}\n/**: {QUESTION}", "", {"question": "yes?"}),
+        ("captioner: {ros__parameters: {models: {dtype: bf16}, link: {timeout_s: 2}}}", "",
+         {"models.dtype": "bf16", "link.timeout_s": 2.0}),
+        ("captioner: {ros__parameters: {use_sim_time: true, start_type_description_service: true, "
+         "qos_overrides: {/parameter_events: {publisher: {depth: 9}}}, threads: 1}}", "", {"threads": 1}),
+    ],
+)  # fmt: skip
+def test_a_file_is_taken_as_ros_takes_it(tmp_path, text, namespace, expected):
+    path = tmp_path / "parameters.yaml"
+    path.write_text(text)
+    assert read_config(path, namespace)["captioner"] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("captoiner: {ros__parameters: {threads: 1}}", "is for captoiner, and sets nothing for our nodes"),
+        (f"/front/captioner: {QUESTION}", "sets nothing for our nodes without a namespace"),
+        (f"captioner: {QUESTION}", ""),
+    ],
+)
+def test_a_file_that_is_for_others_alone_is_told(tmp_path, capsys, text, told):
+    path = tmp_path / "parameters.yaml"
+    path.write_text(text)
+    read_config(path)
+    assert (told in capsys.readouterr().err) if told else not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "captioner:", "captioner: {}"])

@@ -71,13 +71,15 @@ class Launch:
 
 @contextmanager
 def launched(folder, file, *arguments, prefix=None):
-    """Launch an installed file, from `prefix` where it has the executables; interrupted at the end."""
+    """Launch a file of ours or one by its path, with the executables of `prefix`; interrupted at the end."""
     environment = os.environ | {"ROS_LOG_DIR": str(folder), "TMPDIR": str(folder)}
     if prefix:
         environment["AMENT_PREFIX_PATH"] = f"{prefix}{os.pathsep}{environment['AMENT_PREFIX_PATH']}"
     log = folder / "launch.log"
     ros2 = shutil.which("ros2")
-    command = [ros2, "launch", "crossspec_ros"] if ros2 else [sys.executable, __file__]
+    command = [ros2, "launch"] if ros2 else [sys.executable, __file__]
+    if ros2 and not os.path.isabs(file):
+        command.append("crossspec_ros")
     # Where there is no terminal, launch passes a SIGINT on, and the nodes get it twice.
     terminal, stdin = pty.openpty()
     with log.open("w") as output:

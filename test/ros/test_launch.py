@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 from stand_ins import write_models
 
 from crossspec_ros.captioning.replay_parameters import replay_parameters
+from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.graph import replay_graph
@@ -118,26 +121,48 @@ def launching():
     return launching
 
 
-@pytest.fixture
-def start(launching, monkeypatch):
-    """The actions of a launch file with these arguments, planned by the Python of this test."""
+@pytest.mark.parametrize("kind", ["replay", "live"])
+def test_the_launch_files_declare_their_arguments_and_leave_nothing_in_the_parent_s_scope(launching, kind):
     from launch.actions import OpaqueFunction
 
     import launch
 
-    monkeypatch.setattr(launching, "_plan", lambda kind, given, prefix: plan(kind, given))
+    path = share_dir() / "launch" / launching.FILES[kind]
+    spec = importlib.util.spec_from_file_location("launch_file", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    description = module.generate_launch_description()
+    declared = {argument.name: argument for argument in description.get_launch_arguments()}
+    assert {name: argument.description for name, argument in declared.items()} == module.ARGUMENTS
+    context = launch.LaunchContext()
+    context.launch_configurations.update(mode="teleop", camera="davis")
+    before = dict(context.launch_configurations), dict(context.environment)
+    for entity in description.entities:
+        if not isinstance(entity, OpaqueFunction):
+            entity.visit(context)
+    assert (context.launch_configurations, context.environment) == before
 
-    def start(file, **given):
-        spec = importlib.util.spec_from_file_location("launch_file", share_dir() / "launch" / file)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        description = module.generate_launch_description()
-        declared = {argument.name: argument for argument in description.get_launch_arguments()}
-        assert {name: argument.description for name, argument in declared.items()} == module.ARGUMENTS
-        (function,) = (action for action in description.entities if isinstance(action, OpaqueFunction))
-        context = launch.LaunchContext()
-        context.launch_configurations.update(dict.fromkeys(module.ARGUMENTS, "") | given)
-        return function.execute(context)
+
+@pytest.fixture
+def start(launching, monkeypatch):
+    """The actions of a graph with these arguments, planned by the Python of this test."""
+    import launch
+
+    async def planned(graph):
+        return plan(graph._kind, graph._planned)
+
+    monkeypatch.setattr(launching.Graph, "_plan", planned)
+
+    def start(kind, scope=(), **given):
+        context, events = launch.LaunchContext(), []
+        context.launch_configurations.update(scope)
+
+        async def emit(event):
+            events.append(event)
+
+        context.emit_event = emit
+        asyncio.run(launching.Graph(kind, given, context).start(context))
+        return [action for event in events for action in event.launch_description.entities]
 
     return start
 
@@ -149,12 +174,23 @@ def nodes_of(actions):
 
 
 def test_the_nodes_of_the_graph_are_launched_in_the_environment_they_need(start, bag, models):
-    from launch.actions import SetEnvironmentVariable
-
-    actions = start("dsec_replay.launch.py", sequence=str(bag), models=str(models))
-    names = [node.node_executable for node in nodes_of(actions)]
+    actions = nodes_of(start("replay", sequence=str(bag), models=str(models)))
+    names = [node.node_executable for node in actions]
     assert names == [process.name for process in replay_graph(replay_parameters(bag, models))]
-    assert all(isinstance(action, SetEnvironmentVariable) for action in actions[: -len(names)])
+    for node in actions:
+        given = {key[0].text: value[0].text for key, value in node.process_description.env}
+        assert given.items() >= (os.environ | transport_variables()).items()
+
+
+def test_a_log_level_is_that_of_our_loggers(start, models):
+    scope = {"ros_namespace": "/robot1"}
+    actions = start("live", scope, camera="topics", models=str(models), namespace="front", log_level="debug")
+    levels = [str(word) for node in nodes_of(actions) for word in node._Node__ros_arguments]
+    assert levels == [
+        word
+        for name in ("synchronizer", "captioner")
+        for word in ("--log-level", f"robot1.front.{name}:=debug")
+    ]
 
 
 @pytest.mark.parametrize("camera", CAMERAS)
@@ -168,7 +204,7 @@ def test_a_camera_s_nodes_are_launched_with_its_driver_and_a_line_about_the_choi
     defaults = graphs.live_graph.__defaults__
     monkeypatch.setattr(graphs.live_graph, "__defaults__", (*defaults[:-1], lambda package: True))
     source = {"source": "tcp://127.0.0.1:7"} if camera == "dv_network" else {}
-    actions = start("live.launch.py", camera=camera, models=str(models), **source)
+    actions = start("live", camera=camera, models=str(models), **source)
     expected = plan("live", {"camera": camera, "models": str(models), **source})["nodes"]
     assert [node.node_executable for node in nodes_of(actions)] == [node["executable"] for node in expected]
     assert sum(isinstance(action, LogInfo) for action in actions) == 1
@@ -184,4 +220,9 @@ def test_a_camera_s_nodes_are_launched_with_its_driver_and_a_line_about_the_choi
 )
 def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models, given, sentence):
     with pytest.raises(InputError, match=sentence):
-        start("dsec_replay.launch.py", sequence=str(bag), models=str(models), **given)
+        start("replay", sequence=str(bag), models=str(models), shutdown="true", **given)
+
+
+def test_a_robot_s_launch_outlives_what_cannot_work(start, capfd):
+    assert start("live", camera="davsi") == []
+    assert "no captions: camera is 'davsi', which is none: did you mean davis?" in "".join(capfd.readouterr())

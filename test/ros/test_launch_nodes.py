@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import parameter_value_to_python
 from sensor_msgs.msg import Image
 from stand_ins import write_models
+from std_msgs.msg import String
 from test_synchronizer_node import DRIVER, frame, packet
 
 pytest.importorskip("launch_ros", reason="needs a ROS installation")
@@ -113,6 +115,69 @@ def test_a_node_that_fails_ends_launch_with_its_sentence_and_an_error(start, tmp
     assert launch.wait() == 1, launch.output
     assert "draft/config.json' lacks the value 'hidden_size'" in launch.output
     assert "captioner-2 ended with code 2" in launch.output
+
+
+BRING_UP = """
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, GroupAction
+from launch.actions import IncludeLaunchDescription, TimerAction
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import PushRosNamespace, SetParameter, SetRemap
+
+def include(kind, **given):
+    source = PythonLaunchDescriptionSource(FOLDER + "/" + kind + ".launch.py")
+    return IncludeLaunchDescription(source, launch_arguments=given.items())
+
+def generate_launch_description():
+    shown = ["env | grep -cE '", WORDS, "'; echo ", LaunchConfiguration("mode")]
+    told = ExecuteProcess(cmd=["sh", "-c", shown], output="screen")
+    broken = include("live", camera="davsi")
+    front = GroupAction([
+        PushRosNamespace("front"),
+        SetRemap("~/caption", "/says"),
+        SetParameter("robot_name", "r2"),
+        include("dsec_replay", question="yes", rate="4", shutdown="false"),
+    ])
+    live = include("live", camera="topics")
+    base = ExecuteProcess(cmd=["sleep", "1000"], name="base")
+    mine = {"mode": "teleop", "namespace": "!"}
+    declared = [DeclareLaunchArgument(name, default_value=value) for name, value in mine.items()]
+    return LaunchDescription([*declared, base, broken, front, live, TimerAction(period=1.0, actions=[told])])
+"""
+
+
+def test_in_somebody_s_bring_up_nothing_of_ours_ends_or_changes_what_is_theirs(
+    start_quickly, observer, tmp_path, monkeypatch
+):
+    words = "DDS|RTPS|OMP|MALLOC|RCUTILS"
+    for name in [name for name in os.environ if re.search(words, name)]:
+        monkeypatch.delenv(name)
+    file = tmp_path / "bringup.launch.py"
+    folder = os.path.join(packages.get_package_share_directory("crossspec_ros"), "launch")
+    file.write_text(f"FOLDER, WORDS = {folder!r}, {words!r}\n{BRING_UP}")
+    launch = start_quickly(str(file))
+    launch.until(observer, lambda: "no captions: camera is 'davsi'" in launch.output)
+    assert "] 0\n" in launch.output and "] teleop\n" in launch.output, launch.output
+    # A namespace, a remapping and a parameter of the group, whose arguments do not reach the next include.
+    says = []
+    observer.node.create_subscription(String, "/says", says.append, 10)
+    launch.until(observer, lambda: says)
+    assert says[0].data.endswith(": yes")
+    for node, question in (
+        ("front/captioner", "yes"),
+        ("captioner", "What are the key elements in this scene?"),
+    ):
+        answer = ask(launch, observer, GetParameters, f"/{node}/get_parameters", names=["question"])
+        assert [parameter_value_to_python(value) for value in answer.values] == [question]
+    assert "parameter robot_name" in launch.output
+    launch.until(observer, lambda: "dsec_player" not in launch.nodes())
+    launch.until(observer, lambda: set(launch.nodes()) == {"synchronizer", "captioner"})
+    before = launch.nodes()
+    os.kill(before["captioner"], signal.SIGKILL)
+    launch.until(
+        observer, lambda: launch.nodes().get("captioner", before["captioner"]) != before["captioner"]
+    )
 
 
 def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
