@@ -223,6 +223,6 @@ def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models, gi
         start("replay", sequence=str(bag), models=str(models), shutdown="true", **given)
 
 
-def test_a_robot_s_launch_outlives_what_cannot_work(start, capfd):
+def test_a_robot_s_launch_outlives_what_cannot_work(start, capsys):
     assert start("live", camera="davsi") == []
-    assert "no captions: camera is 'davsi', which is none: did you mean davis?" in "".join(capfd.readouterr())
+    assert "no captions: camera is 'davsi', which is none: did you mean davis?" in capsys.readouterr().out
