@@ -56,7 +56,8 @@ def read_config(path: Path, namespace: str = "") -> dict[str, dict[str, Value]]:
             values[node] |= {name: checked[name] for name in own}
     if not is_ours:
         names = ", ".join(pattern for pattern, _ in entries)
-        hint = nearest(entries[0][0].split("/")[-1], list(NODES))
+        inner, _, name = entries[0][0].rpartition("/")
+        hint = f"launch them with namespace:=/{inner}" if name in NODES else nearest(name, list(NODES))
         where = f"in the namespace {namespace}" if namespace else "without a namespace"
         print(
             f"crossspec: the configuration {path} is for {names}, and sets nothing for our nodes {where}: "

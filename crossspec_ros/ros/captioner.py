@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from std_msgs.msg import String
 
 from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.comparison import load_comparison
+from crossspec_ros.captioning.health import HOLD_S
 from crossspec_ros.captioning.model_loading import (
     asked_placement,
     asked_sampling,
@@ -56,6 +58,8 @@ OLD_S = 5.0
 MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
 
+NO_WINDOWS = "no window has come yet: check that the synchronizer runs, and its topics in /diagnostics"
+
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -90,6 +94,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._health = CaptionHealth()
         self._outcomes = Outcomes(self, self._health)
         self._unusable = self._answers = self._windows = 0
+        self._active_s = math.inf
         self._asking: Subscription | None = None
         self._ask_service: AskService | None = None
         self._bond: Bond | None = None
@@ -171,6 +176,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._await_synchronizer()
         outputs.open_report()
         self._bond = make_bond(self)
+        self._active_s = time.monotonic()
         self._outcomes.tell_missed_soon()
         self.get_logger().info("active: every window that closes now is captioned")
 
@@ -399,6 +405,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         flow = {"windows": self._windows, "answers": self._answers} if self._inputs else {}
         worker = self._worker
         health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
+        if worker and not self._windows and time.monotonic() - self._active_s > HOLD_S:
+            health["inputs"] = health["inputs"]._replace(warnings={"none": NO_WINDOWS})
         return {"captions": Reading(flow, wrong), **health, **link_reading(self._decoder)}
 
 

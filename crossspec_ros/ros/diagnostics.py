@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -24,6 +25,9 @@ __all__ = ["STEADY", "Diagnostics", "Reading"]
 STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 """For what must go on while simulated time stands still."""
 
+LASTING_S = 5.0
+"""How long a fault lasts before the log tells it as well."""
+
 
 class Diagnostics:
     """Publishes one status per part of a node, and those of its callbacks, memory, threads and topics.
@@ -45,6 +49,8 @@ class Diagnostics:
         self.threads = ThreadWatch(lambda: [node.boundary.pulse, *pulses()])
         self._memory = MemoryWatch()
         self._parts: dict[str, PartHealth] = {}
+        self._faults: dict[str, tuple[str, float]] = {}
+        """By part, the sentence and since when it holds, in monotonic seconds; infinite once logged."""
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._aggregate = Aggregate(node)
         self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
@@ -102,6 +108,7 @@ class Diagnostics:
     def _add(
         self, message: DiagnosticArray, part: str, level: bytes, told: str, values: Mapping[str, str]
     ) -> None:
+        self._log_lasting(part, "" if level == DiagnosticStatus.OK else told)
         # With its namespace, or a second instance's rows would take the place of the first one's.
         name = f"{self._node.get_fully_qualified_name().lstrip('/')}: {part}"
         message.status.append(
@@ -109,3 +116,14 @@ class Diagnostics:
                 level=level, name=name, message=told, hardware_id=HARDWARE_ID, values=key_values(values)
             )
         )
+
+    def _log_lasting(self, part: str, fault: str) -> None:
+        """Tell a fault that lasts, once: on the first day nobody looks at `/diagnostics`."""
+        now_s = time.monotonic()
+        before, since_s = self._faults.get(part, ("", now_s))
+        if fault != before:
+            since_s = now_s
+        elif fault and now_s - since_s >= LASTING_S:
+            self._node.get_logger().warning(f"{part}: {fault}")
+            since_s = math.inf
+        self._faults[part] = fault, since_s

@@ -133,6 +133,21 @@ def bare(name):
     return make
 
 
+def test_a_fault_that_lasts_is_logged_once(listen, monkeypatch, capfd):
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.LASTING_S", 1.5)
+    told = ["", "it stands still", "it stands still", "it stands still", "it stands still", "it stands still"]
+
+    def make():
+        node = GuardedNode("alpha")
+        read = lambda: {"part": Reading(warnings={"a": told.pop()} if len(told) > 1 else {})}  # noqa: E731
+        node.diagnostics = Diagnostics(node, read, TopicWatch(node, ()))
+        return node
+
+    observer, _, _ = listen(make)
+    observer.wait(lambda: len(told) == 1)
+    assert capfd.readouterr().err.count("alpha: part: it stands still") == 1
+
+
 def test_another_speaks_when_the_first_is_gone_and_says_so(listen, monkeypatch):
     monkeypatch.setattr("crossspec_ros.ros.aggregate.STALE_S", 2.5)
     observer, heard, (first, _) = listen(bare("alpha"), bare("beta"))

@@ -524,6 +524,14 @@ def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
     assert r"RuntimeError: the models are gone\x1b]0;owned" in told and "\x1b]" not in told
 
 
+def test_a_captioner_to_which_no_window_comes_says_so(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.ros.captioner.HOLD_S", 0.5)
+    with outsider() as observer, spinning(lambda: CaptionerNode(lambda params: FakeDecoder())) as node:
+        assert node.get_namespace() == "/"
+        observer.wait(lambda: observer.status("captioner: inputs")[1].startswith("no window has come yet: "))
+        assert observer.status("captioner: inputs")[0] == DiagnosticStatus.WARN
+
+
 def test_configuring_again_after_a_failure_subscribes_once():
     errors = [InputError("not yet"), RuntimeError("not yet")]
 

@@ -28,6 +28,7 @@ from crossspec_ros.windows.synchronizer import EventImageReady
 
 SECOND = 10**9
 WIDTH, HEIGHT = 32, 24
+TRANSIENT_LOCAL = DurabilityPolicy.TRANSIENT_LOCAL
 DRIVER = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
@@ -282,13 +283,45 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
 
     with pytest.raises(InputError, match="queue_size is 0, but it must be from 1"), node("queue_size", 0):
         pass
-    with pytest.raises(InputError, match="did you mean frame_size"), node("frame_sizes", 0):
-        pass
     with node("max_lateness_s", 1) as good:
         assert good.get_parameter("max_lateness_s").value == 1.0
         descriptor = good.describe_parameter("max_lateness_s")
         assert descriptor.read_only and descriptor.floating_point_range[0].to_value == 10.0
         assert not good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0].successful
+
+
+def test_a_parameter_that_is_meant_for_others_is_a_warning(capfd):
+    overrides = [Parameter("robot_name", value="r2")]
+    with spinning(lambda: SynchronizerNode(parameter_overrides=overrides)) as node:
+        assert not node.has_parameter("robot_name")
+    assert "the parameter robot_name is none of synchronizer's and is not used" in capfd.readouterr().err
+
+
+def overridden(entity, **policies):
+    values = {f"qos_overrides./{entity}.{name}": value for name, value in policies.items()}
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+def test_qos_overrides_of_one_topic_change_it_alone():
+    overrides = overridden("events.subscription", reliability="reliable", depth=7)
+    overrides += overridden("synchronizer/frame.publisher", durability="transient_local")
+    with spinning(lambda: SynchronizerNode(parameter_overrides=overrides)) as node:
+        profiles = {topic.topic_name: topic.qos_profile for topic in node.subscriptions}
+        events, image = profiles["/events"], profiles["/image"]
+        assert (events.reliability, events.depth) == (ReliabilityPolicy.RELIABLE, 7)
+        assert (image.reliability, image.depth) == (ReliabilityPolicy.BEST_EFFORT, 10)
+        durable = {p.topic_name for p in node.publishers if p.qos_profile.durability == TRANSIENT_LOCAL}
+        assert "/synchronizer/frame" in durable and "/synchronizer/event_image" not in durable
+
+
+@pytest.mark.parametrize("policies", [{"reliability": "mostly"}, {"colour": "red"}, {"depth": "many"}])
+def test_bad_qos_overrides_get_a_sentence(policies):
+    overrides = overridden("events.subscription", **policies)
+    with (
+        pytest.raises(InputError, match=r"qos_overrides./events.subscription.\* do not fit"),
+        spinning(lambda: SynchronizerNode(parameter_overrides=overrides)),
+    ):
+        pass
 
 
 def test_free_memory_is_given_back_again_and_again(stage, monkeypatch):
