@@ -24,7 +24,7 @@ from rich.table import Table
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
 from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
-from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
+from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
@@ -244,10 +244,12 @@ def findings() -> Iterator[str]:
             f"{PARTICIPANTS * SEGMENT_BYTES >> 20} MB (docker run --shm-size), or while no node runs "
             f"rm /dev/shm/*fastdds*"
         )
+    faults = list(ros_faults(environment))
+    yield from faults
     # In a process of its own: a broken installation may take it along.
     code = "import sys; sys.path[:] = filter(None, sys.path); import rclpy"
     ros = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if ros.returncode:
+    if ros.returncode and not faults:
         reason = (ros.stderr.strip().splitlines() or [f"exit code {ros.returncode}"])[-1]
         yield f"rclpy cannot be imported ({reason}): source ROS's setup file, or run make setup"
     if not _gpus() and shutil.which("nvidia-smi"):

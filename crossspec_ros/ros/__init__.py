@@ -1,8 +1,11 @@
 """The ROS 2 nodes: everything that imports rclpy."""
 
+import os
 import signal
 import sys
 from pathlib import Path
+
+from crossspec_ros.environment import ros_faults
 
 _PROGRAMS = ("-m", "captioner", "dsec_player", "dv_camera", "launch_plan", "synchronizer")
 
@@ -14,3 +17,8 @@ if (
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 ):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+# Before rclpy is imported, which ends the process where the middleware is missing.
+if Path(sys.argv[0]).name in _PROGRAMS and (_fault := next(ros_faults(os.environ), None)):
+    print(f"crossspec: error: {_fault}", file=sys.stderr)
+    sys.exit(2)

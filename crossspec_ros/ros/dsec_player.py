@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.settings import PlayerSettings
+from crossspec_ros.environment import discovery_hint
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
@@ -314,14 +316,16 @@ class PlayerNode(GuardedNode):
     def _await_audience(self) -> None:
         deadline_s = time.monotonic() + self._settings.startup_timeout_s
         tell_s = time.monotonic() + TELL_S
+        hint = ""
         while missing := self._missing_audience():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
-                    f"after {self._settings.startup_timeout_s:g} s {missing}: start those nodes too"
+                    f"after {self._settings.startup_timeout_s:g} s {missing}{hint}: start those nodes too"
                 )
             if time.monotonic() >= tell_s:
                 tell_s = time.monotonic() + TELL_S
-                self.get_logger().info(f"waiting: {missing}")
+                self.get_logger().info(f"waiting: {missing}{hint}")
+                hint = discovery_hint(os.environ)
             self._sleep(0.02)
 
     def _missing_audience(self) -> str:

@@ -180,9 +180,9 @@ def _init(args: Sequence[str] | None) -> None:
     try:
         rclpy.init(args=None if args is None else list(args))
     except Exception as error:  # of several types, by the release of ROS
-        raise _sros2_fault(error) or InputError(
-            f"ROS does not understand the arguments: {one_line(error)}"
-        ) from None
+        told = one_line(error)
+        problem = "does not understand the arguments" if "arg" in told.lower() else "cannot start"
+        raise _sros2_fault(error) or InputError(f"ROS {problem}: {told}") from None
 
 
 def _made(make: Callable[[], N]) -> N:

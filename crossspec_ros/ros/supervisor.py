@@ -15,7 +15,7 @@ from types import FrameType
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
 from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.children import start
-from crossspec_ros.environment import ros_environment
+from crossspec_ros.environment import ros_environment, ros_faults
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.ros.graph import Process, replay_graph
@@ -61,7 +61,7 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> i
     """Run all processes until the last of them, the player, has ended well or any has failed.
 
     Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
-    Raises InputError where ROS is missing, for each node would only say so in its own way.
+    Raises InputError where ROS is missing or cannot start, for each node would only say so in its own way.
     """
     for package in ("rclpy", "crossspec_msgs"):
         if importlib.util.find_spec(package) is None:
@@ -69,6 +69,8 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> i
                 f"the nodes need ROS 2, but there is no {package}: run make setup, source your workspace, or "
                 f"caption recordings without ROS by crossspec caption"
             )
+    if fault := next(ros_faults(environment), None):
+        raise InputError(fault)
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -221,3 +222,62 @@ def test_the_profile_has_the_segment_that_is_looked_for_and_small_containers_go_
     assert ElementTree.parse(profile).findtext(".//{*}segment_size") == str(environment.SEGMENT_BYTES)
     monkeypatch.setattr(environment, "_free_shared_memory", lambda: needed - 1)
     assert "FASTDDS_DEFAULT_PROFILES_FILE" not in environment.transport_variables()
+
+
+def other_python(folder):
+    """A ROS of another Python, in the folders in which one is installed."""
+    packages = folder / "lib" / "python3.8" / "site-packages"
+    (packages / "rclpy").mkdir(parents=True)
+    return packages
+
+
+SHELLS = {
+    "an RMW that is not installed": (
+        "RMW_IMPLEMENTATION",
+        lambda folder: "rmw_zenoh_cpp",
+        "unset it to take",
+    ),
+    "another Python's ROS": ("PYTHONPATH", other_python, "names a ROS of Python 3.8"),
+    "a home that is none": ("HOME", lambda folder: "/proc/nohome", "set ROS_LOG_DIR to a folder"),
+    "a domain without ports": ("ROS_DOMAIN_ID", lambda folder: "300", "set a number from 0 to 232"),
+    "a domain that is no number": ("ROS_DOMAIN_ID", lambda folder: "robot", "set a number from 0 to 232"),
+    "no discovery": ("ROS_AUTOMATIC_DISCOVERY_RANGE", lambda folder: "OFF", "set it to LOCALHOST or SUBNET"),
+    "a dead server": ("ROS_DISCOVERY_SERVER", lambda folder: "127.0.0.1:9;", "no discovery server listens"),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), SHELLS.values(), ids=SHELLS)
+def test_a_variable_that_keeps_ros_from_starting_is_named_with_a_remedy(tmp_path, name, value, sentence):
+    shell = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    assert list(environment.ros_faults(shell)) == []
+    shell[name] = str(value(tmp_path))
+    (fault,) = environment.ros_faults(shell)
+    assert (name in fault or name == "HOME") and sentence in fault and "\n" not in fault
+
+
+def test_a_node_names_the_variable_before_rclpy_ends_its_process(tmp_path):
+    shell = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "RMW_IMPLEMENTATION": "rmw_zenoh_cpp"}
+    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer"]
+    told = subprocess.run(command, env=shell, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (2, f"crossspec: error: {next(environment.ros_faults(shell))}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"),
+        ("ROS_DOMAIN_ID", "232"),
+        ("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST"),
+    ],
+)
+def test_a_variable_that_may_work_is_left_alone(tmp_path, name, value):
+    shell = {"HOME": str(tmp_path), "AMENT_PREFIX_PATH": os.environ.get("AMENT_PREFIX_PATH", "")}
+    assert list(environment.ros_faults(shell | {name: value})) == []
+
+
+def test_a_discovery_server_that_listens_is_no_fault(tmp_path):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:9;127.0.0.1:{server.getsockname()[1]}"
+        shell = {"HOME": str(tmp_path), "ROS_DISCOVERY_SERVER": servers}
+        assert list(environment.ros_faults(shell)) == []
