@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -15,6 +17,23 @@ BOUNDS = {"ray[serve]": "==2.60.0", "rosbags": ">=0.11", "transformers": ">=5.20
 ROS = ["cv-bridge", "ros-kilted-common-interfaces", "ros-kilted-rclpy", "ros-kilted-rmw-fastrtps-cpp"]
 """What the nodes need from PyPI where no ROS is installed, beside the messages in interfaces/."""
 
+BY_PIP = any(argument.endswith("_wheel") for argument in sys.argv)
+"""Whether pip builds, which puts the command on the path; ROS keeps executables in lib/crossspec_ros."""
+
+
+def check_messages() -> None:
+    """Stop colcon and the build of a ROS release where messages are missing, without which no node starts."""
+    interfaces, distribution = ROOT / "interfaces", os.environ.get("ROS_DISTRO", "$ROS_DISTRO")
+    remedies = {
+        "crossspec_msgs": "colcon sees no package inside of another, so name the folders of both: "
+        f"colcon build --base-paths . {interfaces}",
+        "event_camera_msgs": f"sudo apt install ros-{distribution}-event-camera-msgs; where there is none, "
+        f"add {interfaces / 'stand_ins' / 'event_camera_msgs'} to --base-paths",
+    }
+    missing = [name for name in remedies if find_spec(name) is None]
+    if missing and {"install", "develop"} & set(sys.argv):
+        raise SystemExit("\n".join(f"{NAME} needs {name}: {remedies[name]}" for name in missing))
+
 
 def names(file: str) -> list[str]:
     """The packages that a file of requirements pins, without the pins, and without those for ROS alone."""
@@ -24,10 +43,10 @@ def names(file: str) -> list[str]:
     return [name + BOUNDS.get(name, "") + semicolon + marker for name, semicolon, marker in wanted]
 
 
-def installed(*folders: str) -> list[tuple[str, list[str]]]:
-    """Every file below the folders, to be installed at the same place below share/crossspec_ros."""
-    files = [path for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-    return [(str(SHARE / path.parent), [str(path)]) for path in files if "__pycache__" not in path.parts]
+def installed(*folders: str, files: str = "*") -> list[tuple[str, list[str]]]:
+    """Such files below the folders, to be installed at the same place below share/crossspec_ros."""
+    found = [path for folder in folders for path in sorted(Path(folder).rglob(files)) if path.is_file()]
+    return [(str(SHARE / path.parent), [str(path)]) for path in found if "__pycache__" not in path.parts]
 
 
 def environment() -> dict[str, str]:
@@ -39,6 +58,7 @@ def environment() -> dict[str, str]:
     return {"executable": str(python)} if "VIRTUAL_ENV" in os.environ and python.exists() else {}
 
 
+check_messages()
 setup(
     name=NAME,
     version="0.1.0",
@@ -60,8 +80,10 @@ setup(
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
-        (str(SHARE), ["package.xml", "plugin.xml"]),
+        (str(SHARE), ["package.xml", "plugin.xml", "README.md"]),
+        *([] if BY_PIP else [("bin", ["resource/crossspec"])]),
         *installed("launch", "config", "rosbags", "models"),
+        *installed("docs", files="*.md"),
     ],
     entry_points={
         "console_scripts": [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.paths import found
 from crossspec_ros.recordings.recording import FORMATS
 
 if TYPE_CHECKING:
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
 
 def captioned(parser: argparse.ArgumentParser) -> None:
     """Add what is captioned and with what."""
-    parser.add_argument("path", type=Path, help=FORMATS)
+    parser.add_argument("path", type=found, help=FORMATS)
     images(parser)
     topics(parser)
     parser.add_argument(
-        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+        "--models", type=found, help="folder of the target and draft checkpoints [models/tiny]"
     )
     named_models(parser)
     parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
     parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
-    parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+    parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
 
 
 def images(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ from crossspec_ros.arguments import (
 from crossspec_ros.bench.arguments import add_bench
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import DTYPES
+from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
 from crossspec_ros.serving.options import ServeOptions
@@ -154,7 +155,7 @@ def _doctor(subparsers: Subparsers) -> None:
         "is wrong with its set-up. Without models it speaks of the released 7B models. Of models that are "
         "named by their hub ids it fetches the configs alone, and tells download and licence.",
     )
-    parser.add_argument("--models", type=Path, help="folder of the target and draft checkpoints")
+    parser.add_argument("--models", type=found, help="folder of the target and draft checkpoints")
     named_models(parser)
     parser.add_argument(
         "--measure", action="store_true", help="load the models in each choice that fits, and time them"
@@ -323,7 +324,7 @@ def _train_heads(models: Subparsers) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
     parser.add_argument(
         "--recordings",
-        type=Path,
+        type=found,
         nargs="+",
         metavar="PATH",
         help=f"learn from these [synthetic drives]: {FORMATS}",
@@ -334,12 +335,12 @@ def _train_heads(models: Subparsers) -> None:
     parser.add_argument("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
     parser.add_argument("--steps", type=at_least(1), help="training steps, at most [the head's own]")
     parser.add_argument(
-        "--models", type=Path, help="folder of the target and draft checkpoints [models/tiny]"
+        "--models", type=found, help="folder of the target and draft checkpoints [models/tiny]"
     )
     named_models(parser)
     parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
     parser.add_argument("--device", help="where models and heads run: auto, cpu, cuda or cuda:N [auto]")
-    parser.add_argument("--config", type=Path, help="parameters of the nodes [config/replay.yaml]")
+    parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
     _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
     parser.set_defaults(handler=lazily("crossspec_ros.training.heads:run"))
 
@@ -348,7 +349,7 @@ def _train_handoff(models: Subparsers) -> None:
     parser = models.add_parser(
         "handoff", help="what aligns a pair's event features into its target's space, on one core"
     )
-    parser.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+    parser.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
     _folders(
         parser, "the weights", "build/handoff", "windows, features and a checkpoint", "build/handoff_work"
     )
@@ -370,7 +371,7 @@ def _info(subparsers: Subparsers) -> None:
         description="Topics, encodings, rates, gaps and damage of a recording, a fingerprint of its events, "
         "and what is wrong with it.",
     )
-    parser.add_argument("path", type=Path, help=FORMATS)
+    parser.add_argument("path", type=found, help=FORMATS)
     images(parser)
     topics(parser)
     parser.add_argument("--json", type=Path, help="write the same here as well")
@@ -400,7 +401,7 @@ def _experiments(subparsers: Subparsers) -> None:
         help="for the report, raw results and what was trained on the way [build/experiments]",
     )
     parser.add_argument("--seed", type=at_least(0), default=0, help="of training and of intervals [0]")
-    parser.add_argument("--models", type=Path, help="folder of the models [that of the package]")
+    parser.add_argument("--models", type=found, help="folder of the models [that of the package]")
     parser.set_defaults(handler=lazily("crossspec_ros.experiments.command:run"))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 
 PACKAGE = "crossspec_ros"
+_SHIPPED = (("config",), ("models",), ("rosbags",))
+"""First parts of paths below `share_dir`."""
 
 
 def state_dir() -> Path:
@@ -17,6 +19,21 @@ def state_dir() -> Path:
     """
     ros_home, state_home = os.environ.get("ROS_HOME"), os.environ.get("XDG_STATE_HOME")
     return Path(ros_home or state_home or Path.home() / ".local" / "state") / PACKAGE
+
+
+def found(name: str | Path) -> Path:
+    """The path of this name, or of what is shipped under it where nothing is there, such as models/tiny."""
+    path = Path(name).expanduser()
+    if path.is_absolute() or path.exists() or path.parts[:1] not in _SHIPPED:
+        return path
+    shipped = share_dir() / path
+    return shipped if shipped.exists() else path
+
+
+def page(name: str) -> str:
+    """A page of docs/ as a message names it: by its path from this folder where it is below."""
+    path = share_dir() / "docs" / name
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def share_dir() -> Path:

@@ -168,9 +168,9 @@ def _without_launch() -> Iterator[None]:
 def messages() -> str:
     """Every message and service of interfaces/, as it is defined."""
     sections = []
-    for file in sorted((ROOT / "interfaces").glob("*/*/*.*")):
+    for file in sorted((ROOT / "interfaces").rglob("*.*"), key=lambda file: file.parts[-3:]):
         if file.suffix in (".msg", ".srv"):
-            package, kind = file.relative_to(ROOT / "interfaces").parts[:2]
+            package, kind = file.parts[-3:-1]
             text = file.read_text().strip()
             sections.append(f"## {package}/{kind}/{file.stem}\n\n```\n{text}\n```")
     return "\n\n".join(sections)

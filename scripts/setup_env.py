@@ -89,8 +89,11 @@ def steps(ros: str) -> list[Step]:
     full_torch = part(packages, TORCH.fullmatch)
     gpu = "" if shutil.which("nvidia-smi") is None else "gpu"
     interfaces = sorted(path for path in (ROOT / "interfaces").rglob("*") if path.is_file())
+    lacking = stand_ins(os.environ.get("AMENT_PREFIX_PATH", "") if ros else "")
+    # Messages that ROS has since would stay hidden behind those that were built here.
+    basis = [python, str(ROOT), ros, *(path.name for path in lacking if ros)]
     plan = [
-        Step("venv", f"{VENV.name} with Python {python}", [python, str(ROOT), ros], lambda: make_venv(ros)),
+        Step("venv", f"{VENV.name} with Python {python}", basis, lambda: make_venv(ros)),
         # First, so that nothing that needs torch pulls in another build of it.
         Step(
             "torch",
@@ -111,7 +114,7 @@ def steps(ros: str) -> list[Step]:
         plan.append(Step("ros", what, [wheels], lambda: install_ros(wheels)))
     return [
         *plan,
-        Step("interfaces", "message types of interfaces/", interfaces, lambda: build_interfaces(ros)),
+        Step("interfaces", "message types", interfaces, lambda: build_interfaces(ros, lacking)),
         Step("project", "crossspec_ros itself", [ROOT / "setup.py", ROOT / "setup.cfg"], install_project),
     ]
 
@@ -192,7 +195,15 @@ def install_ros(wheels: Path) -> None:
             path.write_text(moved)
 
 
-def build_interfaces(ros: str) -> None:
+def stand_ins(prefixes: str) -> list[Path]:
+    """The message packages of others that none of these prefixes of ROS has, and that are built here."""
+    roots = [Path(prefix) for prefix in prefixes.split(os.pathsep) if prefix and Path(prefix) != VENV]
+    ours = sorted((ROOT / "interfaces" / "stand_ins").glob("*/package.xml"))
+    is_there = [any((root / "share" / path.parent.name).is_dir() for root in roots) for path in ours]
+    return [path.parent for path, there in zip(ours, is_there, strict=True) if not there]
+
+
+def build_interfaces(ros: str, stand_ins: Sequence[Path]) -> None:
     """The message packages, built by colcon right into .venv, so that nothing has to be sourced."""
     environment = dict(os.environ, PATH=f"{VENV / 'bin'}{os.pathsep}{os.environ['PATH']}")
     if not ros:
@@ -204,7 +215,7 @@ def build_interfaces(ros: str) -> None:
     site = Path(ask("import sysconfig; print(sysconfig.get_path('purelib'))")).relative_to(VENV)
     shutil.rmtree(build, ignore_errors=True)
     command: list[str | Path] = [colcon, "--log-base", build / "log", "build", "--merge-install"]
-    command += ["--event-handlers", "console_direct+", "--base-paths", ROOT / "interfaces"]
+    command += ["--event-handlers", "console_direct+", "--base-paths", ROOT / "interfaces", *stand_ins]
     command += ["--build-base", build, "--install-base", VENV]
     command += ["--cmake-args", f"-DPython3_EXECUTABLE={PYTHON}", f"-DPYTHON_INSTALL_DIR={site}"]
     run(command, environment)

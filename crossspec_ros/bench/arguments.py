@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crossspec_ros.arguments import at_least, checked, lazily, seconds
+from crossspec_ros.paths import found
 
 if TYPE_CHECKING:
     from crossspec_ros.arguments import Subparsers
@@ -33,20 +34,22 @@ def add_bench(subparsers: Subparsers) -> None:
     )
     handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
     handoff.add_argument("--windows", type=int, default=200, help="held-out windows [200]")
-    handoff.add_argument("--handoff", type=Path, help="folder of the weights [handoff in the models' folder]")
+    handoff.add_argument(
+        "--handoff", type=found, help="folder of the weights [handoff in the models' folder]"
+    )
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace.add_argument("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace.add_argument("--stride", type=int, default=1, help="take every n-th response [1]")
     trace.add_argument("--nodes", type=int, default=64, help="largest draft tree [64]")
     heads = add("heads", "draft heads offline and in the decoder, by how new a window is")
-    heads.add_argument("--heads", type=Path, help="folder of heads [heads in the folder of the models]")
+    heads.add_argument("--heads", type=found, help="folder of heads [heads in the folder of the models]")
     heads.add_argument("--windows", type=at_least(8), default=160, help="held-out windows [160]")
     heads.add_argument(
         "--warm", type=at_least(0), default=40, help="windows that the memory learns first [40]"
     )
     events = add("events", "events per second from packets to event images, against other ways")
     events.add_argument(
-        "recordings", type=Path, nargs="*", help="recordings to measure beside synthetic streams"
+        "recordings", type=found, nargs="*", help="recordings to measure beside synthetic streams"
     )
     events.add_argument("--repeats", type=at_least(1), default=7, help="interleaved runs of each [7]")
     events.add_argument(
@@ -135,7 +138,7 @@ def add_bench(subparsers: Subparsers) -> None:
         help="draw the figures of bench latency --json instead",
     )
     for bench in (captions, latency, lossless, soak, figure, heads, handoff):
-        bench.add_argument("--models", type=Path, help="folder of both checkpoints [models/tiny]")
+        bench.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu.add_argument("--target", default="", help="folder of another target, whose weights are not read [7B]")
     for bench in (captions, latency, lossless, heads):
         bench.add_argument(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.paths import page
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 
 NEXT = (
-    "Next: crossspec info and crossspec replay with a recording of your own; README.md says which are read, "
-    "and how to connect a camera."
+    f"Next: crossspec info and crossspec replay with a recording of your own; {page('reference/formats.md')} "
+    f"says which are read, and {page('live.md')} how to connect a camera."
 )
 NOTHING = "no captioned window had images to look at, so there is nothing to compare with the target alone"
 

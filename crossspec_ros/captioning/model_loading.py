@@ -15,7 +15,7 @@ from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
 from crossspec_ros.errors import InputError, chain, first_line
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import found, share_dir
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -147,7 +147,7 @@ def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: On
 
 def models_folder(settings: CaptionerSettings) -> Path:
     """The folder of the captioner's parameters, or that of the tiny pair."""
-    return Path(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
+    return found(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
 
 
 @contextmanager

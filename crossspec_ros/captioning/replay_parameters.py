@@ -13,7 +13,7 @@ from crossspec_ros.captioning.settings import NODES, CaptionerSettings, Synchron
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import found, share_dir
 from crossspec_ros.recordings.recording import Topics, open_recording
 from crossspec_ros.recordings.source import Recording
 
@@ -108,12 +108,12 @@ def chosen_models(
     configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
-    folder = models or Path(str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
+    folder = found(models or str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
     chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))
-        if value and Path(value).expanduser().is_dir():
-            chosen[name] = str(Path(value).expanduser().resolve())
+        if value and found(value).is_dir():
+            chosen[name] = str(found(value).resolve())
     return chosen | {"models.folder": str(folder.resolve())}
 
 

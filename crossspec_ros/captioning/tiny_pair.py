@@ -10,7 +10,7 @@ from typing import Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, typestore
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import page, share_dir
 from crossspec_ros.recordings.source import Recording
 
 SENSOR, FRAME = (320, 240), (640, 480)
@@ -20,8 +20,8 @@ _LOOKED_AT = 100
 
 WARNING = (
     "the tiny models that are shipped know the synthetic driving world only: of this recording, whose {} "
-    "{}x{} pixels, their captions are well formed and mean nothing; docs/real_models.md says how "
-    "to load others"
+    "{}x{} pixels, their captions are well formed and mean nothing; "
+    f"{page('real_models.md')} says how to load others"
 )
 
 

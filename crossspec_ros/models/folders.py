@@ -7,11 +7,12 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_folder, target_folder
 from crossspec_ros.models.placement import NO_DRAFT
+from crossspec_ros.paths import found
 
 
 def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
     """Where the target of a pair is; by a hub id it is fetched, see `target_folder`."""
-    return target_folder(target, with_weights) if target else Path(models) / "target"
+    return target_folder(target, with_weights) if target else found(models) / "target"
 
 
 def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Path | None:
@@ -23,7 +24,7 @@ def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Pat
         return None
     if draft:
         return draft_folder(draft, with_weights)
-    path = Path(models) / "draft"
+    path = found(models) / "draft"
     if not path.is_dir():
         raise InputError(
             f"there is no folder '{path}': set draft to the folder or hub id of an event draft, or to "

@@ -12,6 +12,7 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.registry import event_image_size, target_spec
+from crossspec_ros.paths import found
 
 _HUB_ID = re.compile(r"(?P<model>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?")
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
@@ -81,12 +82,12 @@ def known_as(folder: Path) -> str:
 
 def is_hub_id(name: str) -> bool:
     """Whether this is a model's, not the name of a folder."""
-    return bool(_HUB_ID.fullmatch(name)) and not Path(name).expanduser().is_dir()
+    return bool(_HUB_ID.fullmatch(name)) and not found(name).is_dir()
 
 
 def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:
     if not is_hub_id(name):
-        return Path(name).expanduser()
+        return found(name)
     folder = _fetched(name, _CONFIGS)
     check(folder)
     if not with_weights:
@@ -120,9 +121,9 @@ def _fetched(name: str, files: list[str]) -> Path:
 
 def _parts(name: str) -> tuple[str, str | None]:
     """The model of a hub id, and the revision that it names."""
-    found = _HUB_ID.fullmatch(name)
-    assert found, "is_hub_id says what is one"
-    return found["model"], found["revision"]
+    parts = _HUB_ID.fullmatch(name)
+    assert parts, "is_hub_id says what is one"
+    return parts["model"], parts["revision"]
 
 
 def _licence(card: Any) -> str:

@@ -39,17 +39,24 @@ PYTEST_PLUGIN = "crossspec_ros/regress/plugin.py"
 NEWER_PYTHON = {"compression", "tomllib"}
 """Of the standard library, but not of every Python that runs the tests."""
 SYSTEM = {
+    "grpcio": "python3-grpcio",
     "h5py": "python3-h5py",
     "hypothesis": "python3-hypothesis",
     "jinja2": "python3-jinja2",
     "matplotlib": "python3-matplotlib",
+    "numba": "python3-numba",
     "numpy": "python3-numpy",
     "opencv-python-headless": "python3-opencv",
     "pillow": "python3-pil",
+    "protobuf": "python3-protobuf",
     "psutil": "python3-psutil",
     "pytest": "python3-pytest",
     "pyyaml": "python3-yaml",
     "rich": "python3-rich",
+    "scipy": "python3-scipy",
+    "setuptools": "python3-setuptools",
+    "torch": "python3-torch",
+    "typing-extensions": "python3-typing-extensions",
 }
 """Keys of rosdep for what requirements pin."""
 

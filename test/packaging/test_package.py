@@ -9,7 +9,6 @@ import subprocess
 import sys
 from importlib.metadata import PathDistribution
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,45 +16,77 @@ from rclpy.serialization import deserialize_message
 from rosbags.rosbag2 import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_SUFFIX = {"cv_bridge", "launch", "launch_ros", "rclpy"}
-"""ROS packages whose names do not show that they are."""
-
-
-def test_every_ros_package_that_is_imported_is_declared():
-    manifest = ElementTree.parse(ROOT / "package.xml")
-    declared = {element.text for element in manifest.iter() if element.tag.endswith("depend")}
-    sources = [*(ROOT / "crossspec_ros").rglob("*.py"), *(ROOT / "launch").glob("*.py")]
-    imported = {
-        name
-        for path in sources
-        for name in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
-        if name in WITHOUT_SUFFIX or name.endswith(("_msgs", "_interfaces"))
-    }
-    assert "rclpy" in imported
-    assert imported <= declared
+STAND_INS = ROOT / "interfaces" / "stand_ins"
 
 
 @pytest.mark.parametrize(
-    ("folder", "expected"),
+    ("folders", "expected"),
     [
-        (".", {"crossspec_ros": "(ros.ament_python)"}),
+        ([], {"crossspec_ros": "(ros.ament_python)", "crossspec_msgs": "(ros.ament_cmake)"}),
+        (["."], {"crossspec_ros": "(ros.ament_python)"}),
+        (["interfaces"], {"crossspec_msgs": "(ros.ament_cmake)"}),
+        ([STAND_INS], {}),
         (
-            "interfaces",
-            {
-                "crossspec_msgs": "(ros.ament_cmake)",
-                "dvs_msgs": "(ros.ament_cmake)",
-                "event_camera_msgs": "(ros.ament_cmake)",
-            },
+            [STAND_INS / "dvs_msgs", STAND_INS / "event_camera_msgs"],
+            {"dvs_msgs": "(ros.ament_cmake)", "event_camera_msgs": "(ros.ament_cmake)"},
         ),
     ],
+    ids=["the clone", "the root", "interfaces", "stand-ins not named", "stand-ins"],
 )
-def test_colcon_sees_ros_packages_and_nothing_else(folder, expected, tmp_path):
+def test_colcon_sees_our_packages_and_those_of_others_only_where_they_are_named(folders, expected, tmp_path):
     colcon = shutil.which("colcon", path=str(Path(sys.executable).parent)) or shutil.which("colcon")
     if colcon is None:
         pytest.skip("colcon is not installed")
-    command = [colcon, "--log-base", str(tmp_path), "list", "--base-paths", str(ROOT / folder)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    command = [colcon, "--log-base", str(tmp_path), "list"]
+    command += ["--base-paths", *map(str, folders)] if folders else []
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = done.stdout.splitlines()
     assert {line.split()[0]: line.split()[2] for line in listed} == expected
+
+
+def named_pages():
+    """The pages that messages, help texts and configurations send people to."""
+    files = [path for folder in ("crossspec_ros", "config") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path.read_text() for path in files if path.suffix in (".py", ".yaml", ".xml")]
+    named = {page for text in texts for page in re.findall(r"docs/[\w/]+\.md", text)}
+    named |= {f"docs/{page}" for text in texts for page in re.findall(r"page\('([\w/]+\.md)'\)", text)}
+    assert {"docs/live.md", "docs/drafters.md"} <= named
+    return sorted(named)
+
+
+def set_up(arguments, lacking):
+    """setup.py with these arguments, where the packages in `lacking` cannot be found."""
+    code = f"""
+import importlib.util, runpy, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in {lacking!r} else find_spec(name, *rest)
+sys.argv = ["setup.py", *{arguments!r}]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+    environment = {**os.environ, "ROS_DISTRO": "kilted"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lacking", "told"),
+    [
+        (["-q", "install", "--help"], ["crossspec_msgs"], [f"build --base-paths . {ROOT / 'interfaces'}"]),
+        (["-q", "develop", "--help"], ["crossspec_msgs"], [f"build --base-paths . {ROOT / 'interfaces'}"]),
+        (
+            ["install", "--help"],
+            ["crossspec_msgs", "event_camera_msgs"],
+            ["crossspec_ros needs crossspec_msgs: ", "apt install ros-kilted-event-camera-msgs; "],
+        ),
+        (["install", "--help"], ["dvs_msgs"], []),
+        (["bdist_wheel", "--help"], ["crossspec_msgs", "event_camera_msgs"], []),
+        (["--version"], ["crossspec_msgs", "event_camera_msgs"], []),
+    ],
+)
+def test_colcon_is_told_of_missing_messages_and_pip_needs_none(arguments, lacking, told):
+    done = set_up(arguments, lacking)
+    assert done.returncode == (1 if told else 0), done.stderr
+    assert [sentence for sentence in told if sentence not in done.stderr] == []
 
 
 def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
@@ -70,7 +101,13 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
         files = {path for path in files if "__pycache__" not in path.parts}
         assert {path for path in files if not (share / path).is_file()} == set()
     assert (share / "plugin.xml").is_file()
+    assert [page for page in named_pages() if not (share / page).is_file()] == []
     assert list((tmp_path / "install").rglob("crossspec_ros/regress/page.html"))
+    # colcon puts bin/ on the path, and not what only ROS starts.
+    command = [str(next((tmp_path / "install").rglob("bin/crossspec"))), "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    helped = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "caption" in helped.stdout, helped.stderr
     nodes = next((tmp_path / "install").rglob("lib/crossspec_ros"))
     assert {path.name for path in nodes.iterdir()} == {
         "captioner",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from crossspec_ros import paths
+from crossspec_ros.captioning.replay_parameters import chosen_models
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.folders import target_path
+from crossspec_ros.models.hub import is_hub_id
 
 
 @pytest.fixture
@@ -39,3 +44,38 @@ def test_code_that_was_copied_without_its_files(install):
     install("somewhere")
     with pytest.raises(InputError, match=r"no share/crossspec_ros is found from '.*somewhere' upwards"):
         paths.share_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shipped"),
+    [
+        ("models/tiny", True),
+        ("models/tiny_qwen3_vl", True),
+        ("rosbags/synthetic_drive", True),
+        ("config/replay.yaml", True),
+        ("models/mine", False),
+        ("models/theirs", False),
+        ("/models/tiny", False),
+        ("package.xml", False),
+    ],
+)
+def test_what_is_shipped_is_found_from_any_folder(name, is_shipped, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "theirs").mkdir(parents=True)
+    assert paths.found(name) == (paths.share_dir() / name if is_shipped else Path(name))
+
+
+def test_what_is_there_comes_before_what_is_shipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    assert paths.found("models/tiny") == Path("models/tiny")
+
+
+def test_shipped_models_are_no_hub_ids_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shipped = paths.share_dir() / "models"
+    assert not is_hub_id("models/tiny_qwen3_vl") and is_hub_id("models/theirs")
+    assert target_path("models/tiny", "") == shipped / "tiny" / "target"
+    assert target_path("", "models/tiny_qwen3_vl") == shipped / "tiny_qwen3_vl"
+    chosen = chosen_models({"models.folder": "models/tiny"}, None, {"target": "models/tiny_qwen3_vl"})
+    assert chosen == {"models.folder": str(shipped / "tiny"), "target": str(shipped / "tiny_qwen3_vl")}

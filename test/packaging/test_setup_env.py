@@ -84,6 +84,13 @@ def test_the_machines_ros_is_used_where_it_is_sourced():
     assert [name for name in alone if name not in sourced] == ["ros"]
 
 
+def test_messages_of_others_are_built_only_where_ros_has_none(tmp_path):
+    (tmp_path / "ros" / "share" / "event_camera_msgs").mkdir(parents=True)
+    prefixes = f"{tmp_path / 'ros'}:{tmp_path / 'empty'}"
+    assert [path.name for path in setup_env.stand_ins(prefixes)] == ["dvs_msgs"]
+    assert [path.name for path in setup_env.stand_ins("")] == ["dvs_msgs", "event_camera_msgs"]
+
+
 @pytest.mark.parametrize("ros", ["kilted", "jazzy"])
 def test_each_distribution_has_wheels_and_an_environment_of_its_own(ros, monkeypatch):
     monkeypatch.setattr(setup_env, "WHEELS", ros)

@@ -197,8 +197,9 @@ def test_the_message_definition_is_the_drivers():
 
 
 def test_the_message_definitions_are_those_we_build():
-    folder = Path(__file__).parents[2] / "interfaces"
-    for file in [*folder.glob("dvs_msgs/msg/*.msg"), *folder.glob("event_camera_msgs/msg/*.msg")]:
+    files = [*(Path(__file__).parents[2] / "interfaces" / "stand_ins").glob("*/msg/*.msg")]
+    assert len(files) == 3
+    for file in files:
         name = f"{file.parent.parent.name}/msg/{file.stem}"
         assert typestore().fielddefs[name] == get_types_from_msg(file.read_text(), name)[name]
 
