@@ -240,7 +240,7 @@ def test_the_pieces_are_the_chat_templates_text(target: SmolVLM, frames: int, qu
 @pytest.mark.parametrize("name", ["landscape", "portrait", "tiny", "odd", "wide", "square"])
 def test_pixels_are_bit_for_bit_those_of_the_processor(name: str) -> None:
     side = int(RECORDED[f"{name}_side"])
-    made = frame_pixels(RECORDED[f"{name}_frame"][None], side)
+    made = frame_pixels(RECORDED[f"{name}_frame"][None], side, 4 * side)
     assert made.shape == (1, 3, side, side) and made.dtype == torch.float32
     np.testing.assert_array_equal(made[0, :, :: side // 32, :: side // 32], RECORDED[f"{name}_pixels"])
 
