@@ -85,15 +85,20 @@ def open_part(file: Path) -> BinaryIO:
         ) from error
 
 
+def generation_values(folder: Path) -> dict[str, Any]:
+    """What generation_config.json says; raises InputError where it cannot be read."""
+    file = folder / "generation_config.json"
+    values = read_json(file) if file.is_file() else {}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
     """The ids that end a sequence of the checkpoint in `folder`, whose config says `by_config`; that of the
     text itself is the first.
 
     What generation_config.json says goes before. Raises InputError where neither says any.
     """
-    file = folder / "generation_config.json"
-    said = read_json(file).get("eos_token_id") if file.is_file() else None
-    said = by_config if said is None else said
+    said = generation_values(folder).get("eos_token_id", by_config)
     ids = tuple(said) if isinstance(said, list) else (said,)
     if not ids or not all(isinstance(i, int) for i in ids):
         raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
@@ -117,8 +122,8 @@ def processor_settings(
         # Resampling has names as well; a way of its own nobody publishes.
         if (said := values.get(name, only)) != only and not isinstance(said, str):
             raise InputError(
-                f"'{file}' says {name} {one_line(said)[:80]}, but frames for {family} are made with "
-                f"{one_line(only)}: take the one that came with the weights"
+                f"'{file}' says {name} {said!s:.80}, but frames for {family} are made with "
+                f"{only}: take the one that came with the weights"
             )
     return file, values
 

@@ -119,6 +119,12 @@ class InternVLArchitecture(TransformersTarget):
         patches = (vision.image_size[0] // vision.patch_size[0]) ** 2 + 1
         return sizes(self.config.text_config, patches * numbers_in_layer(vision))
 
+    @property
+    def is_tied(self) -> bool:
+        """Only where config.json says so: those of the released ones say nothing, and all have a head."""
+        said = config_values(self.folder).get("tie_word_embeddings") if self.folder else None
+        return bool(said)
+
     def module_class(self) -> type[InternVLForConditionalGeneration]:
         from transformers import InternVLForConditionalGeneration
 

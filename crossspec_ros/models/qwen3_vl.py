@@ -214,8 +214,8 @@ def spec(folder: Path) -> InputSpec:
 
 
 def read_size(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
-    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have at least
-    and at most so many pixels.
+    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have from
+    `least` to `most` pixels.
 
     As its processor has it for a video of 8 frames; for fewer it would take larger ones.
     """
@@ -269,18 +269,16 @@ def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
 
 
 def _frame_budget(folder: Path | None, factor: int) -> tuple[int, int]:
-    """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the checkpoint's
-    own processor for a video of a window's frames, but never more than `_MOST_TOKENS` have."""
+    """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
+    checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS` have."""
     file, values = processor_settings(folder, _NAME, image_mean=HALF, image_std=HALF, resample=BICUBIC)
-    size = values.get("size", {})
-    most = _FRAMES * _MOST_TOKENS * factor**2
-    least, own = (
-        (size.get("shortest_edge", 0), size.get("longest_edge", most)) if isinstance(size, dict) else (0, size)
+    size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
+    if isinstance(size, dict):
+        least, most = size.get("shortest_edge", 0), size.get("longest_edge", usual)
+        if type(least) is int and type(most) is int and most >= _FRAMES * factor**2:
+            most = min(most, usual) // _FRAMES
+            return min(least // _FRAMES, most), most
+    raise InputError(
+        f"'{file}' gives a video {size} pixels, of which longest_edge must be a token a frame or more: take "
+        f"the one that came with the weights"
     )
-    if type(least) is not int or type(own) is not int or own < _FRAMES * factor**2:
-        raise InputError(
-            f"'{file}' gives a video {least} to {own} pixels (shortest_edge, longest_edge), of which the last "
-            f"must be a token a frame or more: take the one that came with the weights"
-        )
-    most = min(most, own) // _FRAMES
-    return min(least // _FRAMES, most), most

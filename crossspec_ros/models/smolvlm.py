@@ -196,7 +196,7 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
 
 
 def _longest_edge(folder: Path | None, size: int) -> int:
-    """Pixels to which a frame's longest edge is resized before it becomes a square of `size` pixels a side."""
+    """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
     file, values = processor_settings(
         folder,
         _NAME,
