@@ -71,8 +71,8 @@ class ReplaySetup:
         if captioner.generation != GENERATIONS[0] or captioner.temperature:
             raise InputError(
                 f"captions that are sampled (generation {captioner.generation}, temperature "
-                f"{captioner.temperature:g}) differ from run to run: set the captioner's generation to "
-                f"{GENERATIONS[0]} and its temperature to 0 in the configuration"
+                f"{captioner.temperature:g}) differ from run to run: set the captioner's temperature to 0 "
+                f"and its generation to {GENERATIONS[0]} in the configuration"
             )
         if captioner.deadline_s:
             raise InputError(

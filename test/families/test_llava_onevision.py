@@ -202,9 +202,7 @@ def wrong(tokens: Sequence[int]) -> DraftTree:
     return DraftTree((5, 6, 7, 8), (ROOT, ROOT, 0, 2), (0.5,) * 4, (("guess",),) * 4)
 
 
-@pytest.mark.parametrize(
-    ("count", "height", "width"), [(8, SIDE, SIDE), (8, 30, 52), (7, 61, 40), (1, 30, 40), (8, 17, 90)]
-)
+@pytest.mark.parametrize(("count", "height", "width"), [(8, SIDE, SIDE), (8, 17, 90)])
 def test_the_tokens_are_those_of_generate(
     folder: Path, target: LlavaOnevision, count: int, height: int, width: int
 ) -> None:
