@@ -119,12 +119,6 @@ class InternVLArchitecture(TransformersTarget):
         patches = (vision.image_size[0] // vision.patch_size[0]) ** 2 + 1
         return sizes(self.config.text_config, patches * numbers_in_layer(vision))
 
-    @property
-    def is_tied(self) -> bool:
-        """Only where config.json says so: those of the released ones say nothing, and all have a head."""
-        said = config_values(self.folder).get("tie_word_embeddings") if self.folder else None
-        return bool(said)
-
     def module_class(self) -> type[InternVLForConditionalGeneration]:
         from transformers import InternVLForConditionalGeneration
 
@@ -145,7 +139,8 @@ def architecture(folder: Path) -> InternVLArchitecture:
         # It scales nothing before the most positions, which the spec does not exceed; but it would look at
         # them on the host, as no captured graph can.
         config.text_config.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
-    return InternVLArchitecture(config, found, folder)
+    # Configs of the released ones say nothing of it, and all have a head.
+    return InternVLArchitecture(config, found, folder, bool(values.get("tie_word_embeddings")))
 
 
 def spec(folder: Path) -> InputSpec:

@@ -109,6 +109,8 @@ class TransformersTarget(ABC):
     config: Any
     spec: InputSpec
     folder: Path | None = None
+    is_tied: bool | None = None
+    """Whether the embeddings are the head as well where no weights tell; None is as transformers has it."""
 
     unquantized: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
@@ -163,13 +165,8 @@ class TransformersTarget(ABC):
         except InputError:
             stored = None
         if stored is None:
-            return not self.is_tied
+            return not (self.config.tie_word_embeddings if self.is_tied is None else self.is_tied)
         return any(self._module_name(name) == "lm_head.weight" for name in stored)
-
-    @property
-    def is_tied(self) -> bool:
-        """Whether the embeddings are the head as well, by the config."""
-        return bool(self.config.tie_word_embeddings)
 
     def examine(self, placement: Placement) -> None:
         """Raise InputError where `load` would, before it reads numbers."""
