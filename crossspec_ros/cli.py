@@ -112,6 +112,9 @@ def _replay(subparsers: Subparsers) -> None:
         help="where the models do not fit, take smaller numbers, then the CPU",
     )
     parser.add_argument(
+        "--generation", help="greedy, or published: sampled as the target's publisher says [greedy]"
+    )
+    parser.add_argument(
         "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"
     )
     parser.add_argument(

@@ -49,7 +49,7 @@ def grouped(
     return (weights @ value).view(b, heads, n, width).transpose(1, 2).contiguous(), None
 
 
-def _decoder(make: Any, dropped: dict[str, None], pair: ModelPair) -> Any:
+def _decoder(make: Any, dropped: dict[str, Any], pair: ModelPair) -> Any:
     return make(replace(pair, **dropped))
 
 

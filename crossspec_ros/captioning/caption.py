@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crossspec_ros.errors import InputError
+
+if TYPE_CHECKING:
+    from crossspec_ros.models.base import VideoTarget
 
 MOST_QUESTION = 10_000
 """Characters of a question."""
 MOST_TEXT = 4096
 """Tokens of a question: emojis make four of a character, and what each token of a pass sees takes memory and
 time by the square of their number. The longest question in words has 2,500."""
+_ANSWER_ROOM = 64
+"""Tokens of an answer."""
 RESTS_ON = {"target": "frames", "handoff": "events", "event_draft": "events", "none": "nothing"}
 """What was looked at for a caption, by its source."""
 
@@ -50,3 +58,22 @@ class Caption:
     def mean_acceptance_length(self) -> float:
         """Tokens per target pass, the target's own one included."""
         return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
+
+
+def check_question(target: VideoTarget, question: str) -> None:
+    """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
+    if not question.strip():
+        raise InputError("the question is empty: ask in words")
+    # Before megabytes are made tokens of.
+    if len(question) > MOST_QUESTION:
+        raise InputError(
+            f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: shorten it"
+        )
+    spec = target.spec
+    used = sum(map(len, target.prompt_ids(question)))
+    room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MOST_TEXT)
+    if used > room:
+        raise InputError(
+            f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "
+            f"frames and an answer: shorten it"
+        )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, drafted_context
-from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT, Caption
+from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
-
-_ANSWER_ROOM = 64
 
 
 class PrefillHiddenDecoder:
@@ -277,23 +275,8 @@ class PrefillHiddenDecoder:
                     opened.forget()
 
     def check_question(self, question: str) -> None:
-        """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
-        if not question.strip():
-            raise InputError("the question is empty: ask in words")
-        # Before megabytes are made tokens of.
-        if len(question) > MOST_QUESTION:
-            raise InputError(
-                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
-                f"shorten it"
-            )
-        spec = self.pair.target.spec
-        used = sum(map(len, self.pair.target.prompt_ids(question)))
-        room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MOST_TEXT)
-        if used > room:
-            raise InputError(
-                f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "
-                f"frames and an answer: shorten it"
-            )
+        """Raise InputError for one that the target cannot take."""
+        check_question(self.pair.target, question)
 
     def tap(self, layers: Sequence[int]) -> None:
         """Let proposers see what goes into these decoder layers of the target; before `warm_up`."""

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,16 +22,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
 from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
-from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.folders import draft_path
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
-from crossspec_ros.models.hub import is_hub_id, offer, target_folder
+from crossspec_ros.models.hub import is_hub_id, offer, target_folder, with_tokenizer
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Placement, available, ladder
 from crossspec_ros.models.registry import (
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         "choices": choices,
         "recommendation": recommendation(choices),
         "machines": others(footprints[len(here) :]),
-        "findings": list(findings()),
+        "findings": [*findings(), *refusals((target, draft), models)],
     }
     _print(report)
     if args.json:
@@ -259,6 +261,22 @@ def findings() -> Iterator[str]:
             yield f"cuda:{index} has no bfloat16 of its own and will be slow: take a GPU from Ampere on"
     if _version("bitsandbytes") == "missing":
         yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
+
+
+def refusals(names: Sequence[str], models: Sequence[Architecture[Any] | None]) -> Iterator[str]:
+    """What captioning with the target and the draft of these names would refuse, a sentence each; of the
+    hub's without what only weights tell."""
+    for i, (name, model) in enumerate(zip(names, models, strict=True)):
+        try:
+            if name and model and model.folder:
+                with_tokenizer(model.folder)
+                known = model.model(model.skeleton(), model.tokenizer())
+                if i == 0:
+                    check_question(known, CaptionerSettings().question)
+                if not is_hub_id(name):
+                    model.examine(Placement())
+        except InputError as error:
+            yield str(error)
 
 
 def _gpus() -> int:

@@ -8,8 +8,9 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
@@ -31,6 +32,20 @@ Loaded = TypeVar("Loaded")
 _LESS = "choose a smaller models.dtype, give the draft another device by models.draft_device"
 _OTHERS = "end what else uses this one"
 NO_MEMORY = f"memory ran out: {_LESS}, or {_OTHERS}"
+
+_APPLIED = ("temperature", "top_p", "top_k")
+_LEFT_OUT: dict[str, object] = {
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "no_repeat_ngram_size": 0,
+    "min_p": 0,
+    "typical_p": 1,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "num_beams": 1,
+}
+"""Values of a generation_config.json that are not applied, with those that change nothing."""
 
 _COMPLAINTS = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
@@ -100,12 +115,57 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
-    """What the captioner's parameters ask for; None always takes the likeliest token."""
-    if not settings.temperature:
+    """What the captioner's parameters ask for; None always takes the likeliest token.
+
+    Raises InputError for values that sampling does not take, or that contradict each other.
+    """
+    is_published = settings.generation == "published"
+    if not is_published and not settings.temperature:
         return None
     from crossspec_ros.engine.sampling import Sampling
 
-    return Sampling(settings.temperature, settings.top_p, settings.seed)
+    if not is_published:
+        return Sampling(settings.temperature, settings.top_p, settings.seed)
+    if settings.temperature or settings.top_p != 1:
+        raise InputError(
+            "generation is published, so temperature and top_p are the target's own: leave yours at 0 and 1, "
+            "or set generation to greedy"
+        )
+    if "://" in settings.target:
+        raise InputError(
+            "generation is published, but the target's files are on its server: set generation to greedy, "
+            "and temperature and top_p to what its publisher says"
+        )
+    published = published_generation(models_folder(settings), settings.target)
+    if not published.get("do_sample"):
+        return None
+    # What transformers' generate takes for what nobody says.
+    found = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, **published}
+    try:
+        return Sampling(
+            float(found["temperature"]), float(found["top_p"]), settings.seed, int(found["top_k"])
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the target's generation_config.json cannot be followed ({first_line(error)}): set generation "
+            f"to greedy"
+        ) from error
+
+
+@lru_cache
+def published_generation(models: Path, target: str) -> dict[str, Any]:
+    """What the target's generation_config.json says of sampling; what is left out of it is logged, once."""
+    from crossspec_ros.models.config_files import generation_values
+    from crossspec_ros.models.loading import target_path
+
+    values = generation_values(target_path(models, target, with_weights=False))
+    applied = {name: values[name] for name in ("do_sample", *_APPLIED) if name in values}
+    left = [f"{name} {value}" for name, value in values.items() if value != _LEFT_OUT.get(name, value)]
+    if left:
+        _LOG.warning("sampled without what the target's generation_config.json says of %s", ", ".join(left))
+    if not applied.get("do_sample"):
+        _LOG.warning("the target's publisher says nothing of sampling: its likeliest tokens are taken")
+    return applied
 
 
 def load_models(settings: CaptionerSettings, placement: Placement, only: Only = "") -> ModelPair:

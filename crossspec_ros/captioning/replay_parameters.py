@@ -24,8 +24,9 @@ MODEL_ARGUMENTS = {
     "device": "models.device",
     "draft_device": "models.draft_device",
     "fallback": "models.fallback",
+    "generation": "generation",
 }
-"""Arguments of the CLI and of launch files about models and devices, with the parameters they set."""
+"""Arguments of the CLI and of launch files about the models, with the parameters they set."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
 SLICINGS = ("time", "count")
+GENERATIONS = ("greedy", "published")
 NO_HEADS = "none"
 HANDOFFS = ("off", "missing", "predicted", "probed")
 
@@ -123,6 +124,13 @@ class CaptionerSettings(Settings):
     )
     least_prob: float = param(
         LIMITS.least_prob, "drafts less likely than this are not verified", 0.0, 1.0, live=True
+    )
+    generation: str = param(
+        GENERATIONS[0],
+        "published samples as the target's generation_config.json says, but without its penalties; greedy "
+        "does as temperature and top_p say",
+        choices=GENERATIONS,
+        live=True,
     )
     temperature: float = param(
         0.0, "temperature of sampling; 0 always takes the likeliest token", 0.0, 10.0, live=True

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayParameters, replay_parameters
-from crossspec_ros.captioning.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
+from crossspec_ros.captioning.settings import (
+    GENERATIONS,
+    CaptionerSettings,
+    PlayerSettings,
+    SynchronizerSettings,
+)
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.windows.grid import WindowGrid
@@ -63,10 +68,11 @@ class ReplaySetup:
 
     def _check(self) -> None:
         captioner = self.captioner
-        if captioner.temperature:
+        if captioner.generation != GENERATIONS[0] or captioner.temperature:
             raise InputError(
-                f"captions that are sampled (temperature {captioner.temperature:g}) differ from run to run: "
-                f"set the captioner's temperature to 0 in the configuration"
+                f"captions that are sampled (generation {captioner.generation}, temperature "
+                f"{captioner.temperature:g}) differ from run to run: set the captioner's temperature to 0 "
+                f"and its generation to {GENERATIONS[0]} in the configuration"
             )
         if captioner.deadline_s:
             raise InputError(

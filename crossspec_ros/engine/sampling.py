@@ -23,6 +23,8 @@ class Sampling:
     temperature: float
     top_p: float
     seed: int
+    top_k: int = 0
+    """How many of the likeliest tokens are kept; 0 keeps all."""
 
     def __post_init__(self) -> None:
         if not MIN_TEMPERATURE <= self.temperature < float("inf"):
@@ -35,6 +37,8 @@ class Sampling:
                 f"top_p {self.top_p} is no share of the probability: give more than 0 and at most 1, where 1 "
                 "keeps every token"
             )
+        if self.top_k < 0:
+            raise InputError(f"top_k {self.top_k} is no number of tokens: give 1 or more, or 0 for all")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed {self.seed} is out of range: give 0 to 2**63 - 1")
 
@@ -43,11 +47,15 @@ class Sampling:
         return torch.Generator().manual_seed(self.seed)
 
     def probs(self, logits: torch.Tensor) -> torch.Tensor:
-        """(..., vocab) logits to float32 probabilities: temperature, then nucleus (Holtzman et al. 2020).
+        """(..., vocab) logits to float32 probabilities: temperature, the likeliest, then nucleus (Holtzman et
+        al. 2020).
 
-        Bit for bit what transformers' TemperatureLogitsWarper, TopPLogitsWarper and softmax give.
+        Bit for bit what transformers' warpers of temperature, top k and top p, and softmax give.
         """
         scores = logits.float() / self.temperature
+        if self.top_k:
+            least = scores.topk(min(self.top_k, scores.shape[-1])).values[..., -1:]
+            scores = scores.masked_fill(scores < least, -torch.inf)
         ascending, order = scores.sort(dim=-1)
         outside = ascending.softmax(-1).cumsum(-1) <= 1 - self.top_p
         outside[..., -1] = False

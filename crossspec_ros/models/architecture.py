@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from crossspec_ros.models.base import EventModel, InputSpec, VideoTarget
@@ -37,6 +38,11 @@ class Architecture(Protocol[Model_co]):
     """A model known by its configs, those of a checkpoint's folder or those of a release."""
 
     @property
+    def folder(self) -> Path | None:
+        """That of the checkpoint, where there is one."""
+        ...
+
+    @property
     def unquantized(self) -> tuple[str, ...]:
         """Names of modules that stay as they are: beside the language model they are small."""
         ...
@@ -50,6 +56,10 @@ class Architecture(Protocol[Model_co]):
 
     def skeleton(self) -> Any:
         """The module without numbers, on torch's meta device; raises InputError where there is none such."""
+        ...
+
+    def examine(self, placement: Placement) -> None:
+        """Raise InputError where `load` would, before it reads numbers."""
         ...
 
     def load(self, placement: Placement) -> Any:

@@ -89,10 +89,16 @@ def load(
         InputError: the config describes no such model; a tensor is missing, has another shape, is
             quantised, or is one more than a module of the model has; or the model cannot be quantised so.
     """
-    _check_depth(config, stored, folder)
-    outline = skeleton(model, config, *args, folder=folder)
-    tensors = _fitting(stored, outline)
-    _check_widths(outline, placement, unquantized, folder)
+    tensors = examined(
+        model,
+        config,
+        *args,
+        folder=folder,
+        stored=stored,
+        placement=placement,
+        device=device,
+        unquantized=unquantized,
+    )
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -113,6 +119,24 @@ def load(
     finally:
         logging.set_verbosity(verbosity)
     return loaded.eval().requires_grad_(False)
+
+
+def examined(
+    model: type[Model],
+    config: Any,
+    *args: Any,
+    folder: Path,
+    stored: dict[str, Stored],
+    placement: Placement,
+    device: str,
+    unquantized: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The tensors that `load` would take with these arguments, none of them read; raises InputError as it."""
+    _check_depth(config, stored, folder)
+    outline = skeleton(model, config, *args, folder=folder)
+    tensors = _fitting(stored, outline)
+    _check_widths(outline, placement, unquantized, folder)
+    return tensors
 
 
 def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> Model:

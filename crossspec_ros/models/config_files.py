@@ -17,6 +17,18 @@ _MOST_BYTES = 4 << 20
 """A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
 _MOST_ITEMS = 5000
 """Of a list, as of special tokens; some lists make a layer of a model for each item."""
+_PROCESSORS = {
+    "video_processor": ("video_preprocessor_config.json", "preprocessor_config.json"),
+    "image_processor": ("preprocessor_config.json",),
+}
+"""Parts of processor_config.json, each with the files that have its settings where that has not."""
+_ALWAYS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
+HALF = (0.5, 0.5, 0.5)
+"""Mean and deviation of most image processors."""
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+"""Those of CLIP's."""
+LANCZOS, BICUBIC = 1, 3
+"""Ways to resample, by their numbers in PIL."""
 _NOT_OURS = frozenset({"num_labels", "id2label", "label2id", "return_dict"})
 """Labels are of models that classify; transformers makes a name for each of any number of them. What a pass
 returns is asked for by name."""
@@ -73,19 +85,47 @@ def open_part(file: Path) -> BinaryIO:
         ) from error
 
 
+def generation_values(folder: Path) -> dict[str, Any]:
+    """What generation_config.json says; raises InputError where it cannot be read."""
+    file = folder / "generation_config.json"
+    values = read_json(file) if file.is_file() else {}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
     """The ids that end a sequence of the checkpoint in `folder`, whose config says `by_config`; that of the
     text itself is the first.
 
     What generation_config.json says goes before. Raises InputError where neither says any.
     """
-    file = folder / "generation_config.json"
-    said = read_json(file).get("eos_token_id") if file.is_file() else None
-    said = by_config if said is None else said
+    said = generation_values(folder).get("eos_token_id", by_config)
     ids = tuple(said) if isinstance(said, list) else (said,)
     if not ids or not all(isinstance(i, int) for i in ids):
         raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
     return ids
+
+
+def processor_settings(
+    folder: Path | None, family: str, part: str = "video_processor", **made: object
+) -> tuple[Path, dict[str, Any]]:
+    """What the checkpoint in `folder` says of its processor, and in which file; nothing where it has none.
+
+    The order is that of transformers 5: the part of processor_config.json, as its `save_pretrained` writes
+    it, then a file of the part's own. Settings that nobody says are those of the family.
+
+    Raises InputError for settings of other pixels than those that are `made`.
+    """
+    file, values = _processor_file(folder, part) if folder else (Path(), {})
+    values = {name: _said(value) for name, value in values.items() if _said(value) is not None}
+    for name, only in {**_ALWAYS, **made}.items():
+        only = list(only) if isinstance(only, tuple) else only
+        # Resampling has names as well; a way of its own nobody publishes.
+        if (said := values.get(name, only)) != only and not isinstance(said, str):
+            raise InputError(
+                f"'{file}' says {name} {said!s:.80}, but frames for {family} are made with "
+                f"{only}: take the one that came with the weights"
+            )
+    return file, values
 
 
 def no_config(file: Path, family: str, error: Exception) -> InputError:
@@ -94,6 +134,22 @@ def no_config(file: Path, family: str, error: Exception) -> InputError:
         f"'{file}' is no config of {family} ({one_line(error)[:160]}): take the one that came "
         f"with the weights"
     )
+
+
+def _processor_file(folder: Path, part: str) -> tuple[Path, dict[str, Any]]:
+    nested = folder / "processor_config.json"
+    inner = read_json(nested).get(part) if nested.is_file() else None
+    if isinstance(inner, dict):
+        return nested, inner
+    files = [file for name in _PROCESSORS[part] if (file := folder / name).is_file()]
+    return (files[0], read_json(files[0])) if files else (nested, {})
+
+
+def _said(value: object) -> object:
+    """A setting without the edges that it leaves open; None where nothing is left."""
+    if isinstance(value, dict):
+        return {name: inner for name, inner in value.items() if inner is not None} or None
+    return value
 
 
 @lru_cache(_REMEMBERED)

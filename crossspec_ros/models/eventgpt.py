@@ -22,7 +22,7 @@ from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaFo
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import DraftArchitecture, Sizes
 from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.checkpoint import Stored, load, skeleton, stored_tensors
+from crossspec_ros.models.checkpoint import Stored, examined, load, skeleton, stored_tensors
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
 from crossspec_ros.models.llama_clip import EOS_7B, clip_l, clip_numbers, llama_7b
@@ -132,13 +132,20 @@ class EventGPTArchitecture:
         """The module without numbers, on torch's meta device."""
         return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
 
+    def examine(self, placement: Placement) -> None:
+        """Raise InputError where `load` would, before it reads numbers."""
+        self._of_folder(examined, placement)
+
     def load(self, placement: Placement) -> EventGPTModule:
         """The module with the folder's weights, on the draft's device."""
+        return self._of_folder(load, placement)
+
+    def _of_folder(self, do: Callable[..., Any], placement: Placement) -> Any:
         assert self.folder
         stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
         if not any(name.startswith(_TOWER) for name in stored):
             stored |= _tower_beside(self.folder)
-        return load(
+        return do(
             EventGPTModule,
             self.text,
             self.vision,

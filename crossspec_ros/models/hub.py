@@ -18,6 +18,7 @@ _HUB_ID = re.compile(r"(?P<model>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>\w[\
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
 _ANSWER_S = 10.0
 _CONFIGS = ["*config.json"]
+_TOKENIZER = ["*token*.json", "tokenizer.model"]
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
 
 
@@ -44,6 +45,12 @@ def target_folder(name: str, with_weights: bool = True) -> Path:
 def draft_folder(name: str, with_weights: bool = True) -> Path:
     """The same of an event draft."""
     return _folder(name, event_image_size, with_weights)
+
+
+def with_tokenizer(folder: Path) -> Path:
+    """The folder of a model without its weights, to which its tokenizer is fetched where it is the hub's."""
+    name = known_as(folder)
+    return folder if name == str(folder) else _fetched(name, _TOKENIZER)
 
 
 def offer(name: str) -> Offer | None:

@@ -1,7 +1,8 @@
 """InternVL3 and 3.5 in transformers' own port: an InternViT looks at each frame on its own, a Qwen speaks.
 
-Its prompt numbers the frames, so that the text before a frame depends on its place alone. The config of the
-video processor is not read: that of 3.5 contradicts the image processor's, which says what the tower learned.
+Its prompt numbers the frames, so that the text before a frame depends on its place alone. Settings of the
+image processor are read, not those of the video processor: of 3.5 the latter contradict the former, which say
+what the tower learned.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config
+from crossspec_ros.models.config_files import BICUBIC, eos_ids, no_config, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
@@ -138,7 +139,8 @@ def architecture(folder: Path) -> InternVLArchitecture:
         # It scales nothing before the most positions, which the spec does not exceed; but it would look at
         # them on the host, as no captured graph can.
         config.text_config.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
-    return InternVLArchitecture(config, found, folder)
+    # Configs of the released ones say nothing of it, and all have a head.
+    return InternVLArchitecture(config, found, folder, bool(values.get("tie_word_embeddings")))
 
 
 def spec(folder: Path) -> InputSpec:
@@ -150,6 +152,10 @@ def spec(folder: Path) -> InputSpec:
         by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(folder / "config.json", _NAME, error) from error
+    square = {"height": size, "width": size}
+    processor_settings(
+        folder, _NAME, "image_processor", image_mean=_MEAN, image_std=_STD, resample=BICUBIC, size=square
+    )
     # The name of the first belongs to the opening.
     frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
     return InputSpec(_FRAMES, 1, size, frame_tokens, most, eos_ids(folder, by_config))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config
+from crossspec_ros.models.config_files import BICUBIC, HALF, eos_ids, no_config, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
@@ -136,6 +136,8 @@ def spec(folder: Path) -> InputSpec:
         by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(folder / "config.json", _NAME, error) from error
+    square = {"height": size, "width": size}
+    processor_settings(folder, _NAME, image_mean=HALF, image_std=HALF, resample=BICUBIC, size=square)
     return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, most, eos_ids(folder, by_config))
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD
 from crossspec_ros.windows.resize import resize_shortest
 
-_MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
-_STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
+_MEAN, _STD = np.array(CLIP_MEAN, np.float32), np.array(CLIP_STD, np.float32)
 
 
 def clip_pixels(images: np.ndarray, size: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config, read_json
+from crossspec_ros.models.config_files import BICUBIC, HALF, eos_ids, no_config, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
@@ -67,10 +67,10 @@ class Qwen3VL(TransformersVideoModel):
         module: Qwen3VLForConditionalGeneration,
         tokenizer: Tokenizer,
         spec: InputSpec,
-        most_pixels: int,
+        budget: tuple[int, int],
     ) -> None:
         super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
-        self._most_pixels = most_pixels
+        self._budget = budget
         self._merged = module.model.visual.spatial_merge_size
 
     def encode(self, frames: np.ndarray) -> list[Features]:
@@ -139,7 +139,7 @@ class Qwen3VL(TransformersVideoModel):
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
         _, height, width, _ = frames.shape
-        size = read_size(height, width, patch * self._merged, self._most_pixels)
+        size = read_size(height, width, patch * self._merged, *self._budget)
         starts = range(0, len(frames), per_unit)
         units = [unit_patches(frames[i : i + per_unit], size, per_unit, patch, self._merged) for i in starts]
         return self.own(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
@@ -159,15 +159,15 @@ class Qwen3VLArchitecture(TransformersTarget):
     @property
     def sizes(self) -> Sizes:
         vision: Any = self.config.vision_config
-        patches = self.most_pixels // vision.patch_size**2
+        patches = self.budget[1] // vision.patch_size**2
         added = len(vision.deepstack_visual_indexes)
         return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision), added)
 
     @property
-    def most_pixels(self) -> int:
-        """Of a frame in the size in which it is read."""
+    def budget(self) -> tuple[int, int]:
+        """Least and most pixels of a frame in the size in which it is read."""
         vision: Any = self.config.vision_config
-        return _most_pixels(self.folder, vision.patch_size * vision.spatial_merge_size)
+        return _frame_budget(self.folder, vision.patch_size * vision.spatial_merge_size)
 
     def module_class(self) -> type[Qwen3VLForConditionalGeneration]:
         from transformers import Qwen3VLForConditionalGeneration
@@ -175,7 +175,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         return Qwen3VLForConditionalGeneration
 
     def model(self, module: Qwen3VLForConditionalGeneration, tokenizer: Tokenizer) -> Qwen3VL:
-        return Qwen3VL(module, tokenizer, self.spec, self.most_pixels)
+        return Qwen3VL(module, tokenizer, self.spec, self.budget)
 
 
 def architecture(folder: Path) -> Qwen3VLArchitecture:
@@ -196,7 +196,7 @@ def spec(folder: Path) -> InputSpec:
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
         if min(factor, per_unit) < 1:
             raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
-        tokens = _most_pixels(folder, factor) // factor**2
+        tokens = _frame_budget(folder, factor)[1] // factor**2
         units = -(-_FRAMES // per_unit)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(folder / "config.json", _NAME, error) from error
@@ -213,9 +213,9 @@ def spec(folder: Path) -> InputSpec:
     )
 
 
-def read_size(height: int, width: int, factor: int, most_pixels: int) -> tuple[int, int]:
-    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have at most
-    so many pixels.
+def read_size(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
+    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have from
+    `least` to `most` pixels.
 
     As its processor has it for a video of 8 frames; for fewer it would take larger ones.
     """
@@ -223,8 +223,11 @@ def read_size(height: int, width: int, factor: int, most_pixels: int) -> tuple[i
         scale = factor / min(height, width)
         height, width = int(height * scale), int(width * scale)
     rows, columns = round(height / factor), round(width / factor)
-    if rows * columns * factor**2 > most_pixels:
-        shrunk = math.sqrt(height * width / most_pixels)
+    if rows * columns * factor**2 < least:
+        grown = math.sqrt(least / (height * width))
+        rows, columns = (math.ceil(side * grown / factor) for side in (height, width))
+    if rows * columns * factor**2 > most:
+        shrunk = math.sqrt(height * width / most)
         rows, columns = (max(1, math.floor(side / shrunk / factor)) for side in (height, width))
     return rows * factor, columns * factor
 
@@ -265,17 +268,17 @@ def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     return tuple(before), tuple(after)
 
 
-def _most_pixels(folder: Path | None, factor: int) -> int:
-    """Of a frame whose tokens have an edge of `factor` pixels; fewer where the checkpoint's own processor
-    takes fewer."""
-    file, most = (folder or Path()) / "video_preprocessor_config.json", _MOST_TOKENS * factor**2
-    size = read_json(file).get("size") if folder and file.is_file() else None
-    own = size.get("longest_edge") if isinstance(size, dict) else None
-    if own is None:
-        return most
-    if type(own) is not int or own < _FRAMES * factor**2:
-        raise InputError(
-            f"'{file}' gives a video {own} pixels (longest_edge), less than a token a frame: take the one "
-            f"that came with the weights"
-        )
-    return min(most, own // _FRAMES)
+def _frame_budget(folder: Path | None, factor: int) -> tuple[int, int]:
+    """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
+    checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS` have."""
+    file, values = processor_settings(folder, _NAME, image_mean=HALF, image_std=HALF, resample=BICUBIC)
+    size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
+    if isinstance(size, dict):
+        least, most = size.get("shortest_edge", 0), size.get("longest_edge", usual)
+        if type(least) is int and type(most) is int and most >= _FRAMES * factor**2:
+            most = min(most, usual) // _FRAMES
+            return min(least // _FRAMES, most), most
+    raise InputError(
+        f"'{file}' gives a video {size} pixels, of which longest_edge must be a token a frame or more: take "
+        f"the one that came with the weights"
+    )

@@ -17,7 +17,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config
+from crossspec_ros.models.config_files import HALF, LANCZOS, eos_ids, no_config, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
@@ -48,8 +48,8 @@ _TIME = "\nFrame from 00:00:"
 _TIME_TOKENS = 10
 """Of `_TIME` between two frames, in the released tokenizer."""
 _AROUND_TOKENS = 3
-_ENLARGED = 4
-"""The longest edge in sides of the square that it becomes, by the released preprocessor configs."""
+_ENLARGED, _LONGEST = 4, 4096
+"""The longest edge in sides of the square that it becomes, as in the released ones, and in pixels at most."""
 
 # What transformers takes for a value that is left out.
 _VISION = {"image_size": 224, "patch_size": 32}
@@ -63,9 +63,14 @@ class SmolVLM(TransformersVideoModel):
     module: SmolVLMForConditionalGeneration
 
     def __init__(
-        self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
+        self,
+        module: SmolVLMForConditionalGeneration,
+        tokenizer: Tokenizer,
+        spec: InputSpec,
+        longest_edge: int,
     ) -> None:
         super().__init__(module, module.model.text_model, tokenizer, spec, _prompt_ids)
+        self._longest_edge = longest_edge
         _, self._around_next, _ = _texts(tokenizer, "")
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
@@ -93,7 +98,7 @@ class SmolVLM(TransformersVideoModel):
         return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
-        return self.own(frame_pixels(frames, self.spec.image_size))
+        return self.own(frame_pixels(frames, self.spec.image_size, self._longest_edge))
 
 
 class SmolVLMArchitecture(TransformersTarget):
@@ -116,7 +121,8 @@ class SmolVLMArchitecture(TransformersTarget):
         return SmolVLMForConditionalGeneration
 
     def model(self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer) -> SmolVLM:
-        return SmolVLM(module, tokenizer, self.spec)
+        longest_edge = _longest_edge(self.folder, self.spec.image_size)
+        return SmolVLM(module, tokenizer, self.spec, longest_edge)
 
 
 def architecture(folder: Path) -> SmolVLMArchitecture:
@@ -136,6 +142,7 @@ def spec(folder: Path) -> InputSpec:
         found = _spec_of(values)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(folder / "config.json", _NAME, error) from error
+    _longest_edge(folder, found.image_size)
     by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     return replace(found, eos_ids=eos_ids(folder, by_config))
 
@@ -145,10 +152,10 @@ def prompt(question: str) -> tuple[str, str]:
     return f"{_OPENING}{_TIME}", f"\n\n{question}{END}\nAssistant:"
 
 
-def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
+def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
     """Frames as squares of `size` pixels a side, as the released `SmolVLMVideoProcessor` makes them.
 
-    It first resizes the longest edge to a multiple of `size`, and the other in proportion, to an even number.
+    It first resizes the longest edge to `longest` pixels, and the other in proportion, to an even number.
 
     Args:
         frames: (n, H, W, 3) uint8 RGB.
@@ -159,7 +166,7 @@ def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
     import torch
     from torch.nn.functional import interpolate
 
-    longest, ratio = _ENLARGED * size, frames.shape[2] / frames.shape[1]
+    ratio = frames.shape[2] / frames.shape[1]
     shortest = int(longest / ratio if ratio >= 1 else longest * ratio)
     shortest = max(shortest + shortest % 2, 1)
     pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
@@ -188,11 +195,32 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
 
 
+def _longest_edge(folder: Path | None, size: int) -> int:
+    """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
+    file, values = processor_settings(
+        folder,
+        _NAME,
+        image_mean=HALF,
+        image_std=HALF,
+        resample=LANCZOS,
+        max_image_size={"longest_edge": size},
+    )
+    # What the released files say of videos beside it, transformers overrules by it.
+    edges = values.get("size", {"longest_edge": _ENLARGED * size})
+    longest = edges.get("longest_edge") if isinstance(edges, dict) else None
+    if type(longest) is not int or longest < 1:
+        raise InputError(
+            f"'{file}' gives the longest edge of a frame {longest} pixels: take the one that came with the "
+            f"weights"
+        )
+    return min(longest, _LONGEST)
+
+
 def _check_torch() -> None:
     import torch
 
     try:
-        frame_pixels(np.zeros((1, 2, 2, 3), np.uint8), 1)
+        frame_pixels(np.zeros((1, 2, 2, 3), np.uint8), 1, 1)
     except (NotImplementedError, ValueError) as error:
         raise InputError(
             f"torch {torch.__version__} cannot resize by Lanczos, as SmolVLM2's processor does: install "

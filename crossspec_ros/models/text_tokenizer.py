@@ -50,12 +50,15 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Tokenizer:
     """The tokenizer of the checkpoint in `folder`, which has embeddings for `rows` ids.
 
+    Tokens that were added behind the last row, as InternVL3's `<video>`, are left out: what reads like one of
+    them in a question is ordinary text.
+
     Args:
         special: tokens that it must have, added behind the others where it lacks them.
 
     Raises:
-        InputError: there is none, its files are damaged or contradict each other, or it has more ids than
-            the checkpoint has embeddings.
+        InputError: there is none, its files are damaged or contradict each other, or a text could become ids
+            for which the checkpoint has no embeddings.
     """
     fast, slow = folder / "tokenizer.json", folder / _SLOW
     file = fast if fast.is_file() else slow
@@ -75,8 +78,11 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
         ) from error
     _add_recorded(tokenizer, folder / _ADDED)
+    if any(index >= rows for index in tokenizer.get_added_tokens_decoder()):
+        tokenizer = _without_added_from(rows, tokenizer)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
-    ids = max(tokenizer.get_vocab().values(), default=-1) + 1
+    # A post-processor may add ids that are no token's.
+    ids = max([*tokenizer.get_vocab().values(), *tokenizer.encode(_PROBE).ids], default=-1) + 1
     if ids > rows:
         raise InputError(
             f"'{file}' has {ids} ids with those added to it, but the checkpoint only has embeddings for "
@@ -201,6 +207,13 @@ def _from_sentencepiece(content: bytes, folder: Path) -> Tokenizer:
         )
     _bound(tokenizer.backend_tokenizer)
     return tokenizer.backend_tokenizer
+
+
+def _without_added_from(rows: int, tokenizer: Tokenizer) -> Tokenizer:
+    """The same without added tokens whose ids are `rows` and above."""
+    document = json.loads(tokenizer.to_str())
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["id"] < rows]
+    return Tokenizer.from_str(json.dumps(document))
 
 
 def _add_recorded(tokenizer: Tokenizer, file: Path) -> None:

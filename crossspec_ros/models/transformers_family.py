@@ -109,6 +109,8 @@ class TransformersTarget(ABC):
     config: Any
     spec: InputSpec
     folder: Path | None = None
+    is_tied: bool | None = None
+    """Whether the embeddings are the head as well where no weights tell; None is as transformers has it."""
 
     unquantized: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
@@ -144,17 +146,46 @@ class TransformersTarget(ABC):
 
     def skeleton(self) -> Any:
         """The module without numbers, on torch's meta device."""
+        import torch
+
         from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self.module_class(), self.config, folder=self.folder)
+        module = skeleton(self.module_class(), self.config, folder=self.folder)
+        if self._has_own_head():
+            module.lm_head.weight = torch.nn.Parameter(torch.empty_like(module.lm_head.weight))
+        return module
+
+    def _has_own_head(self) -> bool:
+        """Whether the head is stored beside the embeddings, for then transformers does not tie them, whatever
+        the config says; by that where there are no weights."""
+        from crossspec_ros.models.checkpoint import stored_tensors
+
+        try:
+            stored = stored_tensors(self.folder) if self.folder else None
+        except InputError:
+            stored = None
+        if stored is None:
+            return not (self.config.tie_word_embeddings if self.is_tied is None else self.is_tied)
+        return any(self._module_name(name) == "lm_head.weight" for name in stored)
+
+    def examine(self, placement: Placement) -> None:
+        """Raise InputError where `load` would, before it reads numbers."""
+        from crossspec_ros.models.checkpoint import examined
+
+        self._of_folder(examined, placement)
 
     def load(self, placement: Placement) -> Any:
         """The module with the folder's weights, on the target's device."""
-        from crossspec_ros.models.checkpoint import load, stored_tensors
+        from crossspec_ros.models.checkpoint import load
+
+        return self._of_folder(load, placement)
+
+    def _of_folder(self, do: Callable[..., Any], placement: Placement) -> Any:
+        from crossspec_ros.models.checkpoint import stored_tensors
 
         assert self.folder
         stored = {self._module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
-        return load(
+        return do(
             self.module_class(),
             self.config,
             folder=self.folder,

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.architecture import Sizes, TargetArchitecture
 from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.config_files import (
+    BICUBIC,
+    CLIP_MEAN,
+    CLIP_STD,
+    eos_ids,
+    no_config,
+    processor_settings,
+    read_config,
+)
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
@@ -166,6 +174,17 @@ def spec(folder: Path) -> InputSpec:
         found = _spec_of(values, ())
     except (TypeError, ValueError, ArithmeticError) as error:
         raise no_config(file, _NAME, error) from error
+    size = found.image_size
+    processor_settings(
+        folder,
+        _NAME,
+        image_mean=CLIP_MEAN,
+        image_std=CLIP_STD,
+        resample=BICUBIC,
+        size={"shortest_edge": size},
+        do_center_crop=True,
+        crop_size={"height": size, "width": size},
+    )
     by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     return replace(found, eos_ids=eos_ids(folder, by_config))
 

@@ -16,6 +16,7 @@ _CAPTIONS = {
     "device": f"auto, cpu, cuda or cuda:N, where the models run; {_AS_CONFIGURED}",
     "draft_device": f"cpu, cuda or cuda:N, where the draft runs; {_AS_CONFIGURED}",
     "fallback": f"true: where the models do not fit, smaller numbers or the CPU are taken; {_AS_CONFIGURED}",
+    "generation": f"greedy, or published: sampled as the target's publisher says; {_AS_CONFIGURED}",
     "question": f"what is asked about every window; {_AS_CONFIGURED}",
     "mode": f"prefill_hidden or autoregressive; {_AS_CONFIGURED}",
     "memory": f"file of the caption memory, auto or none; {_AS_CONFIGURED}",

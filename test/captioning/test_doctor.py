@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from checkpoint_layouts import edit
 from huggingface_hub import constants
 from stand_in_hub import COMMIT, stand_in_hub
 
@@ -123,10 +125,11 @@ def test_a_target_is_known_before_its_download(
     with stand_in_hub(monkeypatch, tmp_path / "hub", models, license="mit") as hub:
         hub.pretended = {"model-00002.safetensors": 10**10}
         assert main(arguments) == 0
-        assert set(hub.sent) == {"config.json", "generation_config.json"}
+        assert set(hub.sent) == {"config.json", "generation_config.json", "tokenizer.json"}
         download = sum(hub.sizes("ORG/NAME").values())
     report, told = json.loads(out.read_text()), capsys.readouterr().out
-    missing = download - sum(hub.sent.values())
+    # The tokenizer is fetched last.
+    missing = download - sum(hub.sent.values()) + hub.sent["tokenizer.json"]
     offer = {"download": download, "missing": missing, "licence": "mit", "revision": COMMIT}
     assert report["hub"] == {"target": offer}
     assert told.count(f"revision {COMMIT}") == 1
@@ -191,6 +194,32 @@ def test_a_config_of_absurd_size_is_refused_at_once(
     assert (
         "describes no VideoLlavaModule (10000000 layers): take the one that came" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [("target", lambda folder: None, ""),
+     ("target", lambda folder: (folder / "tokenizer.json").unlink(), "lacks 'tokenizer.json'"),
+     ("target", lambda folder: os.truncate(folder / "model.safetensors", 5000), "is cut off or damaged"),
+     ("target", lambda folder: edit(folder / "generation_config.json", eos_token_id=2), ""),
+     ("target", lambda folder: edit_text(folder, max_position_embeddings=150), "the target takes -50 beside"),
+     ("draft", lambda folder: (folder / "model.safetensors").unlink(), "has neither 'model.safetensors'")],
+)  # fmt: skip
+def test_what_captioning_would_refuse_is_found(
+    tmp_path: Path, name: str, change: Callable[[Path], None], sentence: str
+) -> None:
+    folder = Path(shutil.copytree(TINY / name, tmp_path / name))
+    change(folder)
+    names = [str(folder) if one == name else "none" for one in ("target", "draft")]
+    if name == "draft":
+        names[0] = str(TINY / "target")
+    found = list(doctor.refusals(names, doctor.architectures(*names)))
+    assert len(found) == bool(sentence) and all(sentence in one for one in found)
+
+
+def edit_text(folder: Path, **values: object) -> None:
+    file = folder / "config.json"
+    edit(file, text_config=json.loads(file.read_text())["text_config"] | values)
 
 
 def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:

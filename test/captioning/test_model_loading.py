@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from crossspec_ros.captioning import model_loading
 from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, load_smaller
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import footprint
 from crossspec_ros.models.placement import Placement, placement_of
@@ -44,6 +47,39 @@ def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
     assert model_loading.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
     with pytest.raises(InputError, match=r"models\.draft_device is cuda:77"):
         model_loading.asked_placement(CaptionerSettings(**given))
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "logged"),
+    [({"do_sample": True, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.0},
+      Sampling(0.7, 0.8, 3, 20), ""),
+     ({"do_sample": True}, Sampling(1.0, 1.0, 3, 50), ""),
+     ({"do_sample": True, "top_k": 0, "presence_penalty": 1.5, "min_p": 0.1}, Sampling(1.0, 1.0, 3, 0),
+      "without what the target's generation_config.json says of presence_penalty 1.5, min_p 0.1"),
+     ({"temperature": 0.7}, None, "says nothing of sampling")],
+)  # fmt: skip
+def test_what_a_publisher_says_of_sampling(tmp_path, caplog, said, wanted, logged):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **said}))
+    settings = CaptionerSettings(target=str(tmp_path), generation="published", seed=3)
+    assert model_loading.asked_sampling(settings) == wanted
+    assert model_loading.asked_sampling(replace(settings, generation="greedy")) is None
+    assert logged in caplog.text and len(caplog.records) == bool(logged)
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "sentence"),
+    [({}, {"temperature": 0.5}, "temperature and top_p are the target's own"),
+     ({}, {"top_p": 0.5}, "temperature and top_p are the target's own"),
+     ({}, {"target": "grpc://host:9000"}, "the target's files are on its server"),
+     ({"temperature": "hot"}, {}, "cannot be followed"),
+     ({"temperature": 0.0}, {}, "temperature 0.0 cannot be sampled at"),
+     ({"top_k": -1}, {}, "top_k -1 is no number of tokens")],
+)  # fmt: skip
+def test_sampling_that_contradicts_or_cannot_be(tmp_path, said, given, sentence):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, **said}))
+    settings = CaptionerSettings(**{"target": str(tmp_path), "generation": "published", **given})
+    with pytest.raises(InputError, match=sentence):
+        model_loading.asked_sampling(settings)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 5])

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_accept import tree_of, trees
-from transformers import TemperatureLogitsWarper, TopPLogitsWarper
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from crossspec_ros.engine import sampling as sampling_module
 from crossspec_ros.engine.accept import greedy_path
@@ -345,14 +345,18 @@ SCORES = st.one_of(st.floats(-30, 30, width=32), st.sampled_from([-torch.inf, 0.
     st.lists(st.lists(SCORES, min_size=6, max_size=6), min_size=1, max_size=4),
     st.floats(0.05, 5),
     st.floats(1e-6, 1),
+    st.integers(0, 9),
 )
 def test_the_probabilities_are_those_of_transformers(
-    logits: list[list[float]], temperature: float, top_p: float
+    logits: list[list[float]], temperature: float, top_p: float, top_k: int
 ) -> None:
     scores = torch.tensor(logits)
     scores[:, 2] = 0.5
-    wanted = TopPLogitsWarper(top_p)(None, TemperatureLogitsWarper(temperature)(None, scores)).softmax(-1)
-    sampling = Sampling(temperature, top_p, 0)
+    warped = TemperatureLogitsWarper(temperature)(None, scores)
+    if top_k:
+        warped = TopKLogitsWarper(top_k)(None, warped)
+    wanted = TopPLogitsWarper(top_p)(None, warped).softmax(-1)
+    sampling = Sampling(temperature, top_p, 0, top_k)
     assert torch.equal(sampling.probs(scores), wanted)
     assert torch.equal(sampling.probs(scores[None]), wanted[None])
     assert torch.equal(sampling.probs(scores[0]), sampling.probs(scores[:1])[0])

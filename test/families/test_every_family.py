@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.engine.local import LocalEngine
@@ -24,7 +25,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import TARGETS, target_architecture
+from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -32,7 +33,7 @@ from crossspec_ros.windows.window import Window
 QUESTIONS = ("What are the key elements in this scene?", "Is there anybody on the road?")
 LIMIT = 24
 FILES = {path.stem.removeprefix("test_"): path for path in Path(__file__).parent.glob("test_*.py")}
-NAMES = sorted(set(FILES) - {"every_family"})
+NAMES = sorted(set(FILES) - {"every_family", "published"})
 
 
 def frames(count: int, height: int, width: int) -> np.ndarray:
@@ -43,7 +44,7 @@ class Family:
     """A family's tiny checkpoint, and transformers' own answers."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.folder, self._file = folder, import_module(f"test_{name}")
+        self.name, self.folder, self._file = name, folder, import_module(f"test_{name}")
         self._file.checkpoint(folder)
         self._said: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
@@ -159,6 +160,64 @@ def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Fam
     inputs = known.model(module, known.tokenizer()).inputs(seen, QUESTIONS[0])
     out = module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
     assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
+
+
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "qwen3_vl": {
+        "video_processor": {**HALF, "size": {"longest_edge": 8 * 48 * 64, "shortest_edge": 4096}, "fps": 2}
+    },
+    "llava_onevision": {
+        "video_processor": {**HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}
+    },
+    "smolvlm": {
+        "video_processor": {
+            **HALF,
+            "resample": 1,
+            "size": {"longest_edge": 256},
+            "max_image_size": {"longest_edge": 64},
+            "video_sampling": {"video_size": {"longest_edge": 64}, "fps": 1, "max_frames": 64},
+        }
+    },
+    "internvl": {
+        "image_processor": {
+            "image_mean": [0.485, 0.456, 0.406],
+            "image_std": [0.229, 0.224, 0.225],
+            "size": {"height": 32, "width": 32},
+        },
+        # As transformers' defaults have it, and with them 3.5's.
+        "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}},
+    },
+    "video_llava": {
+        "video_processor": {
+            "size": {"shortest_edge": 64},
+            "crop_size": {"height": 64, "width": 64},
+            "do_center_crop": True,
+            "rescale_factor": 1 / 255,
+        }
+    },
+}
+"""What processor_config.json holds once transformers 5 has saved it."""
+
+
+def test_a_checkpoint_saved_again_says_the_same(family: Family, tmp_path: Path) -> None:
+    """What stood in old files is then in processor_config.json, which comes first."""
+    AutoModelForImageTextToText.from_pretrained(family.folder).save_pretrained(tmp_path)
+    shutil.copy(family.folder / "tokenizer.json", tmp_path)
+    (tmp_path / "processor_config.json").write_text(json.dumps(SETTINGS[family.name]))
+    for old in ("video_preprocessor_config.json", "preprocessor_config.json"):
+        (tmp_path / old).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "size": 7}))
+    known, seen = target_architecture(tmp_path), frames(8, 48, 80)
+    assert known.spec == target_architecture(family.folder).spec
+    target = known.model(known.load(Placement()), known.tokenizer())
+    inputs = target.inputs(seen, QUESTIONS[0])
+    with torch.inference_mode():
+        out = target.module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
+    assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Any"}))
+    read = "preprocessor" if family.name == "internvl" else "video_preprocessor"
+    with pytest.raises(InputError, match=rf"'{tmp_path}/{read}_config.json' says image_mean .*: take the"):
+        target_spec(tmp_path)
 
 
 def test_a_window_fits_what_the_spec_says(family: Family) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from plain_target import chain, event_draft
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn.functional import interpolate
 from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import ROOT, DraftTree
@@ -99,28 +100,36 @@ def tokenizer() -> Tokenizer:
 def generated(folder: Path, frames: np.ndarray, question: str, max_new_tokens: int) -> list[int]:
     """What transformers says, greedily, of (n, H, W, 3) uint8 frames; the end of sequence included."""
     model = LlavaOnevisionForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    text = rendered(question).replace("<video>", "<video>" * (len(frames) * POOLED**2 + 1))
-    ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])
-    scaled = interpolate(
-        torch.tensor(frames).permute(0, 3, 1, 2), (SIDE, SIDE), mode="bicubic", antialias=True
-    )
-    mean = torch.full((3, 1, 1), 0.5) * 255
+    prompt = inputs(folder, frames, question)
     with torch.inference_mode():
-        out = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            pixel_values_videos=((scaled.to(torch.float32) - mean) / mean)[None],
-            do_sample=False,
-            max_new_tokens=max_new_tokens,
-        )
-    said: list[int] = out[0, ids.shape[1] :].tolist()
+        out = model.generate(**prompt, do_sample=False, max_new_tokens=max_new_tokens)
+    said: list[int] = out[0, prompt["input_ids"].shape[1] :].tolist()
     return said
 
 
-def rendered(question: str) -> str:
+def inputs(
+    folder: Path, frames: np.ndarray, question: str, template: str = TEMPLATE
+) -> dict[str, torch.Tensor]:
+    """What transformers' processor makes of (n, H, W, 3) uint8 frames."""
+    vision = json.loads((folder / "config.json").read_text())["vision_config"]
+    side, pooled = vision["image_size"], math.ceil(vision["image_size"] // vision["patch_size"] / 2)
+    text = rendered(question, template).replace("<video>", "<video>" * (len(frames) * pooled**2 + 1))
+    ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])
+    pixels = torch.tensor(frames).permute(0, 3, 1, 2)
+    scaled = interpolate(pixels, (side, side), mode="bicubic", antialias=True)
+    mean = torch.full((3, 1, 1), 0.5) * 255
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values_videos": ((scaled.to(torch.float32) - mean) / mean)[None],
+    }
+
+
+def rendered(question: str, template: str = TEMPLATE) -> str:
     content = [{"type": "video"}, {"type": "text", "text": question}]
-    template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE)
-    return template.render(messages=[{"role": "user", "content": content}], add_generation_prompt=True)
+    messages = [[{"role": "user", "content": content}]]
+    (chat,), _ = render_jinja_template(messages, chat_template=template, add_generation_prompt=True)
+    return chat
 
 
 def noise(count: int, height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -193,9 +202,7 @@ def wrong(tokens: Sequence[int]) -> DraftTree:
     return DraftTree((5, 6, 7, 8), (ROOT, ROOT, 0, 2), (0.5,) * 4, (("guess",),) * 4)
 
 
-@pytest.mark.parametrize(
-    ("count", "height", "width"), [(8, SIDE, SIDE), (8, 30, 52), (7, 61, 40), (1, 30, 40), (8, 17, 90)]
-)
+@pytest.mark.parametrize(("count", "height", "width"), [(8, SIDE, SIDE), (8, 17, 90)])
 def test_the_tokens_are_those_of_generate(
     folder: Path, target: LlavaOnevision, count: int, height: int, width: int
 ) -> None:
@@ -278,16 +285,6 @@ def test_another_config_is_refused(
     if part:
         with pytest.raises(InputError, match=refused):
             spec(tmp_path)
-
-
-def test_a_tokenizer_without_a_token_of_the_prompt(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    (tmp_path / "generation_config.json").write_text((folder / "generation_config.json").read_text())
-    layout = json.loads((folder / "tokenizer.json").read_text())
-    layout["added_tokens"] = [token for token in layout["added_tokens"] if token["content"] != "<video>"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(layout))
-    with pytest.raises(InputError, match=rf"'{tmp_path}' lacks '<video>'"):
-        architecture(tmp_path).tokenizer()
 
 
 def released(name: str) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,15 +20,11 @@ from transformers import LlamaConfig, SmolVLMConfig, SmolVLMForConditionalGenera
 from transformers.models.smolvlm import processing_smolvlm as processing
 from transformers.models.smolvlm.configuration_smolvlm import SmolVLMVisionConfig
 
-from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.session import Session
-from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
 from crossspec_ros.models.smolvlm import SmolVLM, SmolVLMArchitecture, architecture, frame_pixels
-from crossspec_ros.telemetry.trace import Trace
 
 SIDE, PATCH, SCALE = 64, 8, 2
 TOKENS = (SIDE // PATCH // SCALE) ** 2
@@ -76,21 +70,31 @@ def generated(folder: Path, frames: np.ndarray, question: str, max_new_tokens: i
 
     The text before the frames tells of a whole window, also where there are fewer.
     """
-    model, tokenizer = _loaded(folder)
-    ids = torch.tensor([tokenizer.encode(text(len(frames), question)).ids])
+    prompt = inputs(folder, frames, question)
     with torch.inference_mode():
-        out: Any = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            pixel_values=pixels(frames, SIDE)[None],
-            pixel_attention_mask=torch.ones(1, len(frames), SIDE, SIDE, dtype=torch.long),
-            do_sample=False,
-            max_new_tokens=max_new_tokens,
-        )
-    return out[0, ids.shape[1] :].tolist()
+        out: Any = _loaded(folder).generate(**prompt, do_sample=False, max_new_tokens=max_new_tokens)
+    return out[0, prompt["input_ids"].shape[1] :].tolist()
 
 
-def text(frames: int, question: str) -> str:
+def inputs(
+    folder: Path, frames: np.ndarray, question: str, template: str = processing.DEFAULT_CHAT_TEMPLATE
+) -> dict[str, torch.Tensor]:
+    """What transformers' processor makes of (n, H, W, 3) uint8 frames; it has a template of its own for
+    videos."""
+    values = json.loads((folder / "config.json").read_text())
+    vision = values["vision_config"]
+    tokens = (vision["image_size"] // vision["patch_size"] // values["scale_factor"]) ** 2
+    tokenizer, side = Tokenizer.from_file(str(folder / "tokenizer.json")), vision["image_size"]
+    ids = torch.tensor([tokenizer.encode(text(len(frames), question, tokens)).ids])
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": pixels(frames, side)[None],
+        "pixel_attention_mask": torch.ones(1, len(frames), side, side, dtype=torch.long),
+    }
+
+
+def text(frames: int, question: str, tokens: int = TOKENS) -> str:
     """The chat template's text, with the video in it as transformers' processor writes it."""
     content = [{"type": "video"}, {"type": "text", "text": question}]
     # transformers trims blocks, as jinja2 itself does not.
@@ -99,7 +103,7 @@ def text(frames: int, question: str) -> str:
     video = processing.DEFAULT_VIDEO_INTRO.format(frame_count=TOLD, video_duration="0:00:01")
     for _ in range(frames):
         video += processing.FRAME_TIMESTAMP_MESSAGE.format(timestamp="00:00")
-        video += f"<fake_token_around_image><global-img>{'<image>' * TOKENS}<fake_token_around_image>"
+        video += f"<fake_token_around_image><global-img>{'<image>' * tokens}<fake_token_around_image>"
     return chat.replace("<video>", video + processing.DEFAULT_MEDIA_OUTTRO)
 
 
@@ -114,13 +118,12 @@ def pixels(frames: np.ndarray, side: int) -> torch.Tensor:
         sizes = [longest, int(longest * (width / height))]
     for size in [[n + n % 2 for n in sizes], [side, side]]:
         images = torch.nn.functional.interpolate(images, size, mode="lanczos", antialias=True)
-    return images.float().div(127.5).sub(1)
+    return images.float().sub(127.5).div(127.5)
 
 
 @lru_cache(2)
-def _loaded(folder: Path) -> tuple[SmolVLMForConditionalGeneration, Tokenizer]:
-    model = SmolVLMForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    return model.eval(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+def _loaded(folder: Path) -> SmolVLMForConditionalGeneration:
+    return SmolVLMForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def _tokenizer() -> Tokenizer:
@@ -155,59 +158,8 @@ def target(folder: Path) -> SmolVLM:
     return known.model(known.load(Placement()), known.tokenizer())
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["eager", "static"])
-def engine(request: pytest.FixtureRequest, target: SmolVLM) -> Iterator[LocalEngine]:
-    engine = LocalEngine(target, is_static=request.param)
-    engine.warm_up(1)
-    yield engine
-    engine.close()
-
-
 def noise(frames: int, height: int, width: int) -> np.ndarray:
     return np.random.default_rng(frames).integers(0, 256, (frames, height, width, 3), np.uint8)
-
-
-def tree(kind: int, following: list[int], vocabulary: int) -> DraftTree:
-    """Nothing, what follows, something else, or what follows beside something else at each node."""
-    wrong = [(token + 1) % vocabulary for token in following]
-    if kind % 4 < 3:
-        chain = [[], following, wrong][kind % 4]
-        return DraftTree.chain(chain, [0.9] * len(chain), "test")
-    n, parents = len(following), tuple(range(-1, len(following) - 1))
-    return DraftTree((*following, *wrong), parents * 2, (0.5,) * 2 * n, (("test",),) * 2 * n)
-
-
-def answered(session: Session, question: str, expected: list[int], vocabulary: int) -> list[int]:
-    """The session's answer, to which it is led by all kinds of trees."""
-    session.ask(question, Trace())
-    said: list[int] = []
-    for kind in range(len(expected)):
-        following = expected[len(said) : len(said) + 3]
-        step = session.step(tree(kind, following, vocabulary)).result(20)
-        assert len(step.path) == (len(following) if kind % 2 else 0)
-        said += step.tokens
-        if step.ended or len(said) >= len(expected):
-            break
-    return said[: len(expected)]
-
-
-@pytest.mark.parametrize(
-    ("frames", "height", "width", "ahead"),
-    [(8, 64, 64, 8), (8, 50, 70, 3), (7, 71, 50, 7), (7, 64, 96, 0), (1, 64, 114, 1), (1, 31, 47, 0)],
-)
-def test_the_engine_says_what_transformers_says(
-    folder: Path, engine: LocalEngine, frames: int, height: int, width: int, ahead: int
-) -> None:
-    window, stamps = noise(frames, height, width), [i * 10**9 // 8 for i in range(frames)]
-    session = engine.open(0, Trace())
-    for frame, stamp in list(zip(window, stamps, strict=True))[:ahead]:
-        session.append(frame, stamp).result(20)
-    session.fit(window, stamps)
-    vocabulary = target_architecture(folder).sizes.vocabulary
-    for question in (QUESTION, "Which way?", ""):
-        expected = generated(folder, window, question, 24)
-        assert answered(session, question, expected, vocabulary) == expected
-    session.close()
 
 
 def test_a_response_ends_with_any_end_token(folder: Path, target: SmolVLM) -> None:
@@ -240,7 +192,7 @@ def test_the_pieces_are_the_chat_templates_text(target: SmolVLM, frames: int, qu
 @pytest.mark.parametrize("name", ["landscape", "portrait", "tiny", "odd", "wide", "square"])
 def test_pixels_are_bit_for_bit_those_of_the_processor(name: str) -> None:
     side = int(RECORDED[f"{name}_side"])
-    made = frame_pixels(RECORDED[f"{name}_frame"][None], side)
+    made = frame_pixels(RECORDED[f"{name}_frame"][None], side, 4 * side)
     assert made.shape == (1, 3, side, side) and made.dtype == torch.float32
     np.testing.assert_array_equal(made[0, :, :: side // 32, :: side // 32], RECORDED[f"{name}_pixels"])
 
@@ -374,27 +326,6 @@ def test_a_config_of_other_weights(
     changed = copied(folder, tmp_path / "changed", **values)
     with pytest.raises(InputError, match=problem):
         architecture(changed).load(Placement())
-
-
-def test_a_tokenizer_without_the_tokens_around_frames(tmp_path: Path, folder: Path) -> None:
-    changed = copied(folder, tmp_path / "changed")
-    file = changed / "tokenizer.json"
-    file.write_text(file.read_text().replace("<global-img>", "<row_1_col_1>"))
-    with pytest.raises(InputError, match=rf"'{changed}' lacks '<global-img>'"):
-        architecture(changed).tokenizer()
-
-
-def test_what_a_window_is_is_known_without_torch(folder: Path) -> None:
-    code = f"""
-import sys
-from pathlib import Path
-from crossspec_ros.models.registry import target_spec
-spec = target_spec(Path({str(folder)!r}))
-print(spec.frames, spec.frames_per_unit, spec.image_size, spec.frame_tokens, spec.most_tokens)
-print({{"torch", "transformers", "tokenizers"}} & set(sys.modules))
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == f"8 1 {SIDE} {8 * (TOKENS + 3) + 7 * 10} 1024\nset()\n"
 
 
 def test_what_is_reckoned_with_for_memory(folder: Path) -> None:

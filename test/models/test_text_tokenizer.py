@@ -147,6 +147,31 @@ def test_more_ids_than_embeddings(folder: Path, pieces: sentencepiece.SentencePi
         load_tokenizer(folder, size + 2, EVENT_TOKENS)
 
 
+@pytest.mark.parametrize("content", ["<video>", "a <video> b", "\n<video>"])
+def test_what_was_added_behind_the_last_row_is_ordinary_text(tmp_path: Path, content: str) -> None:
+    """InternVL3's has one id more than rows."""
+    made = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
+    made.add_special_tokens(["<one>", "<video>"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    added = {token: made.token_to_id(token) for token in ("<one>", "<video>")}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    rows = added["<video>"]
+    whole, cut = load_tokenizer(tmp_path, rows + 1), load_tokenizer(tmp_path, rows)
+    assert whole.encode(content).ids == made.encode(content).ids
+    assert cut.token_to_id("<video>") is None and max(cut.encode(content).ids) < rows
+    assert cut.encode("<one>").ids == made.encode("<one>").ids
+    with pytest.raises(InputError, match=r"tokenizer.json' has \d+ ids with those added"):
+        load_tokenizer(tmp_path, rows, ["<video>"])
+
+
+def test_ids_without_rows_that_every_text_gets(tmp_path: Path) -> None:
+    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
+    document["post_processor"]["special_tokens"]["<s>"]["ids"] = [9999]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"tokenizer.json' has 10000 ids .* embeddings for 600"):
+        load_tokenizer(tmp_path, 600)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [("tokenizer.json", b'{"model"', "tokenizer.json' is no tokenizer"),

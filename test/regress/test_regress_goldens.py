@@ -250,11 +250,18 @@ def test_goldens_that_cannot_be_written_are_refused(tmp_path, setup, golden):
         write_golden(tmp_path / "file" / "windows.json", setup, golden)
 
 
-@pytest.mark.parametrize("name", ["temperature", "deadline_s"])
-def test_captions_that_differ_from_run_to_run_have_no_goldens(tmp_path, setup, name):
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("temperature", 0.5, "temperature to 0"),
+        ("generation", "published", "generation to greedy"),
+        ("deadline_s", 0.5, "deadline_s to 0"),
+    ],
+)
+def test_captions_that_differ_from_run_to_run_have_no_goldens(tmp_path, setup, name, value, remedy):
     config = tmp_path / "config.yaml"
-    config.write_text(f"captioner: {{ros__parameters: {{{name}: 0.5}}}}")
-    with pytest.raises(InputError, match=f"set the captioner's {name} to 0"):
+    config.write_text(f"captioner: {{ros__parameters: {{{name}: {value}}}}}")
+    with pytest.raises(InputError, match=f"set the captioner's .*{remedy}"):
         replace(setup, config=config)
 
 

@@ -1,0 +1,143 @@
+"""Checkpoints made of published configs, templates and settings say what transformers' pipeline says.
+
+Their language models and towers are shrunk, with random weights; prompts, vocabularies and pictures have the
+published sizes. Tokenizers are stand-ins with the published special tokens and ids.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture
+from crossspec_ros.telemetry.trace import Trace
+
+CHECKPOINTS = Path(__file__).parents[3] / "shared" / "data" / "checkpoints"
+QUESTION = "What are the key elements in this scene?"
+TOKENS = 24
+SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CORPUS = (
+    f"user\nFrame1: \nFrame2: {QUESTION} assistant\n The red car. <0.1 seconds> User: You are provided the "
+    "following series of eight frames from a 0:00:01 [H:MM:SS] video.\n\nFrame from 00:00:\n\n Assistant:"
+)
+# Language models and towers, as small as their kinds allow.
+TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 1}  # fmt: skip
+TOWER = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+QWEN_TOWER = {"hidden_size": 32, "intermediate_size": 48, "depth": 2, "num_heads": 2, "out_hidden_size": 32,
+              "deepstack_visual_indexes": [0, 1]}  # fmt: skip
+QWEN_ROPE = {"mrope_interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default"}
+
+PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "qwen3_vl_4b": ("qwen3_vl", {"head_dim": 16, "rope_scaling": QWEN_ROPE}, QWEN_TOWER),
+    "llava_ov_0_5b": ("llava_onevision", {}, TOWER),
+    "smolvlm2_500m": ("smolvlm", {"head_dim": 16}, TOWER),
+    "internvl3_1b_hf": ("internvl", {}, TOWER),
+    "internvl3_5_1b_hf": ("internvl", {"head_dim": 16}, TOWER),
+}
+"""Family, and what its language model and its tower have beside `TEXT`."""
+
+
+def checkpoint(name: str, folder: Path) -> None:
+    """Write the published files, a stand-in tokenizer, and random weights."""
+    _, text, tower = PUBLISHED[name]
+    shutil.copytree(CHECKPOINTS / name, folder, copy_function=shutil.copyfile)
+    file = folder / "config.json"
+    values = json.loads(file.read_text())
+    values["text_config"] |= TEXT | text
+    values["vision_config"] |= tower
+    file.write_text(json.dumps(values))
+    tokenizer(folder, values["text_config"]["vocab_size"])
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder))
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                # So large that what is said depends on all that was read.
+                torch.nn.init.normal_(parameter, std=2 * parameter[0].numel() ** -0.5)
+    kept = {path: path.read_bytes() for path in folder.glob("*config.json")}
+    model.save_pretrained(folder)
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def tokenizer(folder: Path, rows: int) -> None:
+    """Write one with the published special tokens under their ids, and others up to the first of these."""
+    said = json.loads((folder / "tokenizer_config.json").read_text()).get("added_tokens_decoder", {})
+    added = {token["content"]: int(i) for i, token in said.items()}
+    if (file := folder / "added_tokens.json").is_file():
+        added |= json.loads(file.read_text())
+    first = min(added.values())
+    # Those of SmolLM2 stand at the beginning.
+    inside = [] if "<|im_end|>" in added else ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    made = Tokenizer(models.BPE())
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=bool(inside))
+    made.pre_tokenizer = pre_tokenizers.Sequence([digits if inside else split, bytes_])
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=inside, initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator([CORPUS] * 9, trainer)
+    document = json.loads(made.to_str())
+    vocabulary = document["model"]["vocab"]
+    vocabulary |= {f"Ġ{i}": i for i in range(len(vocabulary), first)}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    document["added_tokens"] += [
+        {"id": i, "content": token, **plain} for token, i in sorted(added.items(), key=lambda item: item[1])
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+
+def template(folder: Path) -> str:
+    if (file := folder / "chat_template.jinja").is_file():
+        return file.read_text()
+    found: str = json.loads((folder / "chat_template.json").read_text())["chat_template"]
+    return found
+
+
+@pytest.mark.skipif(not CHECKPOINTS.is_dir(), reason="needs the metadata of published checkpoints")
+@pytest.mark.parametrize("name", PUBLISHED)
+@torch.inference_mode()
+def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    checkpoint(name, folder)
+    family = import_module(f"test_{PUBLISHED[name][0]}")
+    frames = np.random.default_rng(1).integers(0, 256, (8, 240, 320, 3), np.uint8)
+    wanted = family.inputs(folder, frames, QUESTION, template(folder))
+    known = target_architecture(folder)
+    target = known.model(known.load(Placement()), known.tokenizer())
+    # InternVL3's tokenizer has it behind the last row.
+    assert max(target.prompt_ids("Is a <video> on it?")[1]) < known.sizes.vocabulary
+    ours = target.inputs(frames, QUESTION)
+    for value in ours:
+        assert torch.equal(ours[value], wanted[value]), value
+    module = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    out = module.generate(**wanted, do_sample=False, max_new_tokens=TOKENS)
+    tokens = out[0, wanted["input_ids"].shape[1] :].tolist()
+    assert len(set(tokens)) > 5
+    engine = LocalEngine(target)
+    session = engine.open(0, Trace())
+    session.fit(frames, range(8))
+    session.ask(QUESTION, Trace())
+    said = list[int]()
+    while len(said) < len(tokens):
+        guess = tokens[len(said) : len(said) + 5]
+        said += session.step(DraftTree.chain(guess, [0.9] * len(guess), "guess")).result(60).tokens
+    session.close()
+    engine.close()
+    assert said[: len(tokens)] == tokens
