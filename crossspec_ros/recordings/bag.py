@@ -20,7 +20,13 @@ from crossspec_ros.events.messages import (
     typestore,
 )
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, storage_files
+from crossspec_ros.recordings.bag_reader import (
+    PACKED_SUFFIXES,
+    ROS1_SUFFIXES,
+    BagReader,
+    TopicKey,
+    storage_files,
+)
 from crossspec_ros.recordings.choice import choose
 from crossspec_ros.recordings.recording import BEST, Topics
 
@@ -142,6 +148,9 @@ def remedy(path: Path) -> str:
         return "`rosbag reindex`"
     is_database = any(".db3" in file.suffixes for file in storage_files(path))
     of_file = "`sqlite3 .recover`" if is_database else "`mcap recover`, of the mcap command line tool"
+    if any(file.name.endswith(PACKED_SUFFIXES) for file in storage_files(path)):
+        # Neither takes what is packed, nor does `ros2 bag reindex`.
+        return f"`unzstd` and then {of_file}"
     return f"`ros2 bag reindex` or {of_file}" if path.is_dir() else of_file
 
 

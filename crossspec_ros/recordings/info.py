@@ -178,10 +178,10 @@ def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
 
 
 def _bag_format(path: Path) -> str:
-    first = storage_files(path)[0].name.removesuffix(".zstd")
-    if first.endswith(ROS1_SUFFIXES):
+    first = storage_files(path)[0]
+    if first.name.endswith(ROS1_SUFFIXES):
         return "ROS 1 bag"
-    return "rosbag2, " + ("sqlite3" if first.endswith(".db3") else "mcap")
+    return "rosbag2, " + ("sqlite3" if ".db3" in first.suffixes else "mcap")
 
 
 @contextmanager
