@@ -84,8 +84,13 @@ _FORMATS = (
 )
 
 
+_VIDEO = (
+    "it is a video and has no events: give their recording, and the video with --images, unpacked by "
+    "`ffmpeg -i VIDEO images/%06d.png` beside a file images/timestamps.txt of when each was taken"
+)
 _FOREIGN = {
     ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
+    **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
     ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
