@@ -43,18 +43,15 @@ class SampleDepth:
         bits = next((bits for bits in _DEPTHS if self._largest < 1 << bits), 16)
         if bits == 16 or self._largest <= _DARKEST:
             return None
-        found = (
-            f"the samples have 16 bits, and the largest of the first {self._images} images is {self._largest}"
-        )
+        found = f"the largest sample of 16 bits is {self._largest} in the first {self._images} images"
         if self.shift:
             return (
-                f"{found}, so the camera has {bits} bits and they are read as such; live they look dark: let it "
-                f"publish mono8, rgb8 or bgr8"
+                f"{found}, so the camera has {bits} bits and they are read as such; live they look dark: let "
+                f"it publish mono8, rgb8 or bgr8"
             )
         return (
-            f"{found}, below {1 << bits} as those of a camera with {bits} bits, or of a dark scene; the upper 8 "
-            f"of 16 bits are captioned and look dark: let the camera publish mono8, rgb8 or bgr8, or use all "
-            f"16 bits"
+            f"{found}, below {1 << bits} as of a camera with {bits} bits, or of a dark scene; the upper 8 bits "
+            f"are captioned and look dark: let the camera publish mono8, rgb8 or bgr8, or use all 16 bits"
         )
 
 

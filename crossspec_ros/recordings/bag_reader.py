@@ -214,7 +214,8 @@ class BagReader:
                 stored = drawn(reader.messages(wanted, start=since_ns), self._budget)
                 for connection, recorded_ns, data in stored:
                     # Of a number, bytes() would make as many zeros.
-                    data = self._to_cdr[index, connection.id](bytes(memoryview(data)))
+                    data = data if isinstance(data, bytes) else bytes(memoryview(data))
+                    data = self._to_cdr[index, connection.id](data)
                     spent.add(len(data))
                     if connection.msgtype in EVENT_TYPES:
                         of_events.add(len(data))

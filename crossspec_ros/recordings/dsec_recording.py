@@ -36,7 +36,7 @@ class DsecRecording:
             if aligned and is_distorted:
                 raise InputError(
                     f"the frames of '{path}' are in {DISTORTED_FOLDER} and so in the events' view already: "
-                    f"leave out --align, or add {FRAMES_FOLDER}"
+                    f"leave out --aligned, or add {FRAMES_FOLDER}"
                 )
             self._alignment = Alignment(path, size) if aligned else None
         except InputError:

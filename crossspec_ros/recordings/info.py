@@ -249,11 +249,9 @@ def _findings(topics: list[TopicSurvey]) -> list[str]:
     elif not events:
         found.append("no event could be read: see below why, or open the camera's lens")
     if not images:
-        others = [
-            TopicKey(topic.topic, topic.type) for topic in topics if topic.messages and has_images(topic.type)
-        ]
+        keys = [TopicKey(topic.topic, topic.type) for topic in topics if topic.messages]
         meaning = ", so captions come from events alone" if events else ""
-        way = "; ".join(map(unread_images, others)) or (
+        way = "; ".join(unread_images(key) for key in keys if has_images(key.type)) or (
             f"record images as well, in a bag as {IMAGE} or {COMPRESSED_IMAGE}"
         )
         found.append(f"there are no images{meaning}: {way}")

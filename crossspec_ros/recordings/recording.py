@@ -85,8 +85,8 @@ _FORMATS = (
 
 
 _VIDEO = (
-    "it is a video and has no events: give their recording, and the video with --images, unpacked by "
-    "`ffmpeg -i VIDEO images/%06d.png` beside a file images/timestamps.txt of when each was taken"
+    "give the recording of the events, and its images with --images, as `ffmpeg -i VIDEO images/%06d.png` "
+    "unpacks them, beside a file images/timestamps.txt with the time of each by the events' clock"
 )
 _FOREIGN = {
     ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
