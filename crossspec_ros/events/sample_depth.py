@@ -50,8 +50,8 @@ class SampleDepth:
                 f"it publish mono8, rgb8 or bgr8"
             )
         return (
-            f"{found}, below {1 << bits} as of a camera with {bits} bits, or of a dark scene; the upper 8 bits "
-            f"are captioned and look dark: let the camera publish mono8, rgb8 or bgr8, or use all 16 bits"
+            f"{found}, below {1 << bits} as of a camera with {bits} bits, or of a dark scene; the upper 8 "
+            f"bits are captioned and look dark: let the camera publish mono8, rgb8 or bgr8, or use all 16"
         )
 
 
