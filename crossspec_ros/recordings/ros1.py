@@ -45,7 +45,7 @@ class Definitions:
         stored = self._types_of(name, definition)
         types = {**stored, _HEADER: known[_HEADER]}
         if read_as == DVS_EVENTS:
-            if (md5 or _md5_of(name, stored)) == _DVS_MD5:
+            if (md5 or (name in stored and _md5_of(name, stored))) == _DVS_MD5:
                 return _or_nothing(dvs_of_ros1)
         elif name in types and types[name][1] == known[read_as][1]:
             store = get_typestore(Stores.EMPTY)
