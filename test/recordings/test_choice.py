@@ -151,7 +151,7 @@ def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     [
         (
             "ffmpeg_image_transport_msgs/msg/FFMPEGPacket",
-            "republish ffmpeg raw --ros-args -r in/ffmpeg:=/cam/x",
+            "republish ffmpeg raw --ros-args -r in/ffmpeg:=/cam",
         ),
         ("theora_image_transport/msg/Packet", "republish theora raw --ros-args -r in/theora:=/cam/x"),
         ("foxglove_msgs/msg/CompressedVideo", "republish foxglove raw --ros-args -r in/foxglove:=/cam/x"),
