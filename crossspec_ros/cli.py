@@ -41,6 +41,12 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse has it, but what a subcommand does not know is told with the usage of that one."""
         known, unknown = super().parse_known_args(args, namespace)
+        # Shells expand a pattern to all files that it fits.
+        if more := [name for name in unknown if not name.startswith("-") and Path(name).exists()]:
+            self.error(
+                f"one recording is taken, and '{more[0]}' is another: run the command for each, or bring "
+                f"bags together with `ros2 bag convert -i A -i B -o OPTIONS.yaml`"
+            )
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown

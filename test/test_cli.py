@@ -119,3 +119,10 @@ def test_options_and_configuration_that_do_not_fit(capsys, tmp_path, shared):
     config = tmp_path / "config.yaml"
     config.write_text("dsec_player: {ros__parameters: {rte: 1}}")
     assert "did you mean rate?" in sentence(capsys, "replay", bag, "--models", models, "--config", config)
+
+
+@pytest.mark.parametrize("command", ["info", "caption", "replay"])
+def test_a_second_recording_is_told(tmp_path, capsys, command):
+    with pytest.raises(SystemExit):
+        main([command, str(tmp_path), str(tmp_path)])
+    assert f"one recording is taken, and '{tmp_path}' is another" in capsys.readouterr().err

@@ -45,7 +45,7 @@ def test_every_command_parameter_argument_message_and_format_is_generated() -> N
     launch = reference.launch_arguments()
     assert "## dsec_replay.launch.py" in launch and "| `camera` | one of davis, " in launch
     assert "## crossspec_msgs/srv/Ask\n" in reference.messages()
-    assert "| rosbag2 | `.mcap`, `.db3`, a folder with `metadata.yaml` | " in reference.formats()
+    assert "`.db3.zst`, a folder with `metadata.yaml` | " in reference.formats()
 
 
 def test_reading_launch_files_leaves_no_stand_ins_behind() -> None:

@@ -13,7 +13,7 @@ from crossspec_ros.drafting.limits import USUAL as LIMITS
 from crossspec_ros.drafting.registry import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
 
-EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray")
+EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
 SLICINGS = ("time", "count")

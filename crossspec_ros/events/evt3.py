@@ -15,6 +15,8 @@ from crossspec_ros.events.splice import Payload, Splice
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8 = 0x0, 0x2, 0x3, 0x4, 0x5
 TIME_LOW, TIME_HIGH, EXT_TRIGGER = 0x6, 0x8, 0xA
 _UNKNOWN = (0x1, 0x9, 0xB, 0xC, 0xD)
+PADDING = 0x9999
+"""LUCID's cameras fill up their packets with it."""
 
 # TIME_HIGH goes back a little now and then; only a fall by more than this means that the 24 bits wrapped.
 ROLLOVER_FALL = 10
@@ -47,7 +49,7 @@ def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
             state[_NOW] = state[_HIGH] | word & 0xFFF
             state[_HAS_TIME] = 1
             return i + 1, useless
-        else:
+        elif word != PADDING:
             useless += 1
     return words.size, useless
 
@@ -113,8 +115,8 @@ def _decode(
         elif kind == EXT_TRIGGER:
             edges[edge_count] = (now - start) << TIME_SHIFT | word & 0xFFF
             edge_count += one
-        elif kind == 0x7 or kind >= 0xE:
-            # What a sensor tells about itself.
+        elif kind == 0x7 or kind >= 0xE or word == PADDING:
+            # What a sensor tells about itself, or nothing.
             monitoring += 1
         else:
             unknown += 1
@@ -200,7 +202,7 @@ class Evt3Decoder:
 
 
 def _count_unknown(words: np.ndarray) -> int:
-    return int(np.isin(words >> 12, _UNKNOWN).sum())
+    return int((np.isin(words >> 12, _UNKNOWN) & (words != PADDING)).sum())
 
 
 def _unpack_edges(start_us: int, packed: np.ndarray) -> Triggers:

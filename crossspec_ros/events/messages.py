@@ -23,6 +23,7 @@ EVENT_TYPES = {
     DVS_EVENTS: DVS_EVENTS,
     "prophesee_event_msgs/msg/EventArray": DVS_EVENTS,
     "dv_ros_msgs/msg/EventArray": DVS_EVENTS,
+    "dv_ros2_msgs/msg/EventArray": DVS_EVENTS,
 }
 """All types of events that recordings have, and the type with the same fields that each is read as."""
 IMAGE = "sensor_msgs/msg/Image"

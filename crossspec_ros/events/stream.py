@@ -8,7 +8,7 @@ from typing import Any
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
-from crossspec_ros.events.messages import is_end_mark, to_ns
+from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, is_end_mark, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.packet_decoder import PacketDecoder
 
@@ -84,4 +84,5 @@ class DvsStream:
 
 def make_stream(event_type: str) -> PacketStream | DvsStream:
     """The stream of messages of this type, as in `event_camera_msgs/EventPacket`."""
-    return DvsStream() if event_type == "dvs_msgs/EventArray" else PacketStream()
+    is_dvs = EVENT_TYPES[event_type.replace("/", "/msg/")] == DVS_EVENTS
+    return DvsStream() if is_dvs else PacketStream()

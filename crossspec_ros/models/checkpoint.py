@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import is_file, tensors_file
-from crossspec_ros.models.config_files import read_json
+from crossspec_ros.models.config_files import check_kind, read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.pickles import check_torch_file
 
@@ -60,6 +60,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
             return _indexed(index)
         if numbered := sorted(folder.glob(f"{stem}-*-of-*{suffix}")):
             return _together(_complete(numbered))
+    check_kind(folder)
     raise InputError(
         f"the checkpoint '{folder}' has neither 'model.safetensors' nor 'pytorch_model.bin', whole or in "
         f"shards: name a folder that holds the weights"

@@ -39,7 +39,8 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     try:
         found = file.stat()
         values = deepcopy(_parsed(file, found.st_size, found.st_mtime_ns))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        check_kind(file.parent)
         if not file.parent.is_dir():
             raise InputError(
                 f"there is no folder '{file.parent}': name one that holds a whole checkpoint"
@@ -53,6 +54,22 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
         if values.get(name) is None:
             raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")
     return values
+
+
+def check_kind(folder: Path) -> None:
+    """Raise InputError where this is a file, or a folder with something else than a checkpoint in it."""
+    if "gguf" in folder.name.lower() or (folder.is_dir() and any(folder.glob("*.gguf"))):
+        raise InputError(
+            f"'{folder}' is a GGUF, which is not read: give the folder or hub id of the safetensors that it "
+            f"was made from"
+        )
+    if folder.is_file():
+        raise InputError(f"'{folder}' is a file: give the folder of the whole checkpoint")
+    if (folder / "adapter_config.json").is_file():
+        raise InputError(
+            f"'{folder}' is an adapter (LoRA) and no whole model: merge it into its base with peft's "
+            f"`merge_and_unload`, save that with `save_pretrained`, and give its folder"
+        )
 
 
 def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:

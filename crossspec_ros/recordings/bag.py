@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rosbags.interfaces import Connection
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
@@ -19,9 +20,17 @@ from crossspec_ros.events.messages import (
     stamp_ns,
     typestore,
 )
+from crossspec_ros.events.sample_depth import SampleDepth, moved_up
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, BagReader, TopicKey, storage_files
-from crossspec_ros.recordings.choice import choose
+from crossspec_ros.recordings.bag_reader import (
+    PACKED_SUFFIXES,
+    ROS1_SUFFIXES,
+    BagReader,
+    StoredMessage,
+    TopicKey,
+    storage_files,
+)
+from crossspec_ros.recordings.choice import choose, has_images, unread_images
 from crossspec_ros.recordings.recording import BEST, Topics
 
 # A bag is in the order of recording; the latest stamp is looked for among its last two seconds.
@@ -57,12 +66,18 @@ class BagRecording:
             choice = choose(readers[0], asked, self.path)
         if choice is None:
             topics = ", ".join(f"{topic} ({type_name})" for topic, type_name in readers[0].topics)
+            unread = "; ".join(unread_images(key) for key in readers[0].topics if has_images(key.type))
             raise InputError(
                 f"the bag '{self.path}' has no events to play: record a topic of type {EVENT_PACKET} or "
                 f"{DVS_EVENTS} beside what it has, which is {topics or 'nothing'}"
+                f"{unread and f'; {unread}'}"
             )
         events, image = choice.events, choice.image
-        self.remarks = [*readers[0].remarks, *choice.remarks()]
+        depth = self._depth(readers[1], image.key) if image and not image.fault else SampleDepth()
+        self._shift = depth.shift
+        finding = depth.finding()
+        told = [f"{image.key.topic}: {finding}"] if image and finding else []
+        self.remarks = [*readers[0].remarks, *choice.remarks(), *told]
         self._missing = readers[0].losses
         self.event_topic = events.key.topic if events else None
         self.event_type = EVENT_TYPES[events.key.type] if events else EVENT_PACKET
@@ -111,7 +126,24 @@ class BagRecording:
             except InputError:
                 self._torn[key.topic] += 1
             else:
-                yield RecordedMessage(stamp, kind, type_name, message.data)
+                data = self._moved_up(message) if kind == "image" and self._shift else message.data
+                yield RecordedMessage(stamp, kind, type_name, data)
+
+    def _depth(self, reader: BagReader, key: TopicKey) -> SampleDepth:
+        depth = SampleDepth()
+        with self._name_damage():
+            for message in reader.messages(key):
+                with suppress(Exception):  # Torn messages are told when they play.
+                    if not depth.add(typestore().deserialize_cdr(message.data, key.type)):
+                        break
+        return depth
+
+    def _moved_up(self, message: StoredMessage) -> bytes:
+        try:
+            image: Any = typestore().deserialize_cdr(message.data, message.type)
+            return bytes(typestore().serialize_cdr(moved_up(image, self._shift), message.type))
+        except Exception:  # rosbags promises none for damaged bytes
+            return message.data
 
     def _span(self) -> tuple[int, int]:
         firsts = _first(message for message in self.messages() if not message.stray)
@@ -142,6 +174,9 @@ def remedy(path: Path) -> str:
         return "`rosbag reindex`"
     is_database = any(".db3" in file.suffixes for file in storage_files(path))
     of_file = "`sqlite3 .recover`" if is_database else "`mcap recover`, of the mcap command line tool"
+    if any(file.name.endswith(PACKED_SUFFIXES) for file in storage_files(path)):
+        # Neither takes what is packed, nor does `ros2 bag reindex`.
+        return f"`unzstd` and then {of_file}"
     return f"`ros2 bag reindex` or {of_file}" if path.is_dir() else of_file
 
 

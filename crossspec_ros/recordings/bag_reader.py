@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import resource
+import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from typing import NamedTuple
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol
 
-from rosbags.interfaces import Connection
+from rosbags.interfaces import Connection, ConnectionExtRosbag2
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_bounds import bound_rosbags, check_metadata
 from crossspec_ros.recordings.bag_budget import (
     Budget,
     ProcessorTime,
@@ -25,19 +26,23 @@ from crossspec_ros.recordings.bag_budget import (
     shared,
     spent_by_events,
 )
+from crossspec_ros.recordings.mcap import MAGIC, McapReader, type_of
 from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.ros1_reader import Ros1Reader
-from crossspec_ros.recordings.unpacking import TooLarge, check_solid
-from crossspec_ros.yaml_files import TooMuchYaml
-from rosbags import rosbag1, rosbag2
-
-bound_rosbags()
+from crossspec_ros.recordings.sqlite_bag import SqliteReader
+from crossspec_ros.recordings.unpacking import TooLarge, check_solid, open_zstd, unpack, zstd
+from crossspec_ros.yaml_files import read_yaml
 
 ROS1_SUFFIXES = (".bag", ".active")
 """A recorder that was killed leaves the second."""
+PACKED_SUFFIXES = (".zstd", ".zst")
+ROS2_SUFFIXES = tuple(
+    f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *PACKED_SUFFIXES)
+)
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+"""No CDR message starts like this; in a bag that packs its messages one by one, each does."""
 _MANY_FILES, _MOST_FILES = 100, 10_000
 """From how many files of a bag on this process may open more, and how many at most."""
-_ROS2_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 
 
 class TopicKey(NamedTuple):
@@ -59,10 +64,36 @@ class StoredMessage(NamedTuple):
 def storage_files(path: Path) -> list[Path]:
     """The files of a bag that hold messages, in the order of recording; empty when `path` is no bag."""
     if path.is_file():
-        return [path] if path.name.endswith((*_ROS2_SUFFIXES, *ROS1_SUFFIXES)) else []
-    found = [file for file in path.glob("*") if file.name.endswith(_ROS2_SUFFIXES)]
+        return [path] if path.name.endswith((*ROS2_SUFFIXES, *ROS1_SUFFIXES)) else []
+    found = [file for file in path.glob("*") if file.name.endswith(ROS2_SUFFIXES)]
     # bag_10 comes after bag_9.
     return sorted(found, key=lambda file: (len(file.name), file.name))
+
+
+class _Storage(Protocol):
+    """What BagReader asks of a file that is open."""
+
+    @property
+    def connections(self) -> Sequence[Connection]: ...
+
+    @property
+    def message_count(self) -> int: ...
+
+    @property
+    def end_time(self) -> int: ...
+
+    def messages(
+        self, connections: Sequence[Connection], start: int | None = None
+    ) -> Iterator[tuple[Connection, int, bytes]]: ...
+
+
+class _Metadata(NamedTuple):
+    """What metadata.yaml says of a bag."""
+
+    files: list[str]
+    topics: list[TopicKey]
+    messages: int
+    compression: str
 
 
 class BagReader:
@@ -71,13 +102,15 @@ class BagReader:
 
     `time` is what it may take of the processor, which other readers of the bag may share.
     `topics` counts the messages of each topic and `promised` all, by the bag's index. `losses` says what of
-    the bag cannot be read, `remarks` what else is wrong with it, a sentence each.
+    the bag cannot be read, `remarks` what else is wrong with it, a sentence each. `compression` says what is
+    packed, "file" or "message", where metadata.yaml or the files tell it.
     """
 
     def __init__(self, path: Path, time: ProcessorTime | None = None) -> None:
         self.losses: list[str] = []
         self.remarks: list[str] = []
         self.topics: Counter[TopicKey] = Counter()
+        self.compression = ""
         self._to_cdr: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self._stack = ExitStack()
         self._path = path
@@ -86,23 +119,21 @@ class BagReader:
         self._budget = Budget(self._stored, self.time)
         try:
             with self._refusing(), shared(self._budget):
-                self._readers = self._open(path)
-                for reader in self._readers:
+                self.promised = 0
+                self._readers: list[_Storage] = []
+                self._open(path)
+                definitions = Definitions()
+                for index, reader in enumerate(self._readers):
                     for connection in reader.connections:
                         check_names(*_key(connection))
-            self.promised = sum(reader.message_count for reader in self._readers)
-            definitions = Definitions()
-            for index, reader in enumerate(self._readers):
-                for connection in reader.connections:
-                    self.topics[_key(connection)] += connection.msgcount
-                    if isinstance(reader, rosbag1.Reader):
-                        with self._refusing():
-                            self._to_cdr[index, connection.id] = self._converter(connection, definitions)
+                        self.topics[_key(connection)] += connection.msgcount
+                        self._to_cdr[index, connection.id] = self._converter(connection, definitions)
         except BaseException:
             self.close()
             raise
+        self.promised = self.promised or sum(reader.message_count for reader in self._readers)
 
-    def _open(self, path: Path) -> Sequence[rosbag1.Reader | rosbag2.Reader]:
+    def _open(self, path: Path) -> None:
         # metadata.yaml may name any of them.
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.exists() and not file.is_dir():
@@ -112,24 +143,49 @@ class BagReader:
         for file in files:
             self.losses += _unread(file)
         if path.suffix in ROS1_SUFFIXES:
-            return [self._stack.enter_context(Ros1Reader(path))]
-        if path.is_file():
-            return [self._stack.enter_context(rosbag2.Reader(path))]
+            self._readers.append(self._stack.enter_context(Ros1Reader(path)))
+            return
+        for file in self._named(path, files) if path.is_dir() else files:
+            self._readers.append(self._stack.enter_context(closing(self._reader(file))))
+
+    def _named(self, folder: Path, files: list[Path]) -> list[Path]:
+        """The files that metadata.yaml names, or where it cannot be used, those of the folder."""
         try:
-            check_metadata(path / "metadata.yaml")
-            return [self._stack.enter_context(rosbag2.Reader(path))]
-        except (rosbag2.ReaderError, FileNotFoundError, TooMuchYaml) as error:
-            files = _files_of_one_bag(path)
+            told = _metadata(folder)
+        except ValueError as error:
             if not files:
                 raise
-            opened = [self._stack.enter_context(rosbag2.Reader(file)) for file in files]
+            _check_one_bag(folder, files)
+            helps = "`ros2 bag reindex` writes a new one"
+            if any(file.name.endswith(PACKED_SUFFIXES) for file in files):
+                helps += ", once `unzstd` has unpacked them"
             self.remarks.append(
                 f"metadata.yaml cannot be used ({one_line(error)}), so the files beside it are read as they "
-                f"are: `ros2 bag reindex` writes a new one"
+                f"are: {helps}"
             )
-            return opened
+            return files
+        # Those without a message are in no file.
+        self.topics.update(dict.fromkeys(told.topics, 0))
+        self.promised, self.compression = told.messages, told.compression
+        return [folder / name for name in told.files]
+
+    def _reader(self, file: Path) -> McapReader | SqliteReader:
+        with file.open("rb") as stream:
+            head = stream.read(16)
+            if head.startswith(ZSTD_MAGIC):
+                self.compression = "file"
+                unpacked = Path(self._stack.enter_context(TemporaryDirectory()), "unpacked")
+                stream.seek(0)
+                with open_zstd(stream) as source, unpacked.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                return self._reader(unpacked)
+        if head.startswith(MAGIC) or ".mcap" in file.suffixes:
+            return McapReader(file, self._budget)
+        return SqliteReader(file, self._budget)
 
     def _converter(self, connection: Connection, definitions: Definitions) -> Callable[[bytes], bytes]:
+        if _encoding(connection) != "ros1":
+            return _unpacked
         try:
             return definitions.to_cdr(*_key(connection), connection.msgdef.data, connection.digest)
         except InputError as error:
@@ -138,20 +194,12 @@ class BagReader:
 
     def close(self) -> None:
         """Let go of the files."""
-        # Where metadata.yaml has a text in place of a list, rosbags cannot close what it has opened.
-        with suppress(AttributeError):
-            self._stack.close()
+        self._stack.close()
 
     @property
     def end_ns(self) -> int:
         """Just after the time when the last message was recorded."""
         return max(reader.end_time for reader in self._readers)
-
-    @property
-    def compression(self) -> str | None:
-        """What a rosbag2 compresses with zstd, "file" or "message", where it does."""
-        first = self._readers[0]
-        return first.compression_mode if isinstance(first, rosbag2.Reader) else None
 
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
@@ -159,19 +207,19 @@ class BagReader:
         self._budget.begin()
         for index, reader in enumerate(self._readers):
             wanted = [each for each in reader.connections if key in (None, _key(each))]
-            # To the reader, none means all.
+            # To a reader of ROS 1, none means all.
             if not wanted:
                 continue
             with self._refusing():
                 stored = drawn(reader.messages(wanted, start=since_ns), self._budget)
                 for connection, recorded_ns, data in stored:
                     # Of a number, bytes() would make as many zeros.
-                    size = memoryview(data).nbytes
-                    spent.add(size)
+                    data = data if isinstance(data, bytes) else bytes(memoryview(data))
+                    data = self._to_cdr[index, connection.id](data)
+                    spent.add(len(data))
                     if connection.msgtype in EVENT_TYPES:
-                        of_events.add(size)
-                    convert = self._to_cdr.get((index, connection.id), bytes)
-                    yield StoredMessage(*_key(connection), recorded_ns, convert(data))
+                        of_events.add(len(data))
+                    yield StoredMessage(*_key(connection), recorded_ns, data)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -179,6 +227,38 @@ class BagReader:
             yield
         except TooLarge as error:
             raise InputError(f"the bag '{self._path}' {error}") from None
+
+
+def _encoding(connection: Connection) -> str:
+    """How messages are serialized: a ROS 1 bag has no other way than its own."""
+    return connection.ext.serialization_format if isinstance(connection.ext, ConnectionExtRosbag2) else "ros1"
+
+
+def _unpacked(data: bytes) -> bytes:
+    return unpack(data, zstd.ZstdDecompressor) if data.startswith(ZSTD_MAGIC) else data
+
+
+def _metadata(folder: Path) -> _Metadata:
+    """What metadata.yaml says; raises ValueError where it cannot be used."""
+    try:
+        told: Any = read_yaml(folder / "metadata.yaml")["rosbag2_bagfile_information"]
+        files = [PurePath(name).name for name in told["relative_file_paths"]]
+        topics = [each["topic_metadata"] for each in told["topics_with_message_count"]]
+        keys = [TopicKey(str(topic["name"]), str(topic["type"])) for topic in topics]
+        messages = int(told["message_count"])
+        compression = str(told.get("compression_mode") or "").lower()
+    except FileNotFoundError:
+        raise ValueError("it does not exist") from None
+    except (TypeError, LookupError) as error:
+        raise ValueError(f"it is none of a bag: {type(error).__name__}: {error}") from None
+    # As often as it is named, it is unpacked.
+    if repeated := [name for name, times in Counter(files).items() if times > 1]:
+        raise ValueError(f"it names the file {repeated[0]!r} more than once")
+    if missing := [name for name in files if not (folder / name).is_file()]:
+        raise ValueError(f"it names the file {missing[0]!r}, which is missing")
+    if not files:
+        raise ValueError("it names no file")
+    return _Metadata(files, keys, messages, compression.replace("none", ""))
 
 
 def _let_open(files: int) -> None:
@@ -191,18 +271,16 @@ def _let_open(files: int) -> None:
 
 
 def _key(connection: Connection) -> TopicKey:
-    return TopicKey(connection.topic, connection.msgtype)
+    return TopicKey(connection.topic, type_of(connection.msgtype, _encoding(connection)))
 
 
-def _files_of_one_bag(folder: Path) -> list[Path]:
-    """The files of a folder that need no unpacking; they must be numbered as a recorder numbers them."""
-    files = [file for file in storage_files(folder) if file.suffix in (".mcap", ".db3")]
-    if len({re.sub(r"_\d+$", "", file.stem) for file in files}) > 1:
+def _check_one_bag(folder: Path, files: Sequence[Path]) -> None:
+    """Raise InputError where files are not numbered as a recorder numbers those of one bag."""
+    if len({re.sub(r"_\d+$", "", file.name.partition(".")[0]) for file in files}) > 1:
         raise InputError(
             f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of them, "
             f"such as '{files[0]}'"
         )
-    return files
 
 
 def _unread(file: Path) -> Iterator[str]:

@@ -25,6 +25,14 @@ from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
 from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Topics
 
+_TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "foxglove"}
+"""Of image_transport, by what the types of their packets have in their names."""
+_IMAGES_OF_OTHERS = re.compile(r"/FFMPEGPacket|(theora|264)\w*/(msg/)?\w*Packet|(Image|Video)( in \w+)?$")
+_DERIVED = re.compile(
+    r"corrupt|degrad|nois|blur|overlay|annotat|debug|mask|segment|depth|dispar|result|detect|heat"
+)
+"""In names of images that some node made of others."""
+_RAW = re.compile(r"/image_raw(/compressed)?$")
 # Some drivers publish their rendered events there, which are no view of the scene.
 _RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
 _MOST_CANDIDATES = 200
@@ -53,6 +61,8 @@ class Choice(NamedTuple):
     events: Candidate | None
     image: Candidate | None
     others: Sequence[Candidate]
+    unread: Sequence[TopicKey] = ()
+    """Topics with images of types that are not read."""
 
     def remarks(self) -> Iterator[str]:
         """What is worth telling of it, a sentence each."""
@@ -60,6 +70,8 @@ class Choice(NamedTuple):
             yield f"{self}: --events-topic and --image-topic choose others"
         if not self.events:
             yield "there are no events: captions come from the images alone"
+        if not self.image:
+            yield from map(unread_images, self.unread)
         for candidate in (self.events, self.image):
             if candidate and candidate.fault:
                 yield f"{candidate.key.topic} cannot be read: {candidate.fault}"
@@ -75,8 +87,9 @@ def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
     """The topics that were asked for, and else the best pair; None when there is neither, or when its events
     are of a type that is not read.
 
-    What can be read goes before what cannot, colour before grey, images near the events by name before
-    others, and then what has more messages. Raises InputError when the bag has no such topic.
+    What can be read goes before what cannot, images of cameras before those made of them, colour before
+    grey, images near the events by name before others, `image_raw` before others, and then what has more
+    messages. Raises InputError when the bag has no such topic.
     """
     count = sum(key.type in (*EVENT_TYPES, *IMAGE_TYPES) for key in bag.topics)
     if count > _MOST_CANDIDATES:
@@ -98,12 +111,32 @@ def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
     if not pairs:
         return None
     best = max(pairs, key=lambda pair: _rank(*pair))
-    return Choice(*best, [candidate for candidate in (*events, *images) if candidate not in best])
+    others = [candidate for candidate in (*events, *images) if candidate not in best]
+    unread = [key for key in sorted(bag.topics) if bag.topics[key] and has_images(key.type)]
+    return Choice(*best, others, unread)
 
 
 def is_unread(type_name: str) -> bool:
     """Whether messages of this type are events that are not read."""
     return type_name not in EVENT_TYPES and bool(_EVENTS_OF_A_DRIVER.search(type_name))
+
+
+def has_images(type_name: str) -> bool:
+    """Whether messages of this type are images that are not read."""
+    return type_name not in IMAGE_TYPES and bool(_IMAGES_OF_OTHERS.search(type_name))
+
+
+def unread_images(key: TopicKey) -> str:
+    """What to do with the images of such a topic."""
+    way = f"record them as {IMAGE}"
+    transport = next((name for part, name in _TRANSPORTS.items() if part in key.type), "")
+    if transport and " in " not in key.type:
+        raw = f"{key.topic.removesuffix(f'/{transport}')}/decoded"
+        way = (
+            f"play the bag beside `ros2 run image_transport republish {transport} raw --ros-args "
+            f"-r in/{transport}:={key.topic} -r out:={raw}`, and record {raw}"
+        )
+    return f"{key.topic} has images of type {key.type}, which is not read: {way}"
 
 
 def _asked(candidates: Sequence[Candidate], topic: str | None, kind: str, path: Path) -> list[Candidate]:
@@ -124,8 +157,9 @@ def _rank(events: Candidate | None, image: Candidate | None) -> tuple[Any, ...]:
     names = [f"/{candidate.key.topic.strip('/')}" for candidate in (events, image)]
     words = [set(re.split("[/_]", name)) for name in names]
     nearness = len(commonpath(names)), len(words[0] & words[1])
-    readable = (not events.fault, not image.fault, not image.is_grey)
-    return *readable, *nearness, events.messages, image.messages
+    is_derived = bool(_DERIVED.search(names[1].removesuffix("/compressed").rpartition("/")[2]))
+    readable = (not events.fault, not image.fault, not is_derived, not image.is_grey)
+    return *readable, *nearness, bool(_RAW.search(names[1])), events.messages, image.messages
 
 
 def _events(bag: BagReader, key: TopicKey) -> Candidate:

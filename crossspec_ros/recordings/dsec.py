@@ -20,6 +20,8 @@ from crossspec_ros.recordings.source import read_picture, read_times
 
 EVENTS_FILE = "events/left/events.h5"
 FRAMES_FOLDER = "images/left/rectified"
+DISTORTED_FOLDER = "images/left/distorted"
+"""Frames in the events' view, as dsec-det has them."""
 FRAME_STAMPS_FILE = "images/timestamps.txt"
 
 
@@ -45,8 +47,11 @@ class DsecSequence:
             raise
 
     def _find_frames(self) -> None:
-        found = (self.path / FRAMES_FOLDER).glob("*.png")
-        self._frames = sorted(path for path in found if path.is_file())
+        for self.frames_folder in (FRAMES_FOLDER, DISTORTED_FOLDER):
+            found = (self.path / self.frames_folder).glob("*.png")
+            self._frames = sorted(path for path in found if path.is_file())
+            if self._frames:
+                break
         stamps = self.path / FRAME_STAMPS_FILE
         try:
             times_us = read_times(stamps, len(self._frames)).split() if self._frames else []

@@ -11,7 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.align import Alignment
-from crossspec_ros.recordings.dsec import EVENTS_FILE, DsecSequence
+from crossspec_ros.recordings.dsec import DISTORTED_FOLDER, EVENTS_FILE, FRAMES_FOLDER, DsecSequence
 from crossspec_ros.recordings.source import packets
 
 
@@ -24,7 +24,6 @@ class DsecRecording:
     """
 
     format = "DSEC sequence"
-    remarks: Sequence[str] = ()
     event_topic: str | None = "/event_camera/events"
     event_type = EVENT_PACKET
 
@@ -33,12 +32,23 @@ class DsecRecording:
         self._sequence = DsecSequence(path)
         try:
             size = (self._sequence.events.width, self._sequence.events.height)
+            is_distorted = self._sequence.frames_folder == DISTORTED_FOLDER
+            if aligned and is_distorted:
+                raise InputError(
+                    f"the frames of '{path}' are in {DISTORTED_FOLDER} and so in the events' view already: "
+                    f"leave out --aligned, or add {FRAMES_FOLDER}"
+                )
             self._alignment = Alignment(path, size) if aligned else None
         except InputError:
             self.close()
             raise
         self._jpeg_quality = jpeg_quality
         stamps = self._sequence.frame_stamps_ns
+        self.remarks: Sequence[str] = (
+            [f"the frames are those of {DISTORTED_FOLDER}, for there are none in {FRAMES_FOLDER}"]
+            if is_distorted and len(stamps)
+            else []
+        )
         self.image_topic = "/camera/image_raw/compressed" if len(stamps) else None
         self.image_type = COMPRESSED_IMAGE if len(stamps) else None
         self.start_ns = min([self._sequence.events.start_us * 1000, *stamps[:1].tolist()])

@@ -130,6 +130,11 @@ def open_event_folder(path: Path) -> Recording:
 
 def _picture_folder(folder: Path) -> Path:
     """This folder, or that of the images in it; raises InputError when it is none."""
+    if folder.is_file():
+        raise InputError(
+            f"'{folder}' is a file and no folder of images: unpack a video with `ffmpeg -i {folder.name} "
+            f"images/%06d.png`, and write when each was taken, by the events' clock, to images/timestamps.txt"
+        )
     if not folder.is_dir():
         raise InputError(
             f"the folder of images '{folder}' does not exist: give a folder of PNG or JPEG files"
@@ -147,7 +152,7 @@ def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def _stamps_file(folder: Path) -> Path | None:
-    """The file of the times: in the folder, or beside it by its name or as timestamps.txt."""
+    """The file of the times: in the folder, or beside it by its name or as timestamps.txt, or above."""
     inside = _files(folder, _STAMPS)
     for path in inside:
         if path.stem in ("timestamps", folder.name):
@@ -160,8 +165,10 @@ def _stamps_file(folder: Path) -> Path | None:
     if inside:
         return inside[0]
     folder = folder.resolve()
-    beside = (folder.parent / f"{stem}{suffix}" for stem in (folder.name, "timestamps") for suffix in _STAMPS)
-    return next((path for path in beside if path.is_file()), None)
+    beside = [folder.parent / f"{stem}{suffix}" for stem in (folder.name, "timestamps") for suffix in _STAMPS]
+    # DSEC has one for all of images/left and images/right.
+    above = [folder.parent.parent / f"timestamps{suffix}" for suffix in _STAMPS]
+    return next((path for path in (*beside, *above) if path.is_file()), None)
 
 
 def _listed_times(path: Path, files: list[Path]) -> list[Decimal]:

@@ -12,6 +12,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.messages import COMPRESSED_IMAGE
+from crossspec_ros.events.sample_depth import SampleDepth
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS
 from crossspec_ros.recordings.kinds import Kinds
 from crossspec_ros.recordings.topic_survey import StampedSurvey
@@ -31,6 +32,7 @@ class ImageSurvey(StampedSurvey):
         self._short = 0
         self._readable: set[str] = set()
         self._faults: dict[str, str] = {}
+        self._depth = SampleDepth()
 
     def _take(self, stamp: int, message: Any) -> None:
         read: Callable[[Any], np.ndarray]
@@ -44,6 +46,8 @@ class ImageSurvey(StampedSurvey):
         kind = self._encodings.see(encoding)
         if kind not in self._readable:
             self._try(kind, read, message)
+        if kind in self._readable:
+            self._depth.add(message)
 
     def _try(self, encoding: str, read: Callable[[Any], np.ndarray], message: Any) -> None:
         try:
@@ -89,6 +93,8 @@ class ImageSurvey(StampedSurvey):
         for encoding, count in self._encodings.items():
             if encoding not in self._readable:
                 found.append(f"{count} images in {encoding} cannot be read: {self._faults[encoding]}")
+        if depth := self._depth.finding():
+            found.append(depth)
         if self._short:
             found.append(
                 f"{self._short} images are empty, cut or no pictures: check the node that sends them"

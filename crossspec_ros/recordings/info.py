@@ -34,7 +34,7 @@ from crossspec_ros.recordings.bag_reader import (
     TopicKey,
     storage_files,
 )
-from crossspec_ros.recordings.choice import Choice, choose, is_unread
+from crossspec_ros.recordings.choice import Choice, choose, has_images, is_unread, unread_images
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
@@ -178,10 +178,10 @@ def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
 
 
 def _bag_format(path: Path) -> str:
-    first = storage_files(path)[0].name.removesuffix(".zstd")
-    if first.endswith(ROS1_SUFFIXES):
+    first = storage_files(path)[0]
+    if first.name.endswith(ROS1_SUFFIXES):
         return "ROS 1 bag"
-    return "rosbag2, " + ("sqlite3" if first.endswith(".db3") else "mcap")
+    return "rosbag2, " + ("sqlite3" if ".db3" in first.suffixes else "mcap")
 
 
 @contextmanager
@@ -236,22 +236,25 @@ def _report(
 def _findings(topics: list[TopicSurvey]) -> list[str]:
     """What is wrong with the recording as a whole."""
     events = [topic for topic in topics if isinstance(topic, EventSurvey) and topic.events]
+    unread = [topic for topic in topics if topic.messages and is_unread(topic.type)]
     images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]
     found = []
     if not events and not any(isinstance(topic, EventSurvey) and topic.messages for topic in topics):
-        meaning = ", so captions come from the images alone"
-        if not images or any(is_unread(topic.type) for topic in topics):
-            meaning = ""
+        meaning = ", so captions come from the images alone" if images and not unread else ""
+        types = "".join(f", and {topic.topic} is of type {topic.type}, which is not read" for topic in unread)
         found.append(
-            f"there are no events{meaning}: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as well"
+            f"there are no events{meaning}{types}: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as "
+            f"well"
         )
     elif not events:
         found.append("no event could be read: see below why, or open the camera's lens")
     if not images:
-        found.append(
-            f"there are no images, so captions come from events alone: record images as well, in a bag as "
-            f"{IMAGE} or {COMPRESSED_IMAGE}"
+        keys = [TopicKey(topic.topic, topic.type) for topic in topics if topic.messages]
+        meaning = ", so captions come from events alone" if events else ""
+        way = "; ".join(unread_images(key) for key in keys if has_images(key.type)) or (
+            f"record images as well, in a bag as {IMAGE} or {COMPRESSED_IMAGE}"
         )
+        found.append(f"there are no images{meaning}: {way}")
     for event_topic in events:
         for image_topic in images:
             if not event_topic.stamps.overlaps(image_topic.stamps):

@@ -45,12 +45,19 @@ class Format(NamedTuple):
         if path.is_dir():
             return self.contents is not None and (path / self.contents).exists()
         # Those who read bags go by the suffix themselves, and know small letters only.
-        return (path.suffix if self.has_topics else path.suffix.lower()) in self.suffixes
+        return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
 
 _HERE = "crossspec_ros.recordings"
 _BAG = f"{_HERE}.bag:BagRecording"
-_ROSBAG2 = Format("a rosbag2", _BAG, (".mcap", ".db3"), "metadata.yaml", is_source=False, has_topics=True)
+_ROSBAG2 = Format(
+    "a rosbag2",
+    _BAG,
+    (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst"),
+    "metadata.yaml",
+    is_source=False,
+    has_topics=True,
+)
 _FORMATS = (
     _ROSBAG2,
     Format(
@@ -77,13 +84,20 @@ _FORMATS = (
 )
 
 
+_VIDEO = (
+    "give the recording of the events, and its images with --images, as `ffmpeg -i VIDEO images/%06d.png` "
+    "unpacks them, beside a file images/timestamps.txt with the time of each by the events' clock"
+)
 _FOREIGN = {
     ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
+    **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
     ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
     ".zip": "unpack it with `unzip` and give what is in it",
     ".gz": "unpack it with `gunzip` and give what is in it",
+    ".zst": "unpack it with `unzstd` and give what is in it",
+    ".zstd": "unpack it with `unzstd` and give what is in it",
     ".7z": "unpack it with `7z x` and give what is in it",
 }
 """How files that people have are made into ones that are read."""
@@ -137,12 +151,14 @@ def _find(path: Path, topics: Topics) -> Recording:
     for format in _FORMATS:
         if format.fits(path):
             return _open(path, format, topics)
-    if path.is_dir() and any(file.suffix in _ROSBAG2.suffixes for file in path.iterdir()):
+    if path.is_dir() and any(file.name.endswith(_ROSBAG2.suffixes) for file in path.iterdir()):
         return _open(path, _ROSBAG2, topics)
+    if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
+        raise InputError(
+            f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
+        )
     if remedy := _FOREIGN.get(path.suffix.lower()):
         raise InputError(f"'{path}' is of a format that is not read: {remedy}")
-    if path.is_file() and path.suffix.lower() in (".bag", *_ROSBAG2.suffixes):
-        raise InputError(f"'{path}' ends in capitals: rename it to end in {path.suffix.lower()}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
     raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
 

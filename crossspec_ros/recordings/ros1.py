@@ -35,16 +35,17 @@ class Definitions:
 
         A message that is torn becomes nothing, b"". Those of types that nobody reads stay as they are. Raises
         InputError when the definition is none that is known, TooLarge for too many, and what rosbags raises
-        when it cannot be read.
+        when it cannot be read. Where no `md5` is told, it is that of the definition.
         """
         if name not in (*EVENT_TYPES, *IMAGE_TYPES):
             return lambda raw: raw
         known = typestore().fielddefs
         read_as = EVENT_TYPES.get(name, name)
         # The header of ROS 2 has no seq, which rosbags knows.
-        types = {**self._types_of(name, definition), _HEADER: known[_HEADER]}
+        stored = self._types_of(name, definition)
+        types = {**stored, _HEADER: known[_HEADER]}
         if read_as == DVS_EVENTS:
-            if md5 == _DVS_MD5:
+            if (md5 or (name in stored and _md5_of(name, stored))) == _DVS_MD5:
                 return _or_nothing(dvs_of_ros1)
         elif name in types and types[name][1] == known[read_as][1]:
             store = get_typestore(Stores.EMPTY)
@@ -70,6 +71,12 @@ class Definitions:
             self._read[name, lines] = {}
             self._read[name, lines] = get_types_from_msg(lines, name)
         return self._read[name, lines]
+
+
+def _md5_of(name: str, types: dict[str, Any]) -> str:
+    store = get_typestore(Stores.EMPTY)
+    store.register({**get_typestore(Stores.ROS1_NOETIC).fielddefs, **types})
+    return store.generate_msgdef(name, ros_version=1)[1]
 
 
 def _or_nothing(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:

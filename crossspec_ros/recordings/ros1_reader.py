@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from bz2 import BZ2Decompressor
 from collections import OrderedDict
 from collections.abc import Collection, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from lz4.frame import LZ4FrameDecompressor
 from rosbags.interfaces import Connection
 from rosbags.rosbag1 import reader as ros1
 
 from crossspec_ros.recordings.bag_budget import LONGEST, Described, Spent, budget_of
-from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
+from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge, unpack
 
 _MOST_KEPT = 64 << 20
 """Bytes of unpacked chunks that a reader keeps, of which a player has two."""
@@ -36,6 +39,9 @@ class _Header(ros1.Header):
 
 
 vars(ros1)["Header"] = _Header
+ros1.decompressors.update(
+    bz2=partial(unpack, decompressor=BZ2Decompressor), lz4=partial(unpack, decompressor=LZ4FrameDecompressor)
+)
 
 
 class Ros1Reader(ros1.Reader):

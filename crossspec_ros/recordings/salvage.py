@@ -10,17 +10,15 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from zlib import crc32
 
-from lz4.frame import LZ4FrameDecompressor
-
+from crossspec_ros.errors import one_line
 from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_bounds import check_tables, read_only
 from crossspec_ros.recordings.bag_budget import (
     LONGEST,
     MOST_ROW,
@@ -29,21 +27,42 @@ from crossspec_ros.recordings.bag_budget import (
     Described,
     Spent,
     check_names,
-    check_text,
     drawn,
     spent_by_events,
     texts_of,
     unpack_cut,
 )
-from crossspec_ros.recordings.bag_reader import ROS1_SUFFIXES, StoredMessage, storage_files
+from crossspec_ros.recordings.bag_reader import (
+    PACKED_SUFFIXES,
+    ROS1_SUFFIXES,
+    ZSTD_MAGIC,
+    StoredMessage,
+    TopicKey,
+    storage_files,
+)
 from crossspec_ros.recordings.losses import Losses
+from crossspec_ros.recordings.mcap import (
+    CHANNEL,
+    CHUNK,
+    DATA_END,
+    DECOMPRESSORS,
+    MAGIC,
+    MESSAGE,
+    NO_SCHEMA,
+    SCHEMA,
+    Channel,
+    Schema,
+    chunk_parts,
+    chunk_records,
+    read_channel,
+    read_schema,
+    type_of,
+)
+from crossspec_ros.recordings.ros1 import Definitions
 from crossspec_ros.recordings.salvage_ros1 import salvage_ros1
+from crossspec_ros.recordings.sqlite_bag import check_tables, read_only
 from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge, open_zstd, zstd
 
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_MCAP_MAGIC = b"\x89MCAP0\r\n"
-_SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
-_DECOMPRESSORS = {"zstd": zstd.ZstdDecompressor, "lz4": LZ4FrameDecompressor}
 _LARGEST_ID = 1 << 40
 
 
@@ -61,7 +80,7 @@ def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
             continue
         with TemporaryDirectory() as folder:
             storage = file
-            if file.suffix == ".zstd":
+            if file.name.endswith(PACKED_SUFFIXES):
                 storage = Path(folder) / file.stem
                 _unpack(file, storage, losses)
             read = _read_sqlite if storage.suffix == ".db3" else _read_mcap
@@ -93,8 +112,7 @@ def _unpack(source: Path, target: Path, losses: Losses) -> None:
 
 
 def _unpacked(message: StoredMessage, spent: Spent) -> StoredMessage:
-    # No CDR message starts like this; in a bag that compresses its messages one by one, each does.
-    if not message.data.startswith(_ZSTD_MAGIC):
+    if not message.data.startswith(ZSTD_MAGIC):
         spent.add(len(message.data))
         return message
     try:
@@ -152,33 +170,57 @@ def _read_sqlite(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredM
 
 
 def _read_mcap(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMessage]:
-    types, channels = Described(budget), Described(budget)
-    whole = False
+    schemas, channels = Described(budget), Described(budget)
+    topics: dict[int, tuple[str, str, Callable[[bytes], bytes]]] = {}
+    definitions, whole = Definitions(), False
     with file.open("rb") as stream:
-        if stream.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
+        if stream.read(len(MAGIC)) != MAGIC:
             losses.append(f"{file.name} does not start as an MCAP file")
             return
         for opcode, body in _records(stream, file.stat().st_size, losses):
-            inner = _chunk_records(body, losses, budget.unpacked) if opcode == _CHUNK else [(opcode, body)]
+            inner = _chunk_records(body, losses, budget.unpacked) if opcode == CHUNK else [(opcode, body)]
             for kind, record in inner:
                 budget.records.add(0)
+                number = -1
                 try:
-                    if kind == _SCHEMA:
-                        types[_u16(record, 0)] = (_text(record, 2)[0],)
-                    elif kind == _CHANNEL:
-                        topic, _ = _text(record, 4)
-                        channels[_u16(record, 0)] = (topic, *types.get(_u16(record, 2), ("",)))
-                    elif kind == _MESSAGE and _u16(record, 0) in channels:
-                        (recorded_ns,) = struct.unpack_from("<q", record, 6)
-                        topic, type_name = channels[_u16(record, 0)]
-                        yield StoredMessage(topic, type_name, recorded_ns, record[22:])
-                except (struct.error, UnicodeDecodeError) as error:
+                    if kind == SCHEMA:
+                        number, schema = read_schema(record)
+                    elif kind == CHANNEL:
+                        number, channel = read_channel(record)
+                    elif kind == MESSAGE:
+                        number, recorded_ns = struct.unpack_from("<H4xq", record)
+                except (struct.error, UnicodeDecodeError, TooLarge) as error:
                     losses.append(f"a record of {len(record)} bytes is damaged ({error})")
-            whole = opcode == _DATA_END
+                    continue
+                if kind == SCHEMA:
+                    schemas[number] = schema
+                elif kind == CHANNEL:
+                    channels[number] = channel
+                    of_type = schemas.get(channel.schema, NO_SCHEMA)
+                    topics[number] = _topic(channel, of_type, definitions, losses)
+                elif number in topics:
+                    topic, type_name, to_cdr = topics[number]
+                    yield StoredMessage(topic, type_name, recorded_ns, to_cdr(bytes(record[22:])))
+            whole = opcode == DATA_END
             if whole:
                 break
     if not whole:
         losses.append(f"{file.name} is cut or damaged, so nothing is readable after some place in it")
+
+
+def _topic(
+    channel: Channel, schema: Schema, definitions: Definitions, losses: Losses
+) -> tuple[str, str, Callable[[bytes], bytes]]:
+    """A channel's topic, its type, and what turns its messages into CDR."""
+    key = TopicKey(channel.topic, type_of(schema.name, channel.encoding))
+    if channel.encoding != "ros1":
+        return *key, bytes
+    try:
+        return *key, definitions.to_cdr(*key, schema.definition, channel.md5)
+    # rosbags promises no exception for definitions that are damaged.
+    except Exception as error:
+        losses.append(one_line(error))
+        return *key, lambda raw: b""
 
 
 def _records(stream: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, bytes]]:
@@ -193,42 +235,18 @@ def _records(stream: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int,
             stream.seek(there, os.SEEK_CUR)
 
 
-def _chunk_records(body: bytes, losses: Losses, spent: Spent) -> Iterator[tuple[int, bytes]]:
+def _chunk_records(body: bytes, losses: Losses, spent: Spent) -> Iterator[tuple[int, bytes | memoryview]]:
     try:
-        size, crc = struct.unpack_from("<QI", body, 16)
-        compression, start = _text(body, 28)
-    except (struct.error, UnicodeDecodeError) as error:
+        size, crc, compression, stored = chunk_parts(body)
+    except (struct.error, UnicodeDecodeError, TooLarge) as error:
         losses.append(f"a chunk of {len(body)} bytes is damaged ({error})")
         return
-    # Not a copy: it may be as large as what comes of it.
-    stored = memoryview(body)[start + 8 :]
-    decompressor = _DECOMPRESSORS.get(compression)
+    decompressor = DECOMPRESSORS.get(compression)
     try:
-        packed = unpack_cut(stored, decompressor, size, spent) if decompressor else bytes(stored)
+        unpacked = unpack_cut(stored, decompressor, size, spent) if decompressor else bytes(stored)
     except (zstd.ZstdError, RuntimeError, EOFError) as error:
         losses.append(f"a chunk of {size} bytes cannot be unpacked ({error})")
         return
-    if len(packed) == size and crc and crc32(packed) != crc:
+    if len(unpacked) == size and crc and crc32(unpacked) != crc:
         losses.append(f"a chunk of {size} bytes has another checksum than when it was written")
-    start = 0
-    while start + 9 <= len(packed):
-        opcode, length = struct.unpack_from("<BQ", packed, start)
-        start += 9 + length
-        # The end of a cut record would pass for a whole message.
-        if start <= len(packed):
-            yield opcode, packed[start - length : start]
-
-
-def _u16(record: bytes, offset: int) -> int:
-    return int.from_bytes(record[offset : offset + 2], "little")
-
-
-def _text(record: bytes, offset: int) -> tuple[str, int]:
-    """A length-prefixed string and where it ends; raises struct.error where no recorder writes such."""
-    (length,) = struct.unpack_from("<I", record, offset)
-    try:
-        check_text(length)
-    except TooLarge as error:  # of this record alone
-        raise struct.error(f"it {error}") from None
-    end = offset + 4 + length
-    return record[offset + 4 : end].decode(), end
+    yield from chunk_records(unpacked)

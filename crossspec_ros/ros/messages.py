@@ -7,6 +7,7 @@ import array
 import queue
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -109,18 +110,15 @@ def closed_counts(message: WindowClosed) -> Counts:
 
 def message_class(event_type: str) -> type:
     """The message class of a synchronizer's `event_type`; raises InputError where it is not installed."""
+    package, name = event_type.split("/")
     try:
-        if event_type == "dvs_msgs/EventArray":
-            from dvs_msgs.msg import EventArray
-
-            return EventArray
-        from event_camera_msgs.msg import EventPacket
-
-        return EventPacket
+        return resolve_name(f"{package}.msg:{name}")
     except ImportError:
+        # The driver has the messages of its own; the others are in interfaces/.
+        setup = "" if package == "dv_ros2_msgs" else "run make setup, or "
         raise InputError(
-            f"the message type {event_type} is not installed: run make setup, or build the package "
-            f"{event_type.split('/')[0]} in your workspace and source it"
+            f"the message type {event_type} is not installed: {setup}build the package {package} in your "
+            f"workspace and source it"
         ) from None
 
 

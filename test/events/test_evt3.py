@@ -106,6 +106,15 @@ def test_unknown_and_monitoring_words_are_skipped_and_counted():
     assert decoder.damage == {"unknown_words": 5, "monitoring_words": 3}
 
 
+@pytest.mark.parametrize("cut", [0, 1, 7])
+def test_padding_of_lucids_cameras_is_no_damage(cut):
+    decoder, padding = Evt3Decoder(640, 480), [0x9999] * 200
+    data = words(*padding, HIGH, LOW, Y, *padding, X, *padding, HIGH, LOW, Y, X)
+    batches = [decoder.decode(part) for part in (data[:cut], data[cut:]) if part]
+    assert sum(map(len, batches)) == 2
+    assert set(decoder.damage) == {"monitoring_words"}
+
+
 def test_triggers_are_no_events_and_no_damage():
     decoder = Evt3Decoder(640, 480)
     assert len(decoder.decode(words(HIGH, LOW, 0xA001, Y, X))) == 1

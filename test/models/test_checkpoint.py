@@ -19,6 +19,7 @@ from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.memory_place import target_key
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import Stored, load, stored_tensors
+from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 
@@ -329,3 +330,24 @@ def test_a_file_that_may_not_be_read(
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match=r"model.safetensors' cannot be read \(Permission denied\): let"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("model-Q4.gguf", r"model-Q4\.gguf' is a GGUF, which is not read: give the folder"),
+        ("model.safetensors", r"model\.safetensors' is a file: give the folder of the whole checkpoint"),
+        ("lora/adapter_config.json", r"lora' is an adapter \(LoRA\) and no whole model: merge it"),
+        ("quantised/model-Q4.gguf", "quantised' is a GGUF"),
+    ],
+)
+def test_what_is_no_checkpoint_is_named_with_what_to_do(tmp_path, name, sentence):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("{}")
+    folder = file if file.parent == tmp_path else file.parent
+    with pytest.raises(InputError, match=sentence):
+        read_json(folder / "config.json")
+    if folder.is_dir():
+        with pytest.raises(InputError, match=sentence):
+            stored_tensors(folder)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import cv2
 import numpy as np
 import pytest
 from event_samples import random_batch
+from test_mcap import mcap
 from test_recording import bag_of
 
 from crossspec_ros.cli import main
@@ -86,6 +89,16 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
         # Of one camera raw and compressed the one with more images, and raw where they are equal.
         ([dvs("/ev"), images("/cam", 10), jpegs("/cam/compressed")], ("/ev", "/cam/compressed")),
         ([dvs("/ev"), images("/cam"), jpegs("/cam/compressed")], ("/ev", "/cam")),
+        # What a node made of images goes behind those of the camera, and `image_raw` first of its camera.
+        (
+            [dvs("/cam/ev"), images("/cam/image_corrupted", 75), images("/rgb/image_raw")],
+            ("/cam/ev", "/rgb/image_raw"),
+        ),
+        (
+            [dvs("/cam/ev"), jpegs("/cam/image_overlay/compressed", 75), jpegs("/cam/image_raw/compressed")],
+            ("/cam/ev", "/cam/image_raw/compressed"),
+        ),
+        ([dvs("/c/ev"), images("/c/image_a", 75), images("/c/image_raw")], ("/c/ev", "/c/image_raw")),
         # Rendered events are no view of the scene.
         ([dvs("/ev"), images("/dvs_rendering", 75), images("/cam", 5, "mono8")], ("/ev", "/cam")),
         ([dvs("/ev"), images("/event_camera/image_raw")], ("/ev", None)),
@@ -131,3 +144,32 @@ def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     assert open_recording(file, Topics("/event_camera/events")).remarks == ()
     with pytest.raises(InputError, match="no topic /rgb: it has /event_camera/events and no images"):
         open_recording(file, Topics(image="/rgb"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (
+            "ffmpeg_image_transport_msgs/msg/FFMPEGPacket",
+            "republish ffmpeg raw --ros-args -r in/ffmpeg:=/cam",
+        ),
+        ("theora_image_transport/msg/Packet", "republish theora raw --ros-args -r in/theora:=/cam/x"),
+        ("foxglove_msgs/msg/CompressedVideo", "republish foxglove raw --ros-args -r in/foxglove:=/cam/x"),
+        ("foxglove.CompressedVideo", "record them as sensor_msgs/msg/Image"),
+    ],
+)
+def test_images_of_types_that_are_not_read_are_named_with_what_to_do(tmp_path, kind, remedy):
+    pictures = [("/cam/x", kind, SECOND, b"\0\1\0\0")]
+    protobuf = {kind: ("protobuf", "protobuf", "", "")} if "." in kind else {}
+    packets = [(topic, message.type, message.stamp_ns, message.data) for topic, message in events("/ev")]
+    told = f"/cam/x has images of type {kind}"
+    bag = mcap(tmp_path / "both.mcap", [*packets, *pictures], **protobuf)
+    with closing(open_recording(bag)) as recording:
+        (remark,) = recording.remarks
+    for sentence in (remark, survey(bag)["findings"][0]):
+        assert told in sentence and remedy in sentence
+    alone = mcap(tmp_path / "alone.mcap", pictures, **protobuf)
+    with pytest.raises(InputError, match="has no events to play") as refused:
+        open_recording(alone)
+    assert told in str(refused.value) and remedy in str(refused.value)
+    assert not any("captions come from" in finding for finding in survey(alone)["findings"])

@@ -12,7 +12,6 @@ import pytest
 from backports import zstd
 from hostile_bags import (
     COUNT,
-    DEFINITION,
     IMAGE,
     MAGIC,
     MB,
@@ -160,19 +159,14 @@ def test_topics_of_a_damaged_database_take_no_memory_without_bound(tmp_path, mon
     assert not list(salvage(file, losses)) and "has topics and types that take more" in losses.told()[0]
 
 
-DEFINITIONS = f"{COUNT.format(10)} INSERT INTO message_definitions(topic_type) SELECT 'x' || i FROM n;"
-
-
-@pytest.mark.parametrize("kind", ["mcap", "sqlite3", "sqlite3 definitions", "ROS 1"])
+@pytest.mark.parametrize("kind", ["mcap", "sqlite3", "ROS 1"])
 def test_a_bag_with_absurdly_many_topics_or_types_is_refused(tmp_path, ros1, monkeypatch, kind):  # noqa: F811
     if kind == "ROS 1":
         bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
-    elif kind == "sqlite3 definitions":
-        bag = sqlite(tmp_path, f"{DEFINITION} {DEFINITIONS}")
     else:
         bag = write(tmp_path / "bag", sound(), StoragePlugin[kind.upper()])
     survey(bag)
-    monkeypatch.setattr(bag_budget, "_TOPIC", 16 << 20)
+    monkeypatch.setattr(bag_budget, "_TOPIC", 40 << 20)
     for read in (survey, open_recording):
         with pytest.raises(
             InputError, match="has topics and types that take more than 64 MB, as no recorder"

@@ -11,6 +11,8 @@ from event_samples import FIELDS, assert_equal, batch_of, random_batch
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
+from crossspec_ros.recordings.dsec_recording import DsecRecording
+from crossspec_ros.recordings.info import survey
 
 T_OFFSET = 50_000_000_000
 START_US = T_OFFSET + 1_234
@@ -66,6 +68,25 @@ def test_a_sequence_of_dsecs_own_camera_needs_no_attributes(sequence):
         file.attrs.clear()
     dsec = DsecSequence(sequence)
     assert (dsec.events.width, dsec.events.height) == (640, 480)
+
+
+@pytest.fixture
+def of_dsec_det(sequence):
+    (sequence / "images/left/rectified").rename(sequence / "images/left/distorted")
+    return sequence
+
+
+def test_frames_of_dsec_det_are_taken_where_none_are_rectified(of_dsec_det):
+    report = survey(of_dsec_det)
+    assert [topic["messages"] for topic in report["topics"] if topic["kind"] == "images"] == [3]
+    assert "the frames are those of images/left/distorted" in report["findings"][0]
+    with pytest.raises(InputError, match="in the events' view already: leave out --aligned"):
+        DsecRecording(of_dsec_det, aligned=True)
+
+
+def test_the_times_of_a_folder_in_a_sequence_are_found(of_dsec_det):
+    report = survey(of_dsec_det, images=of_dsec_det / "images/left/distorted")
+    assert "3 images of " in report["format"] and "images/timestamps.txt" in report["format"]
 
 
 def test_frames(sequence):

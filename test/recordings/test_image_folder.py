@@ -212,3 +212,11 @@ def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
         (folder / "0.3.png").unlink()
         assert sum(message.kind == "image" for message in opened.messages()) == 4
         assert "1 of 5 images cannot be read" in "".join(opened.losses)
+
+
+def test_a_video_in_place_of_a_folder_or_a_recording_is_named_with_what_to_do(recording, tmp_path):
+    video = tmp_path / "rgb.mp4"
+    video.write_bytes(bytes(9))
+    for given in ({"path": recording, "images": video}, {"path": video}):
+        with pytest.raises(InputError, match=r"rgb\.mp4' is .*`ffmpeg -i .*timestamps\.txt"):
+            open_recording(**given)

@@ -160,10 +160,9 @@ def test_events_without_images_play(tmp_path, events):
     ("fault", "finding"),
     [
         (lambda text: None, "does not exist"),
-        (lambda text: text.replace("identifier: mcap", 'identifier: ""'), "Storage plugin ''"),
-        (lambda text: text.replace("- bag.mcap", "- other.mcap"), "files are missing"),
-        (lambda text: text.replace("version: 8", "version: 12"), "version 12 not supported"),
-        (lambda text: text.replace("rosbag2_bagfile_information", "{"), "Could not load YAML"),
+        (lambda text: text.replace("- bag.mcap", "- other.mcap"), "'other.mcap', which is missing"),
+        (lambda text: text.replace("relative_file", "other"), "KeyError: 'relative_file_paths'"),
+        (lambda text: text.replace("rosbag2_bagfile_information", "{"), "while parsing"),
     ],
 )
 def test_a_bag_plays_by_its_files_where_its_description_is_faulty(bag, events, fault, finding):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crossspec_ros.captioning.settings import EVENT_TYPES
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import to_ns
+from crossspec_ros.events.stream import make_stream
 from crossspec_ros.ros.messages import (
     closed_counts,
     closed_message,
     image_message,
+    message_class,
     rgb8_array,
 )
 from crossspec_ros.windows.window import Counts
@@ -23,6 +26,13 @@ def test_an_image_comes_back_as_it_went():
     assert (message.encoding, message.header.frame_id) == ("rgb8", "camera")
     assert to_ns(message.header.stamp) == 1_700_000_000_123_456_789
     np.testing.assert_array_equal(rgb8_array(message), RGB)
+
+
+def test_a_message_type_that_is_not_installed_is_a_sentence():
+    with pytest.raises(InputError, match="EventArray is not installed: build the package dv_ros2_msgs"):
+        message_class("dv_ros2_msgs/EventArray")
+    assert message_class("dvs_msgs/EventArray").__name__ == "EventArray"
+    assert make_stream("dv_ros2_msgs/EventArray").raw and not make_stream(EVENT_TYPES[0]).raw
 
 
 def test_rows_may_be_padded():

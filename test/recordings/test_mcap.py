@@ -1,0 +1,214 @@
+"""Bags of ROS 2 as other tools leave them: what can be read is played, and the rest is listed."""
+
+from __future__ import annotations
+
+import random
+import struct
+from contextlib import closing
+
+import pytest
+from backports import zstd
+from hostile_bags import MAGIC, record, text
+from rosbags.rosbag2 import CompressionMode, StoragePlugin
+from test_info import by_topic, sound, string, write
+from test_ros1 import drive, ros1  # noqa: F401
+
+from crossspec_ros.events.messages import typestore
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.losses import Losses
+from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.salvage import salvage
+
+
+def mcap(path, messages, profile="ros2", chunks=True, summary=True, statistics=True, indexes=False, **types):
+    """An mcap of (topic, type, recorded_ns, data); `types` may say of one by its last word (encoding of its
+    messages, schema's encoding, definition, md5).
+    """
+    ids, describing = {}, {}
+    for topic, kind, *_ in messages:
+        if topic not in ids:
+            number = ids[topic] = len(ids) + 1
+            encoding, schema, definition, md5 = types.get(
+                kind.split("/")[-1], ("cdr", "ros2msg", "int8 a", "")
+            )
+            told = text("md5sum") + text(md5) if md5 else b""
+            describing[topic] = record(
+                3, struct.pack("<H", number) + text(kind) + text(schema) + text(definition)
+            ) + record(
+                4,
+                struct.pack("<HH", number, number)
+                + text(topic)
+                + text(encoding)
+                + struct.pack("<I", len(told))
+                + told,
+            )
+    out = bytearray(MAGIC + record(1, text(profile) + text("x")))
+    index, counts, described = b"", dict.fromkeys(ids, 0), set()
+    for first in range(0, len(messages), 30):
+        part, data, places = messages[first : first + 30], b"", {}
+        for topic, _, recorded_ns, body in part:
+            if topic not in described:
+                data += describing[topic]
+                described.add(topic)
+            places.setdefault(topic, []).append((recorded_ns, len(data)))
+            data += record(5, struct.pack("<HIQQ", ids[topic], 0, recorded_ns, recorded_ns) + body)
+            counts[topic] += 1
+        if not chunks:
+            out += data
+            continue
+        times = [message[2] for message in part]
+        packed = zstd.compress(data)
+        head = struct.pack("<QQQI", min(times), max(times), len(data), 0)
+        chunk = record(6, head + text("zstd") + struct.pack("<Q", len(packed)) + packed)
+        at, offsets, indexing = len(out), b"", b""
+        for topic, found in places.items() if indexes else ():
+            offsets += struct.pack("<HQ", ids[topic], at + len(chunk) + len(indexing))
+            pairs = b"".join(struct.pack("<QQ", *pair) for pair in found)
+            indexing += record(7, struct.pack("<HI", ids[topic], len(pairs)) + pairs)
+        out += chunk + indexing
+        index += record(
+            8,
+            struct.pack("<QQQQI", min(times), max(times), at, len(chunk), len(offsets))
+            + offsets
+            + struct.pack("<Q", len(indexing))
+            + text("zstd")
+            + struct.pack("<QQ", len(packed), len(data)),
+        )
+    out += record(15, bytes(4))
+    start = len(out) if summary else 0
+    if summary:
+        out += b"".join(describing.values()) + index
+        numbers = b"".join(struct.pack("<HQ", ids[topic], count) for topic, count in counts.items())
+        if statistics:
+            times = [message[2] for message in messages]
+            told = struct.pack("<QHIIII", len(messages), len(ids), len(ids), 0, 0, 1)
+            told += struct.pack("<QQI", min(times), max(times), len(numbers)) + numbers
+            out += record(11, told)
+    out += record(2, struct.pack("<QQI", start, 0, 0)) + MAGIC
+    path.write_bytes(out)
+    return path
+
+
+def played(path):
+    with closing(open_recording(path)) as recording:
+        found = [(message.stamp_ns, message.data) for message in recording.messages()]
+        assert recording.losses == []
+        return found, recording.remarks
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return played(write(tmp_path_factory.mktemp("bag") / "bag", sound()))[0]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"profile": ""},
+        {"profile": "px4"},
+        {"indexes": True},
+        {"statistics": False},
+        {"summary": False},
+        {"chunks": False},
+        {"chunks": False, "summary": False, "profile": ""},
+    ],
+    ids=str,
+)
+def test_an_mcap_plays_whatever_its_writer_left_out(tmp_path, expected, told):
+    path = mcap(tmp_path / "a.mcap", sound(), **told)
+    assert played(path) == (expected, [])
+    report = survey(path)
+    assert (report["findings"], report["messages"]) == ([], 120)
+
+
+def test_messages_that_lie_out_of_order_are_played_with_and_without_an_index(tmp_path, expected):
+    messages = sound()
+    random.Random(0).shuffle(messages)
+    assert played(mcap(tmp_path / "a.mcap", messages))[0] == expected
+    assert survey(mcap(tmp_path / "b.mcap", messages, summary=False))["messages"] == 120
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize(("encoding", "schema"), [("protobuf", "protobuf"), ("json", "jsonschema"), ("", "")])
+def test_channels_of_other_encodings_are_listed_and_the_rest_plays(
+    tmp_path, expected, encoding, schema, in_folder
+):
+    messages = sorted([*sound(), string(1_500_000_000)], key=lambda message: message[2])
+    path = mcap(tmp_path / "a.mcap", messages, String=(encoding, schema, "{}", ""))
+    if in_folder:
+        told = write(tmp_path / "bag", messages)
+        path = path.rename(told / "bag.mcap").parent
+        metadata = told / "metadata.yaml"
+        head, tail = metadata.read_text().rsplit("serialization_format: cdr", 1)
+        metadata.write_text(f"{head}serialization_format: {encoding or '~'}{tail}")
+    assert played(path) == (expected, [])
+    report = survey(path)
+    assert report["findings"] == []
+    assert by_topic(report)["/chatter"]["type"] == f"std_msgs/msg/String in {encoding or 'no encoding'}"
+
+
+def ros1_messages(store):
+    definitions, messages = {}, []
+    for topic, message in drive():
+        if topic == "/cam/compressed":
+            continue
+        name = message.type
+        definition, md5 = store.generate_msgdef(name, ros_version=1)
+        definitions[name.split("/")[-1]] = ("ros1", "ros1msg", definition, md5)
+        raw = bytes(typestore().cdr_to_ros1(message.data, name))
+        messages.append((topic, name.replace("/msg/", "/"), message.stamp_ns, raw))
+    return messages, definitions
+
+
+@pytest.mark.parametrize("with_md5", [True, False])
+def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path, ros1, with_md5):  # noqa: F811
+    messages, types = ros1_messages(ros1)
+    if not with_md5:
+        types = {name: (*told[:3], "") for name, told in types.items()}
+    path = mcap(tmp_path / "a.mcap", messages, profile="ros1", **types)
+    cdr = [message.data for topic, message in drive() if topic in ("/dvs/events", "/cam/image_raw")]
+    found, remarks = played(path)
+    assert sorted(data for _, data in found) == sorted(cdr) and len(remarks) == 1
+    report = survey(path)
+    assert by_topic(report)["/dvs/events"]["events"] == 50 * 300
+    assert not any("damage" in finding or "read" in finding for finding in report["findings"])
+    # One whose recorder was killed gives the same.
+    path.write_bytes(path.read_bytes()[:-40])
+    assert {message.topic for message in salvage(path, Losses())} == {topic for topic, *_ in messages}
+    assert by_topic(survey(path))["/dvs/events"]["events"] == 50 * 300
+
+
+@pytest.mark.parametrize("storage", list(StoragePlugin))
+@pytest.mark.parametrize("suffix", [".zstd", ".zst"])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, suffix, in_folder):
+    bag = write(tmp_path / "bag", sound(), storage, CompressionMode.FILE)
+    (bag / "metadata.yaml").unlink()
+    (file,) = bag.iterdir()
+    file = file.rename(file.with_suffix(suffix))
+    found, remarks = played(bag if in_folder else file)
+    assert found == expected
+    assert all("`unzstd`" in remark for remark in remarks) and len(remarks) == in_folder
+    assert "file compressed" in survey(file)["format"]
+
+
+def test_the_messages_of_a_file_that_are_packed_one_by_one_play(tmp_path, expected):
+    (file,) = write(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.MESSAGE).glob("*.mcap")
+    assert played(file) == (expected, [])
+
+
+CASES = {
+    "mcap_without_profile/a.mcap": 65,
+    "mcap_with_a_foreign_channel/protobuf.mcap": 65,
+    "mcap_of_a_ros1_bag/drive.mcap": 65,
+    "mcap_zstd_given_directly/bag_0.mcap.zstd": 65,
+    "dv_ros2_msgs/bag": 65,
+    "evt3_padding_0x9999/bag": 65,
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_people_have_plays_without_a_finding(shared, case):
+    report = survey(shared / "data/cases" / case)
+    assert report["findings"] == []
+    assert [topic["messages"] for topic in report["topics"] if topic["kind"] == "events"] == [CASES[case]]
