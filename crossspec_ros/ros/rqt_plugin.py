@@ -6,7 +6,7 @@ from typing import Any
 
 from crossspec_msgs.msg import WindowReport
 from python_qt_binding.QtCore import QTimer
-from python_qt_binding.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from python_qt_binding.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
 from rqt_gui_py.plugin import Plugin
 
 from crossspec_ros.ros.boundary import Boundary
@@ -38,11 +38,16 @@ class Crossspec(Plugin):
         self._view = TimelineView(self._windows)
         self._topics = QComboBox()
         self._topics.currentTextChanged.connect(self._watch)
+        self._remembered = ""
+        self._note = QLabel()
+        self._note.setWordWrap(True)
+        self._note.hide()
         self._widget = QWidget()
         self._widget.setObjectName("Crossspec")
         self._widget.setWindowTitle("Captions")
         layout = QVBoxLayout(self._widget)
         layout.addWidget(self._topics)
+        layout.addWidget(self._note)
         layout.addWidget(self._view, 1)
         context.add_widget(self._widget)
         self._offer(DEFAULT)
@@ -63,6 +68,7 @@ class Crossspec(Plugin):
     def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
         """Called by rqt before it restores the plots, which drop topics that ROS does not know yet."""
         if topic := instance_settings.value("topic"):
+            self._remembered = topic
             self._offer(topic)
             self._choose(await_topics(self._node, topic, AWAITED_S))
 
@@ -82,6 +88,13 @@ class Crossspec(Plugin):
     def _choose(self, topic: str) -> None:
         self._offer(topic)
         self._topics.setCurrentText(topic)
+        if self._remembered not in ("", topic):
+            asked, found = (name.rpartition("/")[0] for name in (self._remembered, topic))
+            self._note.setText(
+                f"the perspective names {asked}, so its other panes stay empty: make one for {found} by "
+                f"sed 's#{asked}/#{found}/#g' FILE > NEW"
+            )
+            self._note.show()
 
     def _offer(self, topic: str) -> None:
         if self._topics.findText(topic) < 0:

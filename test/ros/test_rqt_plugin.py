@@ -87,6 +87,9 @@ def test_a_perspective_is_restored_once_a_captioner_is_known_also_in_a_namespace
     assert plugin._topics.items == ["/captioner/report", "/robot/report"]
     assert plugin._topics.text == "/robot/report"
     assert plugin._windows.hint == "no report has come yet on /robot/report"
+    told = [call.args[0] for call in plugin._note.setText.call_args_list]
+    is_other = remembered != "/robot/report"
+    assert len(told) == is_other and all("sed 's#/captioner/#/robot/#g' FILE > NEW" in text for text in told)
 
 
 def test_a_plugin_from_the_menu_waits_for_nothing(plugin):
