@@ -377,13 +377,14 @@ def _info(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "info",
         help="tell what a recording holds and what is wrong with it",
-        description="Topics, encodings, rates, gaps and damage of a recording, a fingerprint of its events, "
-        "and what is wrong with it.",
+        description="Length, windows, rates and what is wrong with a recording; then its topics, encodings, "
+        "gaps and damage, and a fingerprint of its events.",
     )
     parser.add_argument("path", type=found, help=FORMATS)
     images(parser)
     topics(parser)
-    parser.add_argument("--json", type=Path, help="write the same here as well")
+    parser.add_argument("--verbose", action="store_true", help="show zeros and raw times as well")
+    parser.add_argument("--json", type=Path, help="write all of it here as well")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.recordings.info:run")))
 
 

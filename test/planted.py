@@ -21,23 +21,24 @@ WINDOWS = 3
 WIDTH, HEIGHT = 32, 24
 
 
-def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0)):
+def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(WIDTH, HEIGHT)):
     """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz.
 
     In the windows `blind`, from 0, there are no frames, and from packet `silent[0]` to `silent[1]` no events.
     """
     rng = np.random.default_rng(seed)
+    width, height = size
     with write_bag(path) as write:
         for tick in range(WINDOWS * 100):
             stamp_ns = START_NS + tick * SECOND // 100
             t = tick * 10_000 + np.sort(rng.integers(0, 10_000, 50))
-            x, y, p = (rng.integers(0, size, 50, np.uint16) for size in (WIDTH, HEIGHT, 2))
-            payload = encode_evt3(EventBatch(t, x, y, p.astype(np.uint8), WIDTH, HEIGHT))
-            packet = event_packet(stamp_ns, payload, "evt3", (WIDTH, HEIGHT), tick)
+            x, y, p = (rng.integers(0, most, 50, np.uint16) for most in (width, height, 2))
+            payload = encode_evt3(EventBatch(t, x, y, p.astype(np.uint8), width, height))
+            packet = event_packet(stamp_ns, payload, "evt3", size, tick)
             if not silent[0] <= tick < silent[1]:
                 write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
             if tick % 5 == 0 and tick // 100 not in blind:
-                pixels = np.full((HEIGHT, WIDTH, 3), rng.permutation((40, 120, 200)), np.uint8)
+                pixels = np.full((height, width, 3), rng.permutation((40, 120, 200)), np.uint8)
                 encoding = "rgb8" if tick // 5 != broken_frame else "smell8"
                 write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding)))
     return path

@@ -38,9 +38,6 @@ def run(args: argparse.Namespace) -> None:
     is gone before the target is loaded.
     """
     setup = ReplaySetup.asked(args)
-    captioner = setup.captioner
-    if told := warning(setup.recording, captioner.models_folder, captioner.target):
-        print(f"crossspec: {told}", file=sys.stderr)
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:
@@ -50,6 +47,8 @@ def run(args: argparse.Namespace) -> None:
         def load(settings: CaptionerSettings) -> RecordingDecoder:
             decoder = load_decoder(settings, said)
             models.update(decoder.pair.known_as)
+            if told := warning(decoder.pair):
+                print(f"crossspec: {told}", file=sys.stderr)
             return decoder
 
         for captioned in _captions(setup, load, progress, "captioning", counts):

@@ -29,7 +29,6 @@ NOTHING = "no captioned window had images to look at, so there is nothing to com
 class Compared:
     """One window captioned by both; times from its last frame in ms."""
 
-    line: str
     ours_ms: float
     alone_ms: float
     is_same: bool
@@ -59,31 +58,33 @@ class Comparison:
         question: str,
         caption: Caption,
         ours_ms: float,
-        line: str,
         cancel: threading.Event,
-    ) -> None:
-        """Compare with a caption that was ready `ours_ms` after the last frame; `line` shows it to people.
+    ) -> str:
+        """Compare with a caption that was ready `ours_ms` after the last frame; returns the result in words.
 
-        Once `cancel` is set, the target's own is cut short, and nothing is compared.
+        Once `cancel` is set, the target's own is cut short; then nothing is compared, as of a caption that is
+        not the target's, and the words are empty.
         """
         if caption.source != "target":
-            return
+            return ""
         started = time.perf_counter()
         alone = self._alone.caption(window, question, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3
         # The engine has buffers for the windows of a decoder, not of two.
         self._alone.forget()
         if cancel.is_set():
-            return
+            return ""
         is_same = alone.token_ids == caption.token_ids
-        self._compared.append(Compared(line, ours_ms, alone_ms, is_same))
+        self._compared.append(Compared(ours_ms, alone_ms, is_same))
+        other = "" if is_same else ", in other words"
+        return f"ready {ours_ms:.0f} ms after its last frame; the target alone: {alone_ms:.0f} ms{other}"
 
     def close(self) -> None:
         """End the decoder; what was compared stays."""
         self._alone.close()
 
     def text(self, brief: str) -> str:
-        """The captions, how much sooner they came, and where to go next.
+        """How much sooner the captions came, and where to go next.
 
         Where nothing was compared, `brief`, what a run without a comparison ends with, and why.
         """
@@ -96,11 +97,6 @@ class Comparison:
         same = sum(row.is_same for row in rows)
         return "\n".join(
             [
-                "",
-                *(
-                    f"{row.line}\n    after {row.ours_ms:.0f} ms; the target alone: {row.alone_ms:.0f} ms"
-                    for row in rows
-                ),
                 "",
                 f"A caption was ready {ours_ms:.0f} ms after its last frame had come. The target alone took "
                 f"{alone_ms:.0f} ms for the same frames in this run, {ratio:.1f} times as long (medians). "

@@ -170,7 +170,7 @@ class CaptionerSettings(Settings):
     stages: bool = param(False, "tell under each caption, and at the end of the run, where the time went")
     compare: bool = param(
         False,
-        "caption each window with the target alone as well, and tell at the end how much later that was",
+        "caption each window with the target alone as well, and tell how much later that was",
     )
 
 

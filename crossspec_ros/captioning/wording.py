@@ -29,10 +29,15 @@ def plain(faults: Sequence[str]) -> str:
     return ", ".join(faults).replace("_", " ")
 
 
+def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
+    """A window's time for people, who count from `origin_ns`."""
+    return f"{(start_ns - origin_ns) / 1e9:g}-{(end_ns - origin_ns) / 1e9:g} s"
+
+
 def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Sequence[str]) -> str:
     """The caption for people, who count the seconds from `origin_ns`."""
-    start_s, end_s = (window.start_ns - origin_ns) / 1e9, (window.end_ns - origin_ns) / 1e9
-    head = f"{start_s:g}-{end_s:g} s: {plain_text(caption.text) or '(nothing seen)'}"
+    time = seconds(window.start_ns, window.end_ns, origin_ns)
+    head = f"{time}: {plain_text(caption.text) or '(nothing seen)'}"
     if caption.source == "event_draft":
         head += " [from events only]"
     if caption.lossy:

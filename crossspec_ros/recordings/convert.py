@@ -40,9 +40,8 @@ from crossspec_ros.recordings.recording import (
     tell_remarks,
 )
 from crossspec_ros.recordings.source import Recording
+from crossspec_ros.recordings.truth import GROUND_TRUTH, MOST_TRUTH_BYTES
 
-_GROUND_TRUTH = "ground_truth.json"
-_MOST_TRUTH_BYTES = 64 << 20
 _JPEG_QUALITY = 90
 
 
@@ -94,17 +93,17 @@ def convert(
             # The last packet is stamped with its first event, and the end is the last one's.
             progress.update(task, completed=span_ns)
         if truth is not None:
-            (path / _GROUND_TRUTH).write_bytes(truth)
+            (path / GROUND_TRUTH).write_bytes(truth)
         tell_losses(recording)
 
 
 def _ground_truth(source: Path) -> bytes | None:
     """What comes along with a recording, where it has it; raises InputError where that lies elsewhere."""
-    path = source / _GROUND_TRUTH
+    path = source / GROUND_TRUTH
     if not path.is_symlink() and not path.exists():
         return None
     try:
-        return read_small(path, _MOST_TRUTH_BYTES, follow=False)
+        return read_small(path, MOST_TRUTH_BYTES, follow=False)
     except OSError as error:
         raise InputError(
             f"'{path}' does not come along ({error.strerror or error}): remove it, or put the "

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
         report = survey(args.path, lambda share: progress.update(task, completed=share), topics, args.images)
-    _print(report)
+    _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
@@ -265,33 +265,57 @@ def _findings(topics: list[TopicSurvey]) -> list[str]:
     return found
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], verbose: bool) -> None:
+    """Length, windows, rates and findings, then the topics; zeros and raw times only if `verbose`."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _FILE_WIDTH
-    console.print(
-        f"{plain_text(report['path'])}: {plain_text(report['format'])}, {report['bytes'] / 1e6:.1f} MB, "
+    cameras = [topic for topic in report["topics"] if topic["kind"] != "other"]
+    for line in (
+        f"{report['path']}: {report['format']}, {report['bytes'] / 1e6:.1f} MB, "
         f"{report['messages']} messages in {report['duration_s']:.2f} s",
-        markup=False,
-    )
-    if report["duration_s"] < _SHORTEST_S:
-        console.print("shorter than a window of a second: no caption of it will rest on a whole one")
+        _windows(report["duration_s"], cameras),
+        *map(_rate, cameras),
+        "findings:" if report["findings"] else "findings: nothing wrong was found",
+        *(f"- {finding}" for finding in report["findings"]),
+        *([f"replay {report['plays']}"] if report["plays"] else []),
+    ):
+        console.print(plain_text(line), markup=False)
     table = Table(*_IN_TOPIC_TABLE)
     for topic in report["topics"]:
         table.add_row(*(escape(_shown(topic[name])) for name in _IN_TOPIC_TABLE))
     console.print(table)
-    for topic in report["topics"]:
-        if topic["kind"] != "other":
-            details = Table(escape(plain_text(topic["topic"])), "", show_edge=False)
-            for name, value in topic.items():
-                if name not in _IN_TOPIC_TABLE:
-                    details.add_row(name, escape(_shown(value)))
-            console.print(details)
-    if report["plays"]:
-        console.print(f"replay {plain_text(report['plays'])}", markup=False)
-    console.print("findings:" if report["findings"] else "findings: nothing wrong was found")
-    for finding in report["findings"]:
-        console.print(f"- {plain_text(finding)}", markup=False)
+    for topic in cameras:
+        details = Table(escape(plain_text(topic["topic"])), "", show_edge=False)
+        for name, value in topic.items():
+            is_brief = bool(value) and not name.startswith(("first_", "last_"))
+            if name not in _IN_TOPIC_TABLE and (verbose or is_brief):
+                details.add_row(name, escape(_shown(value)))
+        console.print(details)
+
+
+def _windows(duration_s: float, cameras: Iterable[dict[str, Any]]) -> str:
+    """How many windows of a second the cameras' stamps lie in; those in a topic's gaps, which replay
+    skips, are counted as well."""
+    if duration_s < _SHORTEST_S:
+        return "shorter than a window of a second: no caption of it will rest on a whole one"
+    stamped = [topic for topic in cameras if topic["first_stamp_ns"] is not None]
+    spans = sorted((t["first_stamp_ns"] // _SECOND, t["last_stamp_ns"] // _SECOND + 1) for t in stamped)
+    count = reached = 0
+    for first, end in spans:
+        count += max(0, end - max(first, reached))
+        reached = max(reached, end)
+    at_most = "at most " if any(topic["gaps"] for topic in stamped) else ""
+    return f"{at_most}{count} {'window' if count == 1 else 'windows'} of a second"
+
+
+def _rate(topic: dict[str, Any]) -> str:
+    """What a camera's topic brings a second, and how large its pictures are."""
+    what = f"{_words(topic['rate_hz'])} {'images' if topic['kind'] == 'images' else 'packets'} a second"
+    if topic.get("events_per_s"):
+        what = f"{topic['events_per_s']:,.0f} events in {what}"
+    of = [*topic["resolutions"], *topic["encodings"]]
+    return ", ".join([f"{topic['topic']}: {what}", *of])
 
 
 def _shown(value: Any) -> str:

@@ -26,6 +26,7 @@ from crossspec_ros.captioning.model_loading import (
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.remote_loading import is_remote, link_reading, load_remote_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
 from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.errors import InputError, as_exception, described, one_line
@@ -137,13 +138,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._close_decoder()
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
-        has_own = hasattr(self._decoder, "pair") and not is_remote(self._settings.target)
+        pair = getattr(self._decoder, "pair", None)
+        has_own = pair is not None and not is_remote(self._settings.target)
         asked = asked_placement(self._settings) if has_own else None
         self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, asked)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
         self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
         self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
+        if pair is not None and (told := warning(pair)):
+            self.get_logger().warning(told)
         return super().on_configure(state)
 
     @guarded_transition

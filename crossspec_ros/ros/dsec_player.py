@@ -16,6 +16,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.settings import PlayerSettings
+from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.environment import discovery_hint
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -25,6 +26,7 @@ from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.truth import true_captions
 from crossspec_ros.ros.backlog import Backlog
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
@@ -64,6 +66,7 @@ class PlayerNode(GuardedNode):
         )
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
+        self._truth = true_captions(Path(self._settings.path))
         self._event_type = self._recording.event_type.replace("/msg/", "/")
         self._topics: dict[str, Publisher] = {
             "events": self.create_publisher(
@@ -84,6 +87,8 @@ class PlayerNode(GuardedNode):
         self._awaited: set[int] = set()
         self._reported: set[int] = set()
         self._failed = self._unreported = 0
+        # Where the captioner counts its seconds from as well.
+        self._first_ns: int | None = None
         # The last window that nobody may have any more.
         self._lost = -1
         reports, closings = map(self.resolve_topic_name, ("report", "window_closed"))
@@ -265,7 +270,7 @@ class PlayerNode(GuardedNode):
         """
         end_ns, timeout_s = self._grid.end(index), self._settings.caption_timeout_s
         deadline_s, was_away = time.monotonic() + timeout_s, False
-        tell_s = time.monotonic() + TELL_S
+        tell_s, told = time.monotonic() + TELL_S, ""
         while not self._is_settled(end_ns) and index > self._give_up_lost():
             now_s, is_away = time.monotonic(), not self._captioner_is_ready()
             if is_away:
@@ -279,13 +284,11 @@ class PlayerNode(GuardedNode):
                     f"what synchronizer and captioner say"
                 )
             if now_s >= tell_s:
-                tell_s = now_s + TELL_S
                 topic = self.resolve_topic_name("report")
-                self.get_logger().info(
-                    f"waiting for the captioner: nobody publishes {topic}; activate it, or start it again"
-                    if is_away
-                    else f"waiting for the report of the window that ends at {end_ns / 1e9:.1f} s"
-                )
+                reason = f"the report of the window that ends at {end_ns / 1e9:.1f} s"
+                if is_away:
+                    reason = f"the captioner: nobody publishes {topic}; activate it, or start it again"
+                told = self._tell_waiting(told, reason)
             with self._news:
                 self._news.wait(0.02)
             self._check_context()
@@ -315,18 +318,22 @@ class PlayerNode(GuardedNode):
 
     def _await_audience(self) -> None:
         deadline_s = time.monotonic() + self._settings.startup_timeout_s
-        tell_s = time.monotonic() + TELL_S
-        hint = ""
+        tell_s, told = time.monotonic() + TELL_S, ""
         while missing := self._missing_audience():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
-                    f"after {self._settings.startup_timeout_s:g} s {missing}{hint}: start those nodes too"
+                    f"after {self._settings.startup_timeout_s:g} s {missing}{discovery_hint(os.environ)}: start "
+                    f"those nodes too"
                 )
             if time.monotonic() >= tell_s:
-                tell_s = time.monotonic() + TELL_S
-                self.get_logger().info(f"waiting: {missing}{hint}")
-                hint = discovery_hint(os.environ)
+                told = self._tell_waiting(told, f"the other nodes, whose models take time to load: {missing}")
             self._sleep(0.02)
+
+    def _tell_waiting(self, told: str, reason: str) -> str:
+        """Say what is waited for, unless that is what was `told` last; returns what was."""
+        if reason != told:
+            self.get_logger().info(f"waiting for {reason}")
+        return reason
 
     def _missing_audience(self) -> str:
         silent = [topic.topic_name for topic in self._topics.values() if not topic.get_subscription_count()]
@@ -358,9 +365,19 @@ class PlayerNode(GuardedNode):
             index = self._grid.index(end_ns - 1)
             # Anybody may report anything.
             if index in self._awaited and end_ns == self._grid.end(index):
-                self._failed += message.level == WindowReport.ERROR and end_ns not in self._reported
+                if end_ns not in self._reported:
+                    self._failed += message.level == WindowReport.ERROR
+                    self._tell_truth(message, end_ns)
                 self._reported.add(end_ns)
             self._news.notify_all()
+
+    def _tell_truth(self, message: WindowReport, end_ns: int) -> None:
+        start_ns = to_ns(message.window_start)
+        self._first_ns = start_ns if self._first_ns is None else self._first_ns
+        if message.outcome == "captioned" and (truth := self._truth.get(start_ns)):
+            is_true = message.caption.text == truth
+            told = "true in every word" if is_true else f"in truth: {plain_text(truth)}"
+            self.get_logger().info(f"{seconds(start_ns, end_ns, self._first_ns)}: {told}")
 
     def _take_frame(self, message: bytes) -> None:
         self._has_taken((FRAMES,), cdr_stamp_ns(message))

@@ -13,7 +13,7 @@ from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.captioning.wording import caption_line, latencies, log_lines
+from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
 from crossspec_ros.captioning.worker import Outcome
 from crossspec_ros.errors import LinkError, described, forget_frames
 from crossspec_ros.ros.boundary import ENDS, LOG_S
@@ -152,7 +152,7 @@ class Outcomes:
             self._count(caption, stages, outcome.flags)
             line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
             self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
-            self._compare(outcome, caption, settings.question, stages, line)
+            self._compare(outcome, caption, settings.question, stages)
         finally:
             outputs.report(message)
             self.summary.count(windows=1)
@@ -171,14 +171,14 @@ class Outcomes:
         self.summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
         self.summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
 
-    def _compare(
-        self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float], line: str
-    ) -> None:
+    def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> None:
         if self.comparison is None:
             return
         try:
-            answer_ms, cancel = stages["answer"], outcome.cancel
-            self.comparison.add(outcome.window, question, caption, answer_ms, line, cancel)
+            window, cancel = outcome.window, outcome.cancel
+            if told := self.comparison.add(window, question, caption, stages["answer"], cancel):
+                time = seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
+                self._node.get_logger().info(f"{time}: {told}")
         except ENDS:
             raise
         except BaseException as error:  # also a panic in a library

@@ -9,15 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from types import FrameType
 
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
-from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment, ros_faults
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.source import Recording
 from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
@@ -31,7 +28,6 @@ class _InterruptedError(Exception):
 def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
-    opened: list[Recording] = []
     parameters = replay_parameters(
         args.path,
         args.models,
@@ -42,17 +38,11 @@ def run(args: argparse.Namespace) -> int:
         args.images,
         args.events_topic,
         args.image_topic,
-        keep=opened.append,
         **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
     parameters.nodes["captioner"].update(shown)
     environment = ros_environment(isolated=args.isolated)
-    captioner = parameters.nodes["captioner"]
-    with closing(opened[0]) as recording:
-        told = warning(recording, str(captioner["models.folder"]), str(captioner.get("target", "")))
-    if told:
-        print(f"crossspec: {told}", file=sys.stderr)
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
     return supervise(replay_graph(parameters), environment)
 

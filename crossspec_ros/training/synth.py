@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
+from itertools import islice
 from pathlib import Path
 
 import cv2
 import numpy as np
-from rich.progress import track
+from rich.console import Console
+from rich.progress import Progress
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
-from crossspec_ros.training.world.camera import FRAME_PERIOD_S, events, frame
+from crossspec_ros.training.world.camera import EVENTS_HZ, FRAME_PERIOD_S, events, frame
 from crossspec_ros.training.world.grammar import QUESTION, attributes, caption
 from crossspec_ros.training.world.scene import drive
 
@@ -52,17 +55,22 @@ def _write(out: Path, seconds: int, seed: int) -> None:
     h5.parent.mkdir(parents=True)
     batches: list[EventBatch] = []
     stamps_us: list[int] = []
-    for second in track(range(seconds), description="drawing the drive"):
-        for tick in range(round(1 / FRAME_PERIOD_S)):
-            t = second + tick * FRAME_PERIOD_S
-            picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
-            file = frames / f"{len(stamps_us):06d}.png"
-            file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
-            stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
-    for batch in track(
-        events(scenes, seed, 0, seconds), description="seeing its events", total=seconds * 200
-    ):
-        batches.append(batch)
+    seen = events(scenes, seed, 0, seconds)
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with bar as progress:
+        task = progress.add_task("drawing the drive", total=seconds)
+        for second in range(seconds):
+            for tick in range(round(1 / FRAME_PERIOD_S)):
+                t = second + tick * FRAME_PERIOD_S
+                picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
+                file = frames / f"{len(stamps_us):06d}.png"
+                file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
+                stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
+            batches += islice(seen, EVENTS_HZ)
+            progress.advance(task)
+            # A log has at most ten lines of it.
+            if bar.disable and (second + 1) * 10 // seconds > second * 10 // seconds:
+                print(f"crossspec: {second + 1} of {seconds} s drawn", file=sys.stderr, flush=True)
     whole = EventBatch.concat(batches)
     shifted = EventBatch(whole.t + _START_S * 1_000_000, whole.x, whole.y, whole.p, whole.width, whole.height)
     write_events_h5(h5, shifted, _START_S * 1_000_000)

@@ -1,4 +1,4 @@
-"""What the demo ends with: the captions, how much sooner they came, and where to go next."""
+"""What the demo tells: how much sooner each caption came, all of them together, and where to go next."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def caption(*tokens, source="target"):
 
 def test_windows_are_compared_one_by_one():
     comparison = Comparison(Alone())
-    comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van", GO_ON)
-    comparison.add(None, "?", caption(1, 2, 4), 4.0, "1-2 s: a car", GO_ON)
-    lines = comparison.text("9 of 9 seconds captioned").splitlines()
-    assert "0-1 s: a van" in lines and "1-2 s: a car" in lines
-    sentence, following = lines[-2:]
+    told = [comparison.add(None, "?", caption(1, 2, last), ms, GO_ON) for last, ms in ((3, 2.0), (4, 4.0))]
+    assert told[0].startswith("ready 2 ms after its last frame; the target alone: ")
+    assert [", in other words" in each for each in told] == [False, True]
+    empty, sentence, following = comparison.text("9 of 9 seconds captioned").splitlines()
+    assert not empty
     assert sentence.startswith(
         "A caption was ready 3 ms after its last frame had come. The target alone took 2"
     )
@@ -44,7 +44,7 @@ def test_windows_are_compared_one_by_one():
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():
     comparison = Comparison(Alone())
-    comparison.add(None, "?", caption(1, source="event_draft"), 2.0, "0-1 s: a van", GO_ON)
+    assert comparison.add(None, "?", caption(1, source="event_draft"), 2.0, GO_ON) == ""
     assert comparison.text("") == ""
     assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"
 
@@ -52,5 +52,5 @@ def test_captions_without_the_target_are_not_compared_and_that_is_said():
 def test_a_comparison_that_is_cut_short_counts_for_nothing():
     comparison, over = Comparison(Alone()), threading.Event()
     over.set()
-    comparison.add(None, "?", caption(1, 2, 3), 2.0, "0-1 s: a van", over)
+    assert comparison.add(None, "?", caption(1, 2, 3), 2.0, over) == ""
     assert NOTHING in comparison.text("0 of 1 seconds captioned")

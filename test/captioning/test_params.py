@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import read_names, read_number
+from crossspec_ros.captioning.params import nearest, read_names, read_number
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, PlayerSettings
 from crossspec_ros.drafting.registry import USUAL
 from crossspec_ros.errors import InputError
@@ -189,3 +189,15 @@ def test_only_what_the_file_sets_is_set(tmp_path):
     values = read_config(path)
     assert values["dsec_player"]["rate"] == 3.0
     assert values["captioner"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("warning", "did you mean warn?"),
+        ("eror", "did you mean error?"),
+        *((far, "it must be one of debug, info, warn, error, fatal") for far in ("verbose", "fast", "trace")),
+    ],
+)
+def test_only_what_is_near_is_taken_for_what_was_meant(name, hint):
+    assert nearest(name, ("debug", "info", "warn", "error", "fatal")) == hint

@@ -1,54 +1,47 @@
-"""The tiny models that are shipped are not asked about a real scene without a word of warning."""
+"""No tiny model captions without a word of what it knows, wherever it lies and whatever the camera."""
 
 from __future__ import annotations
 
-from contextlib import closing
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
-from planted import HEIGHT, WIDTH, write_drive
+from planted import write_drive
+from tokenizers import Tokenizer
 
-from crossspec_ros.captioning.tiny_pair import FRAME, SENSOR, WARNING, warning
+from crossspec_ros.captioning.tiny_pair import FEWEST_TOKENS, WARNING, warning
 from crossspec_ros.cli import main
-from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.training.world.camera import FRAME_SIZE, SENSOR_SIZE
+from crossspec_ros.training.world.camera import SENSOR_SIZE
 
-TINY = str(share_dir() / "models" / "tiny")
+MODELS = share_dir() / "models"
 
 
-def told(path: Path, folder: str = TINY, target: str = "") -> str:
-    with closing(open_recording(path)) as recording:
-        return warning(recording, folder, target)
+def model(tokens: int) -> Any:
+    return SimpleNamespace(tokenizer=SimpleNamespace(get_vocab_size=lambda: tokens))
 
 
-def test_another_camera_than_the_synthetic_one_is_told(tmp_path: Path) -> None:
-    drive = write_drive(tmp_path / "drive")
-    assert told(drive) == told(drive, "") == WARNING.format("event camera has", WIDTH, HEIGHT)
-    assert told(drive, str(tmp_path)) == told(drive, target="somebody/else") == ""
-    assert told(drive, target=str(share_dir() / "models" / "tiny_qwen3_vl")) == told(drive)
+@pytest.mark.parametrize(
+    ("target", "draft", "told"),
+    [(577, 578, "target has 577"), (32_000, 578, "draft has 578"), (151_643, 32_000, ""), (32_000, None, "")],
+)
+def test_too_few_tokens_for_real_scenes_are_told(target: int, draft: int | None, told: str) -> None:
+    pair: Any = SimpleNamespace(target=model(target), draft=None if draft is None else model(draft))
+    assert told in warning(pair) and bool(told) == bool(warning(pair))
 
 
-def test_the_synthetic_world_has_the_size_that_is_taken_for_it() -> None:
-    assert (SENSOR, FRAME) == (SENSOR_SIZE, FRAME_SIZE)
-    assert told(share_dir() / "rosbags" / "synthetic_drive") == ""
+def test_every_checkpoint_that_is_shipped_is_known_for_what_it_is() -> None:
+    files = sorted(str(file) for file in MODELS.rglob("tokenizer.json"))
+    sizes = [Tokenizer.from_file(file).get_vocab_size() for file in files]
+    assert sizes == [578, 577, 581] and max(sizes) < FEWEST_TOKENS
 
 
-def test_of_images_alone_their_size_is_told(tmp_path: Path) -> None:
-    for name, (width, height) in {"other": (64, 48), "same": FRAME}.items():
-        with write_bag(tmp_path / name) as write:
-            data = image(7, np.zeros((height, width, 3), np.uint8), "rgb8")
-            write("/image", RecordedMessage(7, "image", IMAGE, data))
-    assert told(tmp_path / "other") == WARNING.format("images have", 64, 48)
-    assert told(tmp_path / "same") == ""
-
-
-def test_caption_warns_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["caption", str(write_drive(tmp_path / "drive"))]) == 0
-    assert (
-        capsys.readouterr().err.count(f"crossspec: {WARNING.format('event camera has', WIDTH, HEIGHT)}\n")
-        == 1
-    )
+def test_caption_says_it_in_one_line_of_a_copy_and_of_a_camera_like_the_synthetic_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(MODELS / "tiny", tmp_path / "copied")
+    drive = write_drive(tmp_path / "drive", size=SENSOR_SIZE)
+    assert main(["caption", str(drive), "--models", str(tmp_path / "copied")]) == 0
+    assert capsys.readouterr().err.count(f"crossspec: {WARNING.format('target', 577)}\n") == 1

@@ -36,6 +36,7 @@ from crossspec_ros.events.messages import (
 from crossspec_ros.recordings import convert as convert_module
 from crossspec_ros.recordings.convert import convert, record
 from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.truth import GROUND_TRUTH, true_captions
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_a_ground_truth_that_is_elsewhere_is_not_copied(tmp_path, sequence):
 
 
 def test_a_ground_truth_without_end_is_not_copied(tmp_path, sequence, monkeypatch):
-    monkeypatch.setattr(convert_module, "_MOST_TRUTH_BYTES", 100)
+    monkeypatch.setattr(convert_module, "MOST_TRUTH_BYTES", 100)
     (sequence / "ground_truth.json").write_text("[" * 101)
     with pytest.raises(InputError, match=r"ground_truth.json' does not come along .*has more than"):
         convert(sequence, tmp_path / "bag")
@@ -348,3 +349,15 @@ def test_a_torn_raw_file_becomes_a_bag_of_what_is_there(tmp_path, capsys):
     told = capsys.readouterr().err
     assert told.startswith(f"crossspec: only a part of the recording could be read: some of '{source}'")
     assert "(torn words 1)" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"windows": 3}', '{"windows": [{"start_ns": Infinity, "caption": ""}]}', "[" * 100_000],
+)
+def test_what_is_no_truth_of_windows_is_none(tmp_path, text):
+    assert true_captions(tmp_path) == {}
+    (tmp_path / GROUND_TRUTH).write_text(text)
+    assert true_captions(tmp_path) == {}
+    (tmp_path / GROUND_TRUTH).write_text('{"windows": [{"start_ns": 5, "caption": "a van"}]}')
+    assert true_captions(tmp_path) == {5: "a van"}

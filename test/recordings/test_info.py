@@ -194,6 +194,41 @@ def test_the_command_prints_and_writes_the_same(tmp_path, capsys) -> None:
     assert "nothing wrong was found" in capsys.readouterr().out
 
 
+def test_length_windows_rates_and_findings_come_first_and_zeros_only_if_asked(tmp_path, capsys) -> None:
+    bag = write(tmp_path / "bag", sound())
+    assert main(["info", str(bag)]) == 0
+    brief = capsys.readouterr().out
+    first, *lines = brief.splitlines()
+    assert first.endswith(" 120 messages in 0.99 s")
+    assert lines[0] == "1 window of a second"
+    assert sorted(lines[1:3]) == [
+        f"{IMAGES}: 20.00 images a second, 32x24, rgb8",
+        f"{EVENTS}: {survey(bag)['topics'][1]['events_per_s']:,.0f} events in 100.00 packets a second, "
+        f"320x240, evt3",
+    ]
+    assert lines[3] == "findings: nothing wrong was found"
+    assert not re.search(r"│ (0|0\.00|-) *$|_ns|first_|last_", brief, re.MULTILINE)
+    assert main(["info", str(bag), "--verbose"]) == 0
+    assert {"stamps_back", "first_stamp_ns", "damage"} <= set(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("stamps_s", "told"),
+    [
+        ([0.5, 1.4], "2 windows of a second"),
+        # Nothing in between is counted.
+        ([0.5, 1.4, None, 1_000_000, 1_000_001], "4 windows of a second"),
+        ([0.5, 0.6, 30.4, 30.5], "at most 31 windows of a second"),
+    ],
+)
+def test_windows_are_those_that_a_camera_has_stamps_in(tmp_path, capsys, stamps_s, told) -> None:
+    cut = stamps_s.index(None) if None in stamps_s else len(stamps_s)
+    messages = [raw_image(round(stamp * SECOND)) for stamp in stamps_s[:cut]]
+    messages += [packet(0, stamp_us=round((stamp - 1) * 1e6)) for stamp in stamps_s[cut + 1 :]]
+    assert main(["info", str(write(tmp_path / "bag", messages))]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == told
+
+
 def test_dvs_arrays_and_compressed_images(tmp_path) -> None:
     arrays = [
         ("/dvs/events", DVS_EVENTS, SECOND + i, encode_dvs(later(i, 1_000_000), SECOND + i)) for i in range(3)

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 from contextlib import ExitStack
+from copy import deepcopy
 from importlib import import_module
 
 import pytest
@@ -14,13 +15,14 @@ from fakes import FakeDecoder
 from outsider import spinning
 
 from crossspec_ros.captioning.caption_health import CaptionHealth
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.aggregate import HARDWARE_ID
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.rqt.discovery import REPORT
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
-PERSPECTIVE = share_dir() / "config" / "rqt" / "latency.perspective"
+PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
 APART = "/layouts"
 """A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
@@ -52,10 +54,16 @@ def published():
     return {topic.removeprefix(APART): kinds[0] for topics in named for topic, kinds in topics}
 
 
+@pytest.fixture(scope="module", params=PERSPECTIVES, ids=lambda path: path.stem)
+def perspective(request):
+    """What the file of a perspective says."""
+    return json.loads(request.param.read_text())
+
+
 @pytest.fixture(scope="module")
-def plugins():
+def plugins(perspective):
     """The perspective's plugins by `package/name#number` with their settings."""
-    manager = json.loads(PERSPECTIVE.read_text())["groups"]["pluginmanager"]
+    manager = deepcopy(perspective)["groups"]["pluginmanager"]
     running = ast.literal_eval(manager["keys"]["running-plugins"]["repr"])
     settings = {}
     for plugin, numbers in running.items():
@@ -86,32 +94,36 @@ def test_the_perspective_plots_every_latency_and_acceptance(plugins, published):
     assert not any(other.startswith(f"{topic}/") for topic in topics for other in published)
 
 
-def qt_bytes(key):
+def qt_bytes(perspective, key):
     """A value of the main window in the perspective, as Qt wrote it."""
-    stored = json.loads(PERSPECTIVE.read_text())["groups"]["mainwindow"]["keys"][key]
+    stored = perspective["groups"]["mainwindow"]["keys"][key]
     (digits,) = re.fullmatch(r"QtCore\.QByteArray\(b'([0-9a-f]+)'\)", stored["repr(QByteArray.hex)"]).groups()
     return bytes.fromhex(digits)
 
 
-def test_the_perspective_fits_a_small_screen():
-    magic, _, _, *frame = struct.unpack_from(">IHH4i", qt_bytes("geometry"))
+def test_the_perspective_fits_a_small_screen(perspective):
+    magic, _, _, *frame = struct.unpack_from(">IHH4i", qt_bytes(perspective, "geometry"))
     assert magic == 0x1D9D0CB
     left, top, right, bottom = frame
     # A bar of the desktop takes 27 pixels, at the top or at the left.
     assert 27 <= left < right < 1366 and 27 <= top < bottom < 768
 
 
-def test_the_perspective_has_captions_above_and_plots_below(plugins):
-    state = qt_bytes("state")
+def test_the_perspective_has_captions_above_and_plots_below(perspective, plugins):
+    state = qt_bytes(perspective, "state")
     docks = [re.sub("[/#]", "__", plugin) for plugin in plugins]
     at = {dock: state.index(dock.encode("utf-16-be")) for dock in docks}
     areas = [match.start() for match in re.finditer(rb"\0\0\0[\2\3]\0\0..\0\0..\xfc", state, re.DOTALL)]
     assert [state[area + 3] for area in areas] == [TOP, BOTTOM]
-    assert {dock for dock in docks if at[dock] < areas[1]} == {"crossspec_ros__Crossspec__1"}
+    assert [dock for dock in docks if at[dock] > areas[1]] == [f"rqt_plot__Plot__{i}" for i in (1, 2, 3)]
 
 
 def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
     assert published[plugins["crossspec_ros/Crossspec#1"]["topic"]] == REPORT
+    for image in (settings for plugin, settings in plugins.items() if plugin.startswith("rqt_image_view/")):
+        assert published[image["topic"]] == "sensor_msgs/msg/Image"
+    # What every caption of so many tokens has at most, in one pass, is not clipped.
+    assert plugins["rqt_plot/Plot#3"]["y_limits"][1] > CaptionerSettings().max_new_tokens
     # What is restored after it, in this order, finds the topics that it has waited for.
     assert next(iter(plugins)) == "crossspec_ros/Crossspec#1"
     # It must run in a process of its own.

@@ -139,6 +139,19 @@ def test_the_terminal_shows_every_caption_and_the_summary(replays, ends):
         for _, _, caption, _ in run.reports:
             assert caption in run.output
         assert run.output.count("total ") >= len(ends) and f"windows {len(ends)}" in run.output
+        assert run.output.count("these know the synthetic driving world only") == 1
+        assert run.output.count("waiting for") <= 1
+
+
+def test_the_demo_shows_each_caption_once_with_its_latency_and_its_truth(replays, truth):
+    run = replays["prefill_hidden"]
+    for second, (window, (_, _, caption, _)) in enumerate(zip(truth, run.reports, strict=True)):
+        lines = [line for line in run.output.splitlines() if f": {second}-{second + 1} s: " in line]
+        is_true = caption == window["caption"]
+        told = "true in every word" if is_true else f"in truth: {window['caption']}"
+        assert len(lines) == 3 and lines[0].endswith(f": {caption}")
+        assert "ready " in lines[1] and "; the target alone: " in lines[1]
+        assert lines[2].endswith(told)
 
 
 def test_the_run_ends_with_what_was_asked_for(replays, ends):

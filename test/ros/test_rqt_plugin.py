@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+from crossspec_msgs.msg import WindowReport
 
 PLUGIN = "crossspec_ros.ros.rqt_plugin"
 
@@ -20,20 +21,36 @@ class Plugin:
         pass
 
 
-class Topics(MagicMock):
-    """A combo box."""
+class Topics:
+    """A combo box, which shows the first item until another one is chosen."""
+
+    def __init__(self):
+        self.items, self.text, self.watchers = [], "", []
+        self.currentTextChanged = SimpleNamespace(connect=self.watchers.append)
+
+    def addItem(self, text):
+        self.items.append(text)
+        if not self.text:
+            self.setCurrentText(text)
+
+    def findText(self, text):
+        return self.items.index(text) if text in self.items else -1
+
+    def setCurrentText(self, text):
+        if text != self.text:
+            self.text = text
+            for watch in self.watchers:
+                watch(text)
+
+    def currentText(self):
+        return self.text
+
+
+class Node(MagicMock):
+    """Knows the captioner's topic from the third look on, and is of no use once ROS has ended."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.items = []
-        self.addItem = self.items.append
-        self.findText = lambda text: self.items.index(text) if text in self.items else -1
-
-
-class Node:
-    """Knows the captioner's topic from the third look on, and is of no use once ROS has ended."""
-
-    def __init__(self):
         self.ok, self.looks = True, 0
         self.context = SimpleNamespace(ok=lambda: self.ok)
 
@@ -63,11 +80,16 @@ def plugin(monkeypatch):
     del sys.modules[PLUGIN]
 
 
-def test_a_perspective_is_restored_once_its_captioner_is_known(plugin):
-    plugin.restore_settings(None, SimpleNamespace(value=lambda key: "/robot/report"))
-    assert plugin._node.looks == 4
+@pytest.mark.parametrize("remembered", ["/robot/report", "/captioner/report"])
+def test_a_perspective_is_restored_once_a_captioner_is_known_also_in_a_namespace(plugin, remembered):
+    plugin.restore_settings(None, SimpleNamespace(value=lambda key: remembered))
+    assert 4 <= plugin._node.looks < 10
     assert plugin._topics.items == ["/captioner/report", "/robot/report"]
-    plugin._topics.setCurrentText.assert_called_once_with("/robot/report")
+    assert plugin._topics.text == "/robot/report"
+    assert plugin._windows.hint == "no report has come yet on /robot/report"
+    told = [call.args[0] for call in plugin._note.setText.call_args_list]
+    is_other = remembered != "/robot/report"
+    assert len(told) == is_other and all("sed 's#/captioner/#/robot/#g' FILE > NEW" in text for text in told)
 
 
 def test_a_plugin_from_the_menu_waits_for_nothing(plugin):
@@ -76,9 +98,21 @@ def test_a_plugin_from_the_menu_waits_for_nothing(plugin):
 
 
 def test_captioners_that_come_later_are_offered_until_ros_has_ended(plugin):
-    for _ in range(3):
-        plugin._discover()
+    plugin._discover()
+    assert plugin._windows.hint.startswith("nobody publishes crossspec_msgs/msg/WindowReport: look whether")
+    plugin._discover()
     assert plugin._topics.items == ["/captioner/report", "/robot/report"]
     plugin._node.ok = False
+    looks = plugin._node.looks
     plugin._discover()
-    assert plugin._node.looks == 3
+    assert plugin._node.looks == looks
+
+
+def test_the_first_captioner_there_is_is_watched_but_none_is_left_that_has_reported(plugin):
+    for _ in range(3):
+        plugin._discover()
+    assert plugin._topics.text == "/robot/report"
+    plugin._topics.setCurrentText("/captioner/report")
+    plugin._windows.add(WindowReport())
+    plugin._discover()
+    assert plugin._topics.text == "/captioner/report"

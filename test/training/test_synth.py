@@ -47,8 +47,11 @@ def test_it_reads_back_and_names_its_truth(sequence: Path) -> None:
     assert truth["windows"][0]["start_ns"] == 100 * 10**9 and truth["seed"] == 1_000_007
 
 
-def test_the_same_seed_gives_the_same_events(sequence: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_events_and_its_progress_is_told_in_a_log_too(
+    sequence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["synth", str(tmp_path / "again"), "--seconds", "1", "--seed", "1000007"]) == 0
+    assert capsys.readouterr().err == "crossspec: 1 of 1 s drawn\n"
     first, second = (next(DsecSequence(p).events.batches()) for p in (sequence, tmp_path / "again"))
     assert all(np.array_equal(getattr(first, k), getattr(second, k)) for k in "txyp")
 

@@ -22,16 +22,24 @@ def report_topics(graph: Graph) -> list[str]:
     return [topic for topic, types in graph.get_topic_names_and_types() if REPORT in types]
 
 
-def await_topics(graph: Graph, topic: str, most_s: float) -> None:
-    """Return once `topic` is published and a look finds no more topics than the last one.
+def watched_topic(graph: Graph, topic: str) -> str:
+    """The topic itself where it is published, else the first that carries reports; empty without any."""
+    if graph.count_publishers(topic):
+        return topic
+    return next((each for each in report_topics(graph) if graph.count_publishers(each)), "")
 
-    After `most_s` seconds return anyway.
+
+def await_topics(graph: Graph, topic: str, most_s: float) -> str:
+    """Return `watched_topic` once there is one and a look finds no more topics than the last one.
+
+    After `most_s` seconds return `topic` anyway.
     """
     end = time.monotonic() + most_s
     known: list[tuple[str, list[str]]] = []
     while time.monotonic() < end:
         found = graph.get_topic_names_and_types()
-        if found == known and graph.count_publishers(topic):
-            return
+        if found == known and (watched := watched_topic(graph, topic)):
+            return watched
         known = found
         time.sleep(LOOK_S)
+    return topic

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-from crossspec_ros.ros.rqt.windows import Captioned
+from crossspec_ros.captioning.wording import seconds
+from crossspec_ros.ros.rqt.windows import Captioned, LastWindows
 from crossspec_ros.telemetry.timeline import COLOURS, ROWS
 
 MARGIN, LABELS, ROW, GAP = 8.0, 58.0, 13.0, 3.0
 """Pixels, as all lengths here: the border, where bars begin, the height of a row of bars, between texts."""
 INK, FAINT, WRONG, HIDDEN = "#222222", "#888888", "#b03030", "#7a9a5a"
+_PAPER = "#ffffff"
 _BARS = 3 * ROW + 2 * GAP
-_OPEN, _MOST_MS, _LEAST_MS = 0.55, 1000.0, 5.0
+_OPEN, _MOST_MS, _LEAST_MS, _ROOM = 0.55, 1000.0, 5.0, 1.05
 """The second before the close takes this share of the width: what comes after is short, and matters more."""
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -30,17 +32,21 @@ class Canvas(Protocol):
         """Width and height of a text whose lines are at most so wide."""
 
 
-def draw(canvas: Canvas, windows: Sequence[Captioned], width: float, height: float) -> None:
-    """Draw the legend, then the first windows, on one scale: as many as fit whole, but at least one."""
+def draw(canvas: Canvas, last: LastWindows, width: float, height: float) -> float:
+    """Draw the legend, then the newest windows, on one scale: as many as fit whole, but at least one.
+
+    Returns the height that the newest one needs.
+    """
     room = width - 2 * MARGIN
+    windows, first_ns = last.newest(), last.first_ns
     if not windows:
-        canvas.text(MARGIN, MARGIN, room, FAINT, "no report has come yet")
-        return
-    ruler = _draw_legend(canvas, windows, width)
+        canvas.text(MARGIN, MARGIN, room, FAINT, last.hint)
+        return 0.0
+    ruler = _draw_legend(canvas, windows, width, f"0 s: stamp {first_ns / 1e9:.15g} s")
     y = ruler + canvas.size("0", room)[1] + GAP
     blocks: list[_Block] = []
     for window in windows:
-        block = _Block.of(canvas, window, y, room)
+        block = _Block.of(canvas, window, first_ns, y, room)
         if blocks and block.bottom > height:
             break
         blocks.append(block)
@@ -54,6 +60,7 @@ def draw(canvas: Canvas, windows: Sequence[Captioned], width: float, height: flo
         for y, colour, text in block.texts:
             canvas.text(MARGIN, y, room, colour, text)
         _draw_bars(canvas, block.window, scale, block.bars)
+    return blocks[0].bottom
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,9 @@ class _Block:
         return self.bars + _BARS
 
     @classmethod
-    def of(cls, canvas: Canvas, window: Captioned, top: float, room: float) -> _Block:
+    def of(cls, canvas: Canvas, window: Captioned, first_ns: int, top: float, room: float) -> _Block:
         # A figure is never torn from its unit by the end of a line.
-        told = (f"{window.start_s:.0f}-{window.end_s:.0f} s", *window.figures)
+        told = (seconds(window.start_ns, window.end_ns, first_ns), *window.figures)
         head = f"{_NO_BREAK}· ".join(each.replace(" ", _NO_BREAK) for each in told)
         texts, y = [], top + GAP
         for colour, text in ((FAINT, head), (INK if window.is_good else WRONG, window.text)):
@@ -82,9 +89,12 @@ class _Block:
 
 
 def _last_ms(windows: Sequence[Captioned]) -> float:
-    """Where the scale ends; a window that took much longer than the others runs off it, or hides them."""
-    ends = [max((span.end_ns / 1e6 for span in window.spans), default=0.0) for window in windows]
-    return max(_LEAST_MS, min(max(ends), 3 * median(ends)))
+    """Where the scale ends: behind the newest window; an older one that took much longer runs off it."""
+    ends = [max(span.end_ns / 1e6 for span in window.spans) for window in windows if window.spans]
+    if not ends:
+        return _LEAST_MS
+    newest_ms = ends[0] if windows[0].spans else 0.0
+    return _ROOM * max(_LEAST_MS, newest_ms, min(max(ends), 3 * median(ends)))
 
 
 class _Scale:
@@ -118,13 +128,13 @@ def _draw_bar(canvas: Canvas, scale: _Scale, y: float, start_ns: int, end_ns: in
     canvas.rect(left, y, max(1.0, right - left), ROW - 3, colour)
 
 
-def _draw_legend(canvas: Canvas, windows: Sequence[Captioned], width: float) -> float:
-    """Draw it in as many lines as it needs; returns where the last one ends."""
+def _draw_legend(canvas: Canvas, windows: Sequence[Captioned], width: float, last: str) -> float:
+    """Draw it in as many lines as it needs, with `last` at its end; returns where the last one ends."""
     seen = {span.stage for window in windows for span in window.spans}
     shown = {stage: COLOURS[stage] for row in ("target", "draft") for stage in ROWS[row] if stage in seen}
     x, y, line = MARGIN, GAP, 0.0
-    for stage, colour in {**shown, "hidden": HIDDEN}.items():
-        text = stage.replace("_", _NO_BREAK)
+    for stage, colour in {**shown, "hidden": HIDDEN, last: _PAPER}.items():
+        text = stage.replace("_", _NO_BREAK).replace(" ", _NO_BREAK)
         needed, line = canvas.size(text, width)
         if x > MARGIN and x + 14 + needed > width - MARGIN:
             x, y = MARGIN, y + line

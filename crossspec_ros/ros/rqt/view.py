@@ -13,6 +13,8 @@ from crossspec_ros.ros.rqt.windows import LastWindows
 
 PERIOD_MS = 200
 FONT_PIXELS = 12
+MOST_HEIGHT = 320
+"""Pixels that the newest window may claim; whoever publishes a report of pages does not fill the screen."""
 _WORD_WRAP = 0x1000
 """Qt.TextWordWrap, which the bindings spell and type differently."""
 _ENDLESS = 100_000
@@ -42,12 +44,15 @@ class TimelineView(QWidget):
         font = painter.font()
         font.setPixelSize(FONT_PIXELS)
         painter.setFont(font)
-        draw(_QtCanvas(painter), self._windows.newest(), self.width(), self.height())
+        needed = draw(_QtCanvas(painter), self._windows, self.width(), self.height())
         painter.end()
+        # Whatever else is in the window of rqt, the newest timeline is seen whole.
+        if self.minimumHeight() < needed:
+            self.setMinimumHeight(min(ceil(needed), MOST_HEIGHT))
 
     def _refresh(self) -> None:
-        if self._shown != self._windows.added:
-            self._shown = self._windows.added
+        if self._shown != self._windows.changes:
+            self._shown = self._windows.changes
             self.update()
 
 

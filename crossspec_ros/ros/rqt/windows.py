@@ -22,13 +22,13 @@ _MOST_FIGURES, _MOST_NAME = 50, 100
 
 @dataclass(frozen=True)
 class Captioned:
-    """One window: its times in seconds, its caption or why it has none, whether that is as it should be.
+    """One window: its times by stamps, its caption or why it has none, whether that is as it should be.
 
     Spans count from the window's close; `figures` are short phrases about the caption and its inputs.
     """
 
-    start_s: float
-    end_s: float
+    start_ns: int
+    end_ns: int
     text: str
     is_good: bool
     spans: tuple[Span, ...]
@@ -45,11 +45,16 @@ class Captioned:
 
 
 class LastWindows:
-    """Keeps the last `KEPT` windows, however fast they come; one thread may add while another reads."""
+    """Keeps the last `KEPT` windows, however fast they come; one thread may add while another reads.
+
+    `first_ns` is the earliest start that was seen: people count seconds from there, as the log does from the
+    captioner's first one. `hint` is what to say while there are no windows; `changes` counts all of this.
+    """
 
     def __init__(self) -> None:
         self._windows: deque[Captioned] = deque(maxlen=KEPT)
-        self.added = 0
+        self.first_ns = self.changes = 0
+        self.hint = "no report has come yet"
 
     def add(self, report: WindowReport) -> None:
         """Take a report; spans whose times cannot be are left out."""
@@ -58,30 +63,33 @@ class LastWindows:
             for span in report.spans[:_MOST_SPANS]
             if abs(span.start_ms) < _LONGEST_MS and abs(span.end_ms) < _LONGEST_MS
         )
+        start_ns = _ns(report.window_start)
+        self.first_ns = min(self.first_ns, start_ns) if self._windows else start_ns
         self._windows.append(
             Captioned(
-                start_s=_seconds(report.window_start),
-                end_s=_seconds(report.header.stamp),
+                start_ns=start_ns,
+                end_ns=_ns(report.header.stamp),
                 text=report.message[:_MOST_TEXT],
                 is_good=report.level == report.OK,
                 spans=spans,
                 figures=tuple(figure[:_MOST_NAME] for figure in _figures(report)[:_MOST_FIGURES]),
             )
         )
-        self.added += 1
+        self.changes += 1
 
-    def clear(self) -> None:
-        """Forget all of them, as when another captioner is watched."""
+    def clear(self, hint: str) -> None:
+        """Forget all of them, as when another captioner is watched, and say this until the next one."""
         self._windows.clear()
-        self.added += 1
+        self.hint = hint
+        self.changes += 1
 
     def newest(self) -> list[Captioned]:
         """All of them, the newest first."""
         return list(reversed(tuple(self._windows)))
 
 
-def _seconds(stamp: Time) -> float:
-    return float(stamp.sec + stamp.nanosec / 1e9)
+def _ns(stamp: Time) -> int:
+    return int(stamp.sec * 10**9 + stamp.nanosec)
 
 
 def _figures(report: WindowReport) -> list[str]:

@@ -18,6 +18,8 @@ SENSOR_SIZE = (320, 240)
 FRAME_SIZE = (640, 480)
 """Width and height of the RGB camera in pixels."""
 FRAME_PERIOD_S = 0.05
+EVENTS_HZ = 200
+"""Pictures a second that the event camera's pixels see."""
 
 
 def frame(scenes: list[Scene], seed: int, t: float, size: tuple[int, int] = FRAME_SIZE) -> NDArray[np.uint8]:
@@ -26,7 +28,7 @@ def frame(scenes: list[Scene], seed: int, t: float, size: tuple[int, int] = FRAM
 
 
 def events(
-    scenes: list[Scene], seed: int, start_s: int, end_s: int, rate_hz: int = 200
+    scenes: list[Scene], seed: int, start_s: int, end_s: int, rate_hz: int = EVENTS_HZ
 ) -> Iterator[EventBatch]:
     """Events of [start_s, end_s), a batch for each of the `rate_hz` pictures a second that the pixels see."""
     step_us = 1_000_000 // rate_hz
