@@ -322,8 +322,8 @@ class PlayerNode(GuardedNode):
         while missing := self._missing_audience():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
-                    f"after {self._settings.startup_timeout_s:g} s {missing}{discovery_hint(os.environ)}: start "
-                    f"those nodes too"
+                    f"after {self._settings.startup_timeout_s:g} s {missing}{discovery_hint(os.environ)}: "
+                    f"start those nodes too"
                 )
             if time.monotonic() >= tell_s:
                 told = self._tell_waiting(told, f"the other nodes, whose models take time to load: {missing}")
