@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -170,32 +169,9 @@ def result(setting: Setting, log: Log) -> Result:
             rows,
         )
     )
-    found.plots["alignment"] = _draw(shares)
     found.notes.append(
         "The tiny draft was trained on the same captions as the tiny target, so it speaks as the target does "
         "without any alignment: what it lacks are colours and light, which events do not show. The "
         "predictions are for EventGPT-7B, which words its sentences otherwise."
     )
     return found
-
-
-def _draw(shares: dict[str, statistics.Interval]) -> Figure:
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    axes = figure.subplots()
-    predicted = {"none": 20, "linear": 40, "mlp": 55, "contrastive": 65, "distilled": 75, SPECVLM: 80}
-    names = list(shares)
-    ends = [[s.value - s.low for s in shares.values()], [s.high - s.value for s in shares.values()]]
-    values = [share.value for share in shares.values()]
-    axes.bar(names, values, yerr=ends, color="#6baed6", capsize=2, label="measured, 95 % interval")
-    axes.plot(
-        [name for name in names if name in predicted],
-        [predicted[name] for name in names if name in predicted],
-        "k_",
-        markersize=18,
-        label="predicted for 7B, middle",
-    )
-    axes.set_ylabel("tokens accepted, %")
-    axes.tick_params(axis="x", rotation=30)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8)
-    return figure

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from crossspec_ros.bench.windows import live
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -156,36 +155,9 @@ def result(setting: Setting, log: Log) -> Result:
             rows,
         )
     )
-    found.plots["streaming"] = _draw(log)
     found.notes.append(
         "The prediction counts a caption for each frame, in 33 ms; here a caption is of a window of "
         f"{setting.pair.frames} frames, and what is sustained is frames that ended up in captions."
     )
     found.notes.append(setting.trained.note)
     return found
-
-
-def _draw(log: Log) -> Figure:
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    dropped, waits = figure.subplots(1, 2)
-    for way in _WAYS:
-        of = [log.rows(str(rate), way) for rate in RATES]
-        dropped.plot(
-            RATES,
-            [100 * np.mean([r.told("dropped", bool) for r in rows]) for rows in of],
-            marker="o",
-            label=way,
-        )
-        waits.plot(
-            RATES,
-            [1e3 * np.median([r.wall_s for r in rows if not r.told("dropped", bool)]) for rows in of],
-            marker="o",
-            label=way,
-        )
-    for axes, label in ((dropped, "windows dropped, %"), (waits, "ms from the last frame, median")):
-        axes.set_xlabel("frames a second")
-        axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=8)
-    return figure
