@@ -75,6 +75,8 @@ def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_m
     closes_ms = second.ms(second.trace.marks["closed"])
     # The next second is another scene, so what follows the close is drawn over what was seen before it.
     t = second.second + 1 + min(at_ms - closes_ms, -1000 * FRAME_PERIOD_S) / 1000
+    # Nor are the events of the scene before those of this one.
+    t = max(t, second.second + _SHOWN_EVENTS_US / 1e6)
     pictures = grid[0].subgridspec(1, 2, wspace=0.03).subplots(squeeze=False)[0]
     shown = (second.drive.picture(t, _PICTURE_SIZE), _event_image(batch, t))
     titles = ("RGB camera", "event camera: red is brighter, blue is darker")
@@ -133,5 +135,6 @@ def _text(axes: Axes, second: Second, other: Words, at_ms: float) -> None:
         when = f": complete after {words[-1][0]:.0f} ms" if done and words[-1][0] > 0 else ""
         top = 1 - i / 3
         axes.text(-0.06, top, name + when, color=colour, fontsize=8.5, weight="bold", va="top")
-        text = textwrap.fill(said[-1] if said else "", _COLUMNS)
+        late = "(not done when the last frame came)" if not words and at_ms >= 0 else ""
+        text = textwrap.fill(said[-1] if said else late, _COLUMNS)
         axes.text(-0.06, top - 0.08, text, fontsize=8, va="top", linespacing=1.15)

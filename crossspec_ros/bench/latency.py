@@ -19,7 +19,16 @@ from crossspec_ros.baselines.generate import TransformersGenerate, text_generate
 from crossspec_ros.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_ros.baselines.speculative import FixedGamma
 from crossspec_ros.baselines.written import Baseline, Written
-from crossspec_ros.bench.harness import Decoder, check_windows, compared, draw_bars, table, take_turns, tell
+from crossspec_ros.bench.harness import (
+    Decoder,
+    check_windows,
+    compared,
+    draw_bars,
+    ratio,
+    table,
+    take_turns,
+    tell,
+)
 from crossspec_ros.bench.windows import held_out_windows, live
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -80,6 +89,10 @@ def run(args: argparse.Namespace) -> int:
         "close_to_first_token_ratio_spread": mine["close_to_first_token_ratio"],
         "last_frame_to_caption_ratio": mine["last_frame_to_caption_ratio"]["median"],
         "last_frame_to_caption_ratio_spread": mine["last_frame_to_caption_ratio"],
+        "sooner_than": {
+            name: ratio(other.ms_from_last_frame(), runs[OURS].ms_from_last_frame())
+            for name, other in runs.items()
+        },
         "modes": modes,
         "prefill_share_rule": prefill_share_rule(
             stages["frame_encode"] + stages["target_prefill"], stages["decode"]

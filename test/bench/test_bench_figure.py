@@ -42,7 +42,10 @@ def test_dark_frames_are_captioned_from_events_and_marked() -> None:
 def test_the_headline_is_the_measured_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = json.loads(LATENCY.read_text())
     ratio = figures["modes"]["ours"]["last_frame_to_caption_ratio"]["median"]
-    assert f"{ratio:.1f}x sooner: " in headline(figures)
+    assert headline(figures).startswith(f"{ratio:.1f}x sooner than the target alone (")
+    assert f"{figures['sooner_than']['generate, plain']['median']:.1f}x sooner than generate" in headline(
+        figures
+    )
     out = tmp_path / "headline.png"
     assert main(["bench", "figure", str(out), "--latency", str(LATENCY)]) == 0
     assert out.stat().st_size > 10_000
