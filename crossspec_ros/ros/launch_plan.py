@@ -16,13 +16,13 @@ from typing import Any
 from crossspec_ros.captioning.params import read_flag, read_number
 from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
-from crossspec_ros.paths import PACKAGE, share_dir
+from crossspec_ros.paths import PACKAGE, found
 from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.live_graph import Driver, live_graph
 
 _READ: Mapping[str, Callable[[str, str], object]] = {
-    "models": lambda name, text: Path(text),
-    "config": lambda name, text: Path(text),
+    "models": lambda name, text: found(text),
+    "config": lambda name, text: found(text),
     "images": lambda name, text: Path(text),
     "rate": read_number,
     "loop": read_flag,
@@ -41,7 +41,7 @@ def plan(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
         name: _READ[name](name, text) if name in _READ else text for name, text in given.items()
     }
     if kind == "replay":
-        path = Path(arguments.pop("sequence", share_dir() / "rosbags" / "synthetic_drive"))
+        path = found(arguments.pop("sequence", "rosbags/synthetic_drive"))
         processes = replay_graph(replay_parameters(path, **arguments))
         return {"nodes": [*map(_own, processes)], "choice": ""}
     graph = live_graph(arguments.pop("camera", ""), **arguments)
