@@ -17,13 +17,13 @@ from crossspec_ros.captioning.params import read_flag, read_number
 from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE, share_dir
+from crossspec_ros.recordings.recording import ASKED, Asked
 from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.live_graph import Driver, live_graph
 
 _READ: Mapping[str, Callable[[str, str], object]] = {
     "models": lambda name, text: Path(text),
     "config": lambda name, text: Path(text),
-    "images": lambda name, text: Path(text),
     "rate": read_number,
     "loop": read_flag,
     "fallback": read_flag,
@@ -42,7 +42,8 @@ def plan(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
     }
     if kind == "replay":
         path = Path(arguments.pop("sequence", share_dir() / "rosbags" / "synthetic_drive"))
-        processes = replay_graph(replay_parameters(path, **arguments))
+        asked = Asked.of({name: arguments.pop(name, "") for name in ASKED})
+        processes = replay_graph(replay_parameters(path, asked=asked, **arguments))
         return {"nodes": [*map(_own, processes)], "choice": ""}
     graph = live_graph(arguments.pop("camera", ""), **arguments)
     drivers = [_foreign(graph.driver)] if graph.driver else []

@@ -17,6 +17,7 @@ from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.ros.graph import Process, replay_graph
 
@@ -39,9 +40,7 @@ def run(args: argparse.Namespace) -> int:
         args.rate,
         args.mode,
         args.config,
-        args.images,
-        args.events_topic,
-        args.image_topic,
+        asked=Asked.of(vars(args)),
         keep=opened.append,
         **placed,
     )
