@@ -22,6 +22,7 @@ from crossspec_ros.recordings.fields import (
     choose_unit,
     common_size,
     find_roles,
+    is_whole,
     read_columns,
     to_us,
 )
@@ -30,6 +31,7 @@ from crossspec_ros.recordings.source import LATE_US, MOST_JUMPS, WINDOW_US, dama
 from crossspec_ros.recordings.unpacking import check_held
 
 SIZE = ("width", "height")
+NAMED = "its columns have names: leave out --columns"
 _EVENT_BYTES = 32
 """Of an event while its columns are read, however short they are stored."""
 _BLOCK = 1_000_000
@@ -74,7 +76,7 @@ class ArrayEvents:
         with leaving_open(path):
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
-                all(look.is_whole for look in looks),
+                all(look.are_whole for look in looks),
                 sum(look.count for look in looks),
                 self._size,
                 asked.time_unit or looks[0].unit,
@@ -111,10 +113,10 @@ class ArrayEvents:
         t = columns.t
         # Each k-th, and the last.
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
-        is_whole = t.dtype.kind != "f" or 2 * np.count_nonzero(t != np.rint(t)) < len(t)
+        fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
         inside = (axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in columns[1:3])
         needed = [int(axis.max(initial=0)) + 1 for axis in inside]
-        return _Look(len(t), times, bool(is_whole), needed, columns.unit, columns.size)
+        return _Look(len(t), times, is_whole(int(fractions), len(t)), needed, columns.unit, columns.size)
 
     def _check(self, file: Path) -> None:
         """Raise InputError where many events of a file are none, or lie in no order."""
@@ -122,14 +124,7 @@ class ArrayEvents:
         t = np.concatenate([batch.t for batch in self._sound(file, damage)] or [np.empty(0)])
         columns, count = self._load(file), len(t) + damage.total()
         if damage.total() > MOST_STRAY * count:
-            named = zip(ROLES, columns, strict=False)
-            told = ", ".join(f"{role} from {values.min()} to {values.max()}" for role, values in named)
-            width, height = self._size
-            raise InputError(
-                f"'{self._path}' has {told} (read as {self._unit}, on a sensor of {width}x{height}): store "
-                f"microseconds up to the year 2038, pixels of that sensor, up to {MAX_SIZE - 1}, and "
-                f"polarities of 0 and 1 or -1 and 1"
-            )
+            raise no_events(self._path, columns[:4], self._unit, self._size)
         jumps = int(np.count_nonzero(np.diff(t) < -WINDOW_US))
         if jumps > MOST_JUMPS * count:
             raise InputError(
@@ -149,7 +144,7 @@ class _Look(NamedTuple):
 
     count: int
     times: np.ndarray
-    is_whole: bool
+    are_whole: bool
     needed: list[int]
     unit: str | None
     size: tuple[int, int] | None
@@ -165,18 +160,29 @@ def sound_events(
     is_time, is_polarity = t >= 0, (p == 0) | (p == 1) | (p == -1)
     # No NaN is within.
     is_pixel = (x >= 0) & (x < size[0]) & (y >= 0) & (y < size[1])
-    is_whole = np.ones(len(t), bool)
+    between = np.zeros(len(t), bool)
     for axis in (x, y):
         if axis.dtype.kind == "f":
-            is_whole &= ~is_pixel | (axis == np.rint(axis))
-    sound = is_time & is_polarity & is_pixel & is_whole
+            between |= is_pixel & (axis != np.rint(axis))
+    sound = is_time & is_polarity & is_pixel & ~between
     if not sound.all():
         damage["times_before_1970_or_after_2038"] += int(np.count_nonzero(~is_time))
         damage["polarities_that_are_none"] += int(np.count_nonzero(is_time & ~is_polarity))
         damage["events_outside_sensor"] += int(np.count_nonzero(is_time & is_polarity & ~is_pixel))
-        damage["events_between_pixels"] += int(np.count_nonzero(is_time & is_polarity & ~is_whole))
+        damage["events_between_pixels"] += int(np.count_nonzero(is_time & is_polarity & between))
         t, x, y, p = t[sound], x[sound], y[sound], p[sound]
     return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
+
+
+def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[int, int]) -> InputError:
+    """For columns (N,) of t, x, y and p that as a whole are none."""
+    named = zip(ROLES, columns, strict=True)
+    told = ", ".join(f"{role} from {values.min()} to {values.max()}" for role, values in named)
+    return InputError(
+        f"'{path}' has {told}, which as times in {unit} and pixels of a sensor of {size[0]}x{size[1]} are no "
+        f"events: store microseconds before the year 2038, whole pixels from 0 to {MAX_SIZE - 1}, polarities "
+        f"of 0 and 1 or -1 and 1, and the sensor's width and height"
+    )
 
 
 @contextmanager
@@ -199,6 +205,8 @@ def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]
     Raises ValueError for another one, and where it is open which columns they are.
     """
     if table.dtype.names:
+        if asked.columns:
+            raise ValueError(NAMED)
         return {name: table[name].reshape(-1) for name in table.dtype.names}
     if table.ndim != 2 or not len(ROLES) <= table.shape[1] <= MOST_COLUMNS or table.dtype.kind not in "iuf":
         raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}")

@@ -36,9 +36,11 @@ _FEW = 100
 """Of fewer rows the values say little: the usual orders and units are taken."""
 _MOST, _SOME = 0.9, 0.01
 """Shares of the rows: strays, damage and late events are rarer than the rest."""
-_USUAL_S, _USUAL_HZ = (0.1, 3600.0), (0.03, 30.0)
+_FRACTIONS = 0.25
+"""Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
+_USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
 """How long recordings are, and how many events a second a pixel has on average."""
-_DECADES = 0.3
+_DECADES = 0.7
 """By so much another unit must be nearer to what is usual to leave it open."""
 _SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
 # (width, height) of common sensors, the smaller ones first.
@@ -123,20 +125,24 @@ class Profile:
         return np.concatenate([rows[:, column] for rows in self._samples])
 
     def is_whole(self, column: int) -> bool:
-        return bool(2 * self._fractions[column] < self.count)
+        return is_whole(int(self._fractions[column]), self.count)
 
     def needed(self, roles: dict[str, int]) -> tuple[int, int]:
         """The width and height that all pixels need."""
         return int(self._high[roles["x"]]) + 1, int(self._high[roles["y"]]) + 1
 
     def check(self, roles: dict[str, int]) -> None:
-        """Raise ValueError where most values of a column cannot be what it is said to be."""
+        """Raise ValueError where many values of a column cannot be what it is said to be."""
+        if max(roles.values()) >= self.width:
+            raise ValueError(f"--columns has more names than the {self.width} columns: {_SAY_COLUMNS}")
+        share = _MOST if self.count >= _FEW else 0.5
         for role, fitting in (("x", self._pixels), ("y", self._pixels), ("p", self._polar)):
             index = roles[role]
-            if 2 * fitting[index] < self.count:
-                is_said = "pixels, from 0 on" if role != "p" else "polarities (0/1, -1/1)"
+            if fitting[index] < share * self.count:
+                kind = "polarities (0/1 or -1/1)" if role == "p" else f"pixels (0 to {MAX_SIZE - 1})"
                 raise ValueError(
-                    f"most numbers in the column {index + 1}, {role}, are no {is_said}: {_SAY_COLUMNS}"
+                    f"{self.count - fitting[index]} of {self.count} numbers in the column {index + 1}, "
+                    f"{role}, are no {kind}: store such ones, or {_SAY_COLUMNS}"
                 )
 
     def roles(self, size: tuple[int, int] | None = None) -> dict[str, int]:
@@ -148,11 +154,11 @@ class Profile:
         polar = [i for i in columns if share[i] > max(_MOST * share.max(), 0.5)]
         p = self._one(polar, [i for i in polar if not are_constant[i]], polar[-1:] if is_few else [], "p")
         rest = [i for i in columns if i != p]
-        fractions = [i for i in rest if self._fractions[i] > _SOME * self.count]
+        fractions = [i for i in rest if not self.is_whole(i)]
         if len(fractions) > 1:
             raise ValueError(
                 f"the columns {_listed(fractions)} have fractions, as rectified events do, and a sensor's "
-                f"pixels are whole: store the pixels of the sensor, or {_SAY_COLUMNS}"
+                f"pixels are whole: store the sensor's own"
             )
         large = [i for i in rest if self._pixels[i] < (1 - _SOME) * self.count]
         ascending = [i for i in rest if self._falls[i] <= _SOME * self.count and not are_constant[i]]
@@ -198,20 +204,31 @@ def _listed(columns: Sequence[int]) -> str:
     return ", ".join(str(index + 1) for index in columns)
 
 
+def is_whole(fractions: int, count: int) -> bool:
+    """Whether `count` numbers are meant to be whole, of which so many are not."""
+    return fractions <= count * _FRACTIONS
+
+
 def choose_unit(
-    times: np.ndarray, is_whole: bool, count: int = 0, size: tuple[int, int] = (1, 1), said: str | None = None
+    times: np.ndarray,
+    are_whole: bool,
+    count: int = 0,
+    size: tuple[int, int] = (1, 1),
+    said: str | None = None,
 ) -> str:
     """The unit of times of which `times` (N,) are some, of all of `count` events of a sensor of `size`.
 
     It is `said`, or the usual one: fractions are seconds, integers us; huge ones of both are ns. Raises
     ValueError where length and rate are far from those of recordings, and those in another unit are not.
     """
+    if said and said not in _POWERS:
+        raise ValueError(f"'{said}' is no unit: give s, ms, us or ns with --time-unit")
     finite = times[np.isfinite(times)]
     if said or not len(finite):
         return said or "us"
     typical = float(np.median(finite))
     usual = "us" if typical < _MICROSECONDS_END else "ns"
-    if not is_whole and typical < _SECONDS_END:
+    if not are_whole and typical < _SECONDS_END:
         usual = "s"
     low, high = (float(time) for time in np.quantile(finite, (_SOME, 1 - _SOME)))
     if count < _FEW or low == high:

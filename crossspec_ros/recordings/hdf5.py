@@ -46,6 +46,6 @@ def find_layout(file: Hdf5File) -> Layout:
     known = dict.fromkeys(f"{layout.name} ({layout.shown})" for layout in LAYOUTS)
     raise InputError(
         f"'{file.path}' has no events in a layout that is known, but {file.listing()}; known are "
-        f"{', '.join(known)}, and tables (N, 4): store t (us), x, y and p with numpy.savez('events.npz', "
-        f"t=t, x=x, y=y, p=p)"
+        f"{', '.join(known)}, and tables events (N, 4): store t (us), x, y and p with "
+        f"numpy.savez('events.npz', t=t, x=x, y=y, p=p)"
     )

@@ -12,13 +12,22 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.arrays import MOST_STRAY, SIZE, is_size, leaving_open, sound_events
+from crossspec_ros.recordings.arrays import (
+    MOST_STRAY,
+    NAMED,
+    SIZE,
+    is_size,
+    leaving_open,
+    no_events,
+    sound_events,
+)
 from crossspec_ros.recordings.fields import (
     MOST_COLUMNS,
     ROLES,
     Profile,
     choose_unit,
     common_size,
+    is_whole,
     read_columns,
     to_us,
 )
@@ -60,36 +69,30 @@ class Hdf5Events:
         if len(self._columns) == 1:
             unit = self._find_columns(asked) or unit
         elif asked.columns:
-            raise InputError(f"'{file.path}' has names for its columns: leave out --columns")
+            raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
         self._offset = self._read_offset(layout)
+        looks: list[list[np.ndarray]] = []
+        lost: dict[int, int] = {}
+        reasons: list[str] = []
+        for start in dict.fromkeys(np.linspace(0, max(0, self._count - _LOOK), _LOOKS).astype(int).tolist()):
+            looks += self._pieces(start, min(start + _LOOK, self._count), lost, reasons)
         with file.naming_damage():
-            looks = [self._read(start, start + size, self._columns) for start, size in self._places()]
+            if not looks:
+                raise ValueError(reasons[0])
             self.width, self.height = self._find_size(layout, looks)
         t = np.concatenate([times for times, *_ in looks])
         self.kind, size = t.dtype.kind, (self.width, self.height)
-        is_whole = self.kind != "f" or 2 * np.count_nonzero(t != np.rint(t)) < len(t)
+        fractions = np.count_nonzero(t != np.rint(t)) if self.kind == "f" else 0
         with leaving_open(file.path):
-            self.unit = choose_unit(t.astype(np.float64), bool(is_whole), self._count, size, unit)
+            are_whole = is_whole(int(fractions), len(t))
+            self.unit = choose_unit(t.astype(np.float64), are_whole, self._count, size, unit)
         damage: Counter[str] = Counter()
         sound = [self._sound(look, damage).t for look in looks]
         ends = [times for times in sound if len(times)]
         if not ends or damage.total() > MOST_STRAY * len(t):
-            names = zip(ROLES, zip(*looks, strict=True), strict=True)
-            told = ", ".join(
-                f"{role} from {min(map(np.min, parts))} to {max(map(np.max, parts))}" for role, parts in names
-            )
-            raise InputError(
-                f"'{file.path}' has events that no sensor of {self.width}x{self.height} sends ({told}, times "
-                f"read as {self.unit}): store whole pixels and polarities of 0 and 1 or -1 and 1, and state "
-                f"the sensor's size in attributes width and height of the file"
-            )
+            raise no_events(file.path, [*map(np.concatenate, zip(*looks, strict=True))], self.unit, size)
         self.start_us, self.end_us = int(ends[0][0]), int(ends[-1][-1])
         self.format = f"HDF5, {layout.name}, times in {self.unit}, {self.width}x{self.height}"
-
-    def _places(self) -> list[tuple[int, int]]:
-        """Where the file is looked at: its beginning, its end and between, and how many events there."""
-        last = max(0, self._count - _LOOK)
-        return [(start, _LOOK) for start in dict.fromkeys(np.linspace(0, last, _LOOKS).astype(int).tolist())]
 
     def _find_columns(self, asked: Asked) -> str | None:
         """Find which columns of a table are which; returns the unit that was said with them."""
@@ -112,7 +115,8 @@ class Hdf5Events:
         reasons: list[str] = []
         damage: Counter[str] = Counter()
         for start in range(0, self._count, _BLOCK):
-            yield from self._block(start, min(start + _BLOCK, self._count), lost, reasons, damage)
+            for columns in self._pieces(start, min(start + _BLOCK, self._count), lost, reasons):
+                yield self._sound(columns, damage)
         if lost:
             raise InputError(
                 f"'{self._file.path}' has {sum(lost.values())} of its {self._count} events in damaged parts, "
@@ -121,22 +125,22 @@ class Hdf5Events:
         if +damage:
             raise damaged(self._file.path, damage)
 
-    def _block(
-        self, start: int, stop: int, lost: dict[int, int], reasons: list[str], damage: Counter[str]
-    ) -> Iterator[EventBatch]:
+    def _pieces(
+        self, start: int, stop: int, lost: dict[int, int], reasons: list[str]
+    ) -> Iterator[list[np.ndarray]]:
         """What can be read of these events, in pieces where not all of them can; `lost` gets the others."""
         try:
             columns = self._read(start, stop, self._columns)
         except (OSError, ValueError, RuntimeError, MemoryError) as error:
             if stop - start > _SMALLEST_LOSS:
                 middle = (start + stop) // 2
-                yield from self._block(start, middle, lost, reasons, damage)
-                yield from self._block(middle, stop, lost, reasons, damage)
+                yield from self._pieces(start, middle, lost, reasons)
+                yield from self._pieces(middle, stop, lost, reasons)
             else:
                 lost[start] = stop - start
                 reasons.append(one_line(error))
             return
-        yield self._sound(columns, damage)
+        yield columns
 
     def _sound(self, columns: Sequence[np.ndarray], damage: Counter[str]) -> EventBatch:
         t, x, y, p = columns

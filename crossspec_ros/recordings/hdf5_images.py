@@ -88,9 +88,9 @@ def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Ima
     data, stamps = found
     with file.naming_damage():
         # Numbers of the events' kind have their unit.
-        is_whole = stamps.dtype.kind != "f" or bool((stamps == np.rint(stamps)).all())
+        are_whole = stamps.dtype.kind != "f" or bool((stamps == np.rint(stamps)).all())
         is_like_events = stamps.dtype.kind == events.kind
-        stamps_us = to_us(stamps, events.unit if is_like_events else choose_unit(stamps, is_whole))
+        stamps_us = to_us(stamps, events.unit if is_like_events else choose_unit(stamps, are_whole))
         if stamps_us.min() < 0:
             raise ValueError(f"its images have times from {stamps.min()} to {stamps.max()}")
         return Hdf5Images(file, stamps_us, data)

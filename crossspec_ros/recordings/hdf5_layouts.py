@@ -138,16 +138,16 @@ def layout_by_names(file: Hdf5File) -> Layout | None:
             roles, unit = find_roles(fields)
             if len(roles) == len(ROLES) and len(shape) == 1:
                 columns = tuple((name, fields[roles[role]]) for role in ROLES)
-                return Layout("fields", "", columns, usual_size=size, pictures=pictures, unit=unit)
-            if not fields and len(shape) == 2 and len(ROLES) <= shape[1] <= MOST_COLUMNS:
+                return Layout("table of fields", "", columns, usual_size=size, pictures=pictures, unit=unit)
+            # Other tables may be poses, or readings of an IMU.
+            is_named = "event" in name.lower()
+            if is_named and not fields and len(shape) == 2 and len(ROLES) <= shape[1] <= MOST_COLUMNS:
                 tables.append(name)
-    # Others may be poses, or readings of an IMU.
-    tables = [name for name in tables if "event" in name.lower()] or tables
     if len(tables) > 1:
         raise InputError(
-            f"'{file.path}' has several tables that could be events ({', '.join(tables[:5])}): name the "
-            f"right one events"
+            f"'{file.path}' has several tables that could be events ({', '.join(tables[:5])}): give a "
+            f"file with one"
         )
     if not tables:
         return None
-    return Layout("a table", "", ((tables[0], 0),), usual_size=size, pictures=pictures)
+    return Layout("table", "", ((tables[0], 0),), usual_size=size, pictures=pictures)

@@ -19,6 +19,7 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.pickles import check_pickle
 from crossspec_ros.recordings.arrays import (
+    NAMED,
     ArrayEvents,
     Columns,
     check_events,
@@ -61,10 +62,10 @@ def _columns(path: Path, asked: Asked) -> Columns:
             f"'{path}' is damaged or holds no plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"
         ) from error
-    if is_pickle:
-        return read_arrays(content, path)
     with leaving_open(path):
-        return read_arrays(split_table(content, asked), path)
+        if is_pickle and asked.columns:
+            raise ValueError(NAMED)
+        return read_arrays(content if is_pickle else split_table(content, asked), path)
 
 
 def _load(data: bytes) -> dict[str, Any]:

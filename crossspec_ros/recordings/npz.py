@@ -11,6 +11,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import archive_file
 from crossspec_ros.recordings.arrays import (
+    NAMED,
     SIZE,
     ArrayEvents,
     Columns,
@@ -82,7 +83,9 @@ def _columns(path: Path, asked: Asked) -> Columns:
             f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
             f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
         ) from error
-    if table is not None:
-        with leaving_open(path):
+    with leaving_open(path):
+        if table is not None:
             arrays |= split_table(table, asked)
+        elif asked.columns:
+            raise ValueError(NAMED)
     return read_arrays(arrays, path)

@@ -180,20 +180,29 @@ def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iter
     """
     held: EventBatch | None = None
     reach = 0
-    for batch in batches:
-        batch = EventBatch.concat([held, batch]) if held else batch
-        held = None
-        for start, stop in pairwise([0, *(np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1), len(batch)]):
-            part = batch[start:stop]
-            late = int((np.maximum.accumulate(part.t) - part.t).max(initial=0))
-            if LATE_US < late < WINDOW_US:
-                tell("its events were not in the order of their times, and were sorted within each second")
-                part, reach = part[np.argsort(part.t, kind="stable")], max(reach, 2 * late)
-            if reach and stop == len(batch):
-                # What the next may be late behind waits for it.
-                keep = int(np.searchsorted(part.t, part.t[-1] - reach))
-                part, held = part[:keep], part[keep:]
-            yield part
+    try:
+        for batch in batches:
+            batch = EventBatch.concat([held, batch]) if held else batch
+            held, parts = None, []
+            cuts = np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1
+            for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
+                part = batch[start:stop]
+                late = int((np.maximum.accumulate(part.t) - part.t).max(initial=0))
+                if LATE_US < late < WINDOW_US:
+                    tell(
+                        "its events were not in the order of their times, and were sorted within each second"
+                    )
+                    part, reach = part[np.argsort(part.t, kind="stable")], max(reach, 2 * late)
+                if reach and len(part) and stop == len(batch):
+                    # What the next may be late behind waits for it.
+                    keep = int(np.searchsorted(part.t, part.t[-1] - reach))
+                    part, held = part[:keep], part[keep:]
+                parts.append(part)
+            yield EventBatch.concat(parts)
+    except InputError:
+        if held:
+            yield held
+        raise
     if held:
         yield held
 

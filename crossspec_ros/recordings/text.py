@@ -64,8 +64,6 @@ class TextEvents:
                 raise self._no_events()
             with leaving_open(path):
                 named, unit = read_columns(asked.columns) if asked.columns else (head.columns, head.unit)
-                if named and max(named.values()) >= head.width:
-                    raise ValueError(f"--columns names {max(named.values()) + 1} of {head.width} columns")
                 self._columns = named or profile.roles(head.size)
                 profile.check(self._columns)
                 self._size = width, height = head.size or common_size(profile.needed(self._columns))
@@ -128,7 +126,7 @@ class TextEvents:
         )
 
     def _profiled(self, profile: Profile) -> Iterator[tuple[int, int]]:
-        """Let `profile` see all lines; yields where each block begins, and how many lines of numbers it has."""
+        """Let `profile` see all lines; yields where each block begins, and how many numbered lines it has."""
         place: int | None = self._first_byte
         while place is not None:
             start = place
