@@ -68,7 +68,7 @@ class ArrayEvents:
         self._path, self._files, self._asked = path, files, asked
         # One alone is read once.
         self._load = lru_cache(1 if len(files) == 1 else 0)(lambda file: load(file, asked))
-        looks = [look for look in map(self._look, files) if look.count]
+        looks = [look for look in map(self._look, files) if look.events]
         if not looks:
             raise InputError(f"'{path}' has no events: choose another recording")
         width, height = np.max([look.needed for look in looks], axis=0).tolist()
@@ -77,7 +77,7 @@ class ArrayEvents:
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
                 all(look.are_whole for look in looks),
-                sum(look.count for look in looks),
+                sum(look.events for look in looks),
                 self._size,
                 asked.time_unit or looks[0].unit,
             )
@@ -142,7 +142,7 @@ class ArrayEvents:
 class _Look(NamedTuple):
     """What one file of several holds: some of its times, and the width and height that its pixels need."""
 
-    count: int
+    events: int
     times: np.ndarray
     are_whole: bool
     needed: list[int]
@@ -250,7 +250,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
     check_events(source, lengths[0])
-    p = columns[3]
+    t, x, y, p = columns
     require(
         not ((p == 0).any() and (p == -1).any()),
         f"has polarities from {p.min(initial=0)} to {p.max(initial=0)}",
@@ -265,7 +265,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
             "has width = {} and height = {}".format(*map(_shown, given)),
             f"store two integers up to {MAX_SIZE}, or neither",
         )
-    return Columns(*columns, unit, stated)
+    return Columns(t, x, y, p, unit, stated)
 
 
 def is_size(width: float, height: float) -> bool:

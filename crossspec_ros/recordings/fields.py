@@ -101,7 +101,7 @@ class Profile:
         # How many values of each column are a polarity, a pixel, a fraction, and below the one before.
         self._polar, self._pixels, self._fractions, self._falls = np.zeros((4, width), np.int64)
         self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)
-        self._last = np.empty((0, width))
+        self._last: np.ndarray = np.empty((0, width))
         self._samples: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:

@@ -129,7 +129,7 @@ def layout_by_names(file: Hdf5File) -> Layout | None:
         names = [name for name in file.names(group or "/")[:_MOST_NAMES] if not file.is_group(group + name)]
         roles, unit = find_roles(names)
         if len(roles) == len(ROLES):
-            columns = tuple((group + names[roles[role]], None) for role in ROLES)
+            columns: Columns = tuple((group + names[roles[role]], None) for role in ROLES)
             return Layout(
                 "lists", "", columns, f"{group}t_offset", usual_size=size, pictures=pictures, unit=unit
             )

@@ -51,7 +51,7 @@ def _columns(path: Path, asked: Asked) -> Columns:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 is_pickle = shape == () and dtype.hasobject
             # Mapped, so that no header can ask for more memory than its file has bytes.
-            content = _load(file.read()) if is_pickle else np.load(path, mmap_mode="r")
+            content: Any = _load(file.read()) if is_pickle else np.load(path, mmap_mode="r")
             check_events(path, 0 if is_pickle else len(content))
     except InputError:
         raise

@@ -39,14 +39,13 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Asked:
         """What these of all arguments or parameters say."""
-        *texts, folder = (values.get(name) or "" for name in ASKED)
-        return cls(*map(str, texts), Path(str(folder)) if folder else None)
+        events, image, columns, unit, folder = (str(values.get(name) or "") for name in ASKED)
+        return cls(events, image, columns, unit, Path(folder) if folder else None)
 
     def parameters(self) -> dict[str, str]:
         """Those of the player that say so."""
-        *texts, folder = self
-        values = (*texts, str(folder.resolve()) if folder else "")
-        return {name: str(value) for name, value in zip(ASKED, values, strict=True) if value}
+        values = (*self[:4], str(self.images.resolve()) if self.images else "")
+        return {name: value for name, value in zip(ASKED, values, strict=True) if value}
 
 
 ASKED = ("events_topic", "image_topic", "columns", "time_unit", "images")

@@ -107,7 +107,8 @@ class SourceRecording:
         self._path, self._events, self._images = path, events, images
         self.format = events.format
         # Few formats leave anything open.
-        self.remarks = [*getattr(events, "remarks", ())]
+        self._remarks: list[str] = [*getattr(events, "remarks", ())]
+        self.remarks: Sequence[str] = self._remarks
         self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None
@@ -135,8 +136,8 @@ class SourceRecording:
 
     def _tell(self, remark: str) -> None:
         # The same each time that it is read.
-        if remark not in self.remarks:
-            self.remarks.append(remark)
+        if remark not in self._remarks:
+            self._remarks.append(remark)
 
     def _pictures(self) -> Iterator[RecordedMessage]:
         try:
