@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import found
-from crossspec_ros.recordings.recording import FORMATS
+from crossspec_ros.recordings.recording import FORMATS, UNITS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def captioned(parser: argparse.ArgumentParser) -> None:
     """Add what is captioned and with what."""
     parser.add_argument("path", type=found, help=FORMATS)
-    images(parser)
-    topics(parser)
+    recorded(parser)
     parser.add_argument(
         "--models", type=found, help="folder of the target and draft checkpoints [models/tiny]"
     )
@@ -32,20 +31,28 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
 
 
-def images(parser: argparse.ArgumentParser) -> None:
-    """Add a folder of images to take as the recording's own."""
+def recorded(parser: argparse.ArgumentParser) -> None:
+    """Add what may have to be said of a recording (`recordings.recording.Asked`)."""
     parser.add_argument(
         "--images",
         type=Path,
         metavar="FOLDER",
         help="PNG or JPEG files to take as its images, with their times in a timestamps.txt there",
     )
-
-
-def topics(parser: argparse.ArgumentParser) -> None:
-    """Add which of a recording's topics are played."""
     parser.add_argument("--events-topic", default="", metavar="TOPIC", help="events of a bag [see info]")
     parser.add_argument("--image-topic", default="", metavar="TOPIC", help="images of a bag [see info]")
+    parser.add_argument(
+        "--columns",
+        default="",
+        metavar="NAMES",
+        help="columns of a text or table of events in their order, as in t,x,y,p [told by its values]",
+    )
+    parser.add_argument(
+        "--time-unit",
+        default="",
+        choices=UNITS,
+        help="of the events' times in text, arrays and HDF5 [likewise]",
+    )
 
 
 def named_models(parser: argparse.ArgumentParser) -> None:

@@ -13,11 +13,10 @@ from crossspec_ros.arguments import (
     at_least,
     captioned,
     checked,
-    images,
     lazily,
     named_models,
+    recorded,
     seconds,
-    topics,
 )
 from crossspec_ros.bench.arguments import add_bench
 from crossspec_ros.errors import InputError
@@ -215,11 +214,10 @@ def _convert(subparsers: Subparsers) -> None:
         help=f"{FORMATS}, or tcp://HOST:PORT of dv events",
     )
     parser.add_argument("destination", type=Path, help="the bag directory to write")
-    topics(parser)
+    recorded(parser)
     parser.add_argument(
         "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
     )
-    images(parser)
     parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
     parser.add_argument("--seconds", type=seconds, help="how long to record a live stream [until it ends]")
     parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))
@@ -338,8 +336,7 @@ def _train_heads(models: Subparsers) -> None:
         metavar="PATH",
         help=f"learn from these [synthetic drives]: {FORMATS}",
     )
-    images(parser)
-    topics(parser)
+    recorded(parser)
     parser.add_argument("--question", help="what is asked about every window")
     parser.add_argument("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
     parser.add_argument("--steps", type=at_least(1), help="training steps, at most [the head's own]")
@@ -381,8 +378,7 @@ def _info(subparsers: Subparsers) -> None:
         "gaps and damage, and a fingerprint of its events.",
     )
     parser.add_argument("path", type=found, help=FORMATS)
-    images(parser)
-    topics(parser)
+    recorded(parser)
     parser.add_argument("--verbose", action="store_true", help="show zeros and raw times as well")
     parser.add_argument("--json", type=Path, help="write all of it here as well")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.recordings.info:run")))

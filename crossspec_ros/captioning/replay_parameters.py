@@ -14,7 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, share_dir
-from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.recording import BEST, Asked, open_recording
 from crossspec_ros.recordings.source import Recording
 
 MODEL_ARGUMENTS = {
@@ -46,19 +46,16 @@ def replay_parameters(
     rate: float | None = None,
     mode: str | None = None,
     config: Path | None = None,
-    images: Path | None = None,
-    events_topic: str | None = None,
-    image_topic: str | None = None,
     loop: bool | None = None,
     memory: str | None = None,
     namespace: str = "",
     keep: Callable[[Recording], None] | None = None,
+    asked: Asked = BEST,
     **placed: str | bool | None,
 ) -> ReplayParameters:
     """The parameters of the nodes that replay a recording; what is None comes from the configuration.
 
-    The images of the folder `images`, where one is given, are in place of the recording's own. `placed` are
-    those of `MODEL_ARGUMENTS`; the topics are those of the recording that are played. The
+    `placed` are those of `MODEL_ARGUMENTS`; `asked` is what is said of the recording. The
     synchronizer publishes images as small as the models want them, unless the configuration sets a size.
     The recording is closed, unless there is somebody to `keep` it.
 
@@ -68,13 +65,11 @@ def replay_parameters(
     configured = read_config(config, namespace)
     player = {
         **configured["dsec_player"],
-        **given(rate=rate, loop=loop, events_topic=events_topic or None, image_topic=image_topic or None),
-        **given(images=str(images.resolve()) if images else None),
+        **given(rate=rate, loop=loop),
+        **asked.parameters(),
         "path": str(path.resolve()),
     }
-    topics = Topics(*(str(player.get(name, "")) for name in ("events_topic", "image_topic")))
-    folder = str(player.get("images", ""))
-    recording = open_recording(path, topics, Path(folder) if folder else None)
+    recording = open_recording(path, Asked.of(player))
     if keep:
         keep(recording)
     else:

@@ -12,6 +12,7 @@ from crossspec_ros.captioning.params import Settings, param
 from crossspec_ros.drafting.limits import USUAL as LIMITS
 from crossspec_ros.drafting.registry import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
+from crossspec_ros.recordings.recording import UNITS
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
@@ -184,6 +185,15 @@ class PlayerSettings(Settings):
     images: str = param("", "folder of PNG or JPEG files to take as its images, empty for its own")
     events_topic: str = param("", "the bag's topic of events to play; empty: the best, as `info` tells")
     image_topic: str = param("", "the bag's topic of images to play; empty: the best, as `info` tells")
+    columns: str = param(
+        "", "columns of a text or table of events in their order, as in t,x,y,p; empty: told by its values"
+    )
+    time_unit: str = param(
+        "",
+        "of the events' times in text, arrays and HDF5; empty: told by their values",
+        choices=UNITS,
+        pattern=f"({'|'.join(UNITS)})?",
+    )
     rate: float = param(1.0, "speed of the replay, 1 is that of the recording", 0.01, 100.0)
     loop: bool = param(False, "start again at the end")
     wait_for_captions: bool = param(

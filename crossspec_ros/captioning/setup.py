@@ -19,6 +19,7 @@ from crossspec_ros.captioning.settings import (
     SynchronizerSettings,
 )
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.windows.grid import WindowGrid
 
@@ -53,10 +54,8 @@ class ReplaySetup:
     question: str | None = None
     config: Path | None = None
     placed: Mapping[str, Any] = field(default_factory=dict)
-    events_topic: str = ""
-    image_topic: str = ""
-    images: Path | None = None
-    """A folder whose images are in place of the recording's own."""
+    said: Asked = BEST
+    """What is said of the recording."""
     _opened: list[Recording] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,8 +84,8 @@ class ReplaySetup:
         """The setup of a command's arguments (those of `arguments.captioned`)."""
         # Only a replay through the nodes may fall back: in other numbers captions would differ.
         placed = {name: getattr(args, name, None) for name in MODEL_ARGUMENTS}
-        topics = args.events_topic, args.image_topic
-        return cls(args.path, args.models, args.question, args.config, placed, *topics, args.images)
+        said = Asked.of(vars(args))
+        return cls(args.path, args.models, args.question, args.config, placed, said)
 
     @cached_property
     def parameters(self) -> ReplayParameters:
@@ -96,9 +95,7 @@ class ReplaySetup:
             self.models,
             self.question,
             config=self.config,
-            images=self.images,
-            events_topic=self.events_topic,
-            image_topic=self.image_topic,
+            asked=self.said,
             keep=self._opened.append,
             **self.placed,
         )

@@ -2,42 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
+from crossspec_ros.events.packets import MAX_SIZE
+from crossspec_ros.recordings.fields import (
+    MOST_COLUMNS,
+    ROLES,
+    Profile,
+    choose_unit,
+    common_size,
+    find_roles,
+    is_whole,
+    read_columns,
+    to_us,
+)
+from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.source import LATE_US, MOST_JUMPS, WINDOW_US, damaged
 from crossspec_ros.recordings.unpacking import check_held
 
 SIZE = ("width", "height")
+NAMED = "its columns have names: leave out --columns"
 _EVENT_BYTES = 32
 """Of an event while its columns are read, however short they are stored."""
-# (width, height) of common sensors, the smaller ones first.
-_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
 _BLOCK = 1_000_000
-# Floats up to here have all integers between them.
-_WHOLE = 1 << 53
+MOST_STRAY = 0.1
+"""Share of the events that may be none: of more, what all of them are taken for is wrong."""
+_SAMPLE = 100_000
+"""Times of a file that are looked at for their unit."""
+
+
+class Columns(NamedTuple):
+    """Events of a file as they are stored: t, x, y and p, the unit of t where it is named, and the sensor's
+    (width, height) where that is stated."""
+
+    t: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    p: np.ndarray
+    unit: str | None
+    size: tuple[int, int] | None
 
 
 class ArrayEvents:
-    """Events held in memory as an EventSource."""
+    """Files of arrays, one behind the other, as an EventSource; of several one is held at a time."""
 
-    def __init__(self, path: Path, arrays: Mapping[str, object], container: str) -> None:
-        """`arrays` as `read_arrays` wants them. Raises InputError, which names `path`."""
-        self.events, unit = read_arrays(arrays, path)
-        self.format = f"{container}, times in {unit}"
-        self.start_us, self.end_us = int(self.events.t[0]), int(self.events.t[-1])
+    def __init__(
+        self,
+        path: Path,
+        files: Sequence[Path],
+        load: Callable[[Path, Asked], Columns],
+        container: str,
+        asked: Asked = BEST,
+    ) -> None:
+        """Raises InputError, which names `path`, where they hold no events, or do not follow each other."""
+        self._path, self._files, self._asked = path, files, asked
+        # One alone is read once.
+        self._load = lru_cache(1 if len(files) == 1 else 0)(lambda file: load(file, asked))
+        looks = [look for look in map(self._look, files) if look.events]
+        if not looks:
+            raise InputError(f"'{path}' has no events: choose another recording")
+        width, height = np.max([look.needed for look in looks], axis=0).tolist()
+        self._size = looks[0].size or common_size((width, height))
+        with leaving_open(path):
+            self._unit = choose_unit(
+                np.concatenate([look.times for look in looks]),
+                all(look.are_whole for look in looks),
+                sum(look.events for look in looks),
+                self._size,
+                asked.time_unit or looks[0].unit,
+            )
+        spans = [to_us(look.times[[0, -1]], self._unit).tolist() for look in looks]
+        for number, ((_, end_us), (start_us, _)) in enumerate(pairwise(spans), 2):
+            if start_us < end_us - LATE_US:
+                raise InputError(
+                    f"the files in '{path}' do not follow each other: number {number} of those with events "
+                    f"begins at {start_us} us, and the one before ends at {end_us} us: add to the times of "
+                    f"each when it begins, or play a single one"
+                )
+        self.start_us, self.end_us = spans[0][0], spans[-1][1]
+        self._check(files[0])
+        self.format = f"{container}, times in {self._unit}"
+
+    @property
+    def events(self) -> EventBatch:
+        """All that are sound."""
+        return EventBatch.concat([batch for file in self._files for batch in self._sound(file, Counter())])
 
     def batches(self) -> Iterator[EventBatch]:
-        for start in range(0, len(self.events), _BLOCK):
-            yield self.events[start : start + _BLOCK]
+        damage: Counter[str] = Counter()
+        for file in self._files:
+            yield from self._sound(file, damage)
+        if +damage:
+            raise damaged(self._path, damage)
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _look(self, file: Path) -> _Look:
+        columns = self._load(file)
+        t = columns.t
+        # Each k-th, and the last.
+        times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
+        fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
+        inside = (axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in columns[1:3])
+        needed = [int(axis.max(initial=0)) + 1 for axis in inside]
+        return _Look(len(t), times, is_whole(int(fractions), len(t)), needed, columns.unit, columns.size)
+
+    def _check(self, file: Path) -> None:
+        """Raise InputError where many events of a file are none, or lie in no order."""
+        damage: Counter[str] = Counter()
+        t = np.concatenate([batch.t for batch in self._sound(file, damage)] or [np.empty(0)])
+        columns, count = self._load(file), len(t) + damage.total()
+        if damage.total() > MOST_STRAY * count:
+            raise no_events(self._path, columns[:4], self._unit, self._size)
+        jumps = int(np.count_nonzero(np.diff(t) < -WINDOW_US))
+        if jumps > MOST_JUMPS * count:
+            raise InputError(
+                f"'{self._path}' has times that go back by more than a second {jumps} times: sort its "
+                f"events by t, with the order that numpy.argsort(t, kind='stable') gives"
+            )
+
+    def _sound(self, file: Path, damage: Counter[str]) -> Iterator[EventBatch]:
+        columns = self._load(file)
+        for start in range(0, len(columns.t), _BLOCK):
+            t, x, y, p = (values[start : start + _BLOCK] for values in columns[:4])
+            yield sound_events(to_us(t, self._unit), x, y, p, self._size, damage)
+
+
+class _Look(NamedTuple):
+    """What one file of several holds: some of its times, and the width and height that its pixels need."""
+
+    events: int
+    times: np.ndarray
+    are_whole: bool
+    needed: list[int]
+    unit: str | None
+    size: tuple[int, int] | None
+
+
+def sound_events(
+    t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, size: tuple[int, int], damage: Counter[str]
+) -> EventBatch:
+    """Those that a sensor of `size` can have sent; the others are counted by kind.
+
+    `t` (N,) are us, -1 for none (`to_us`); x, y and p (N,) are numbers of any type.
+    """
+    is_time, is_polarity = t >= 0, (p == 0) | (p == 1) | (p == -1)
+    # No NaN is within.
+    is_pixel = (x >= 0) & (x < size[0]) & (y >= 0) & (y < size[1])
+    between = np.zeros(len(t), bool)
+    for axis in (x, y):
+        if axis.dtype.kind == "f":
+            between |= is_pixel & (axis != np.rint(axis))
+    sound = is_time & is_polarity & is_pixel & ~between
+    if not sound.all():
+        damage["times_before_1970_or_after_2038"] += int(np.count_nonzero(~is_time))
+        damage["polarities_that_are_none"] += int(np.count_nonzero(is_time & ~is_polarity))
+        damage["events_outside_sensor"] += int(np.count_nonzero(is_time & is_polarity & ~is_pixel))
+        damage["events_between_pixels"] += int(np.count_nonzero(is_time & is_polarity & between))
+        t, x, y, p = t[sound], x[sound], y[sound], p[sound]
+    return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
+
+
+def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[int, int]) -> InputError:
+    """For columns (N,) of t, x, y and p that as a whole are none."""
+    named = zip(ROLES, columns, strict=True)
+    told = ", ".join(f"{role} from {values.min()} to {values.max()}" for role, values in named)
+    return InputError(
+        f"'{path}' has {told}, which as times in {unit} and pixels of a sensor of {size[0]}x{size[1]} are no "
+        f"events: store microseconds before the year 2038, whole pixels from 0 to {MAX_SIZE - 1}, polarities "
+        f"of 0 and 1 or -1 and 1, and the sensor's width and height"
+    )
+
+
+@contextmanager
+def leaving_open(path: Path) -> Iterator[None]:
+    """Turn what fields.py cannot decide into an InputError that names the file."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"'{path}' leaves open what its numbers mean: {error}") from error
 
 
 def check_events(path: Path, count: int) -> None:
@@ -45,29 +199,34 @@ def check_events(path: Path, count: int) -> None:
     check_held(path, count * _EVENT_BYTES)
 
 
-def split_table(table: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of a structured array by their names, of an array (N, 4 or more) of numbers by guess_roles.
+def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]:
+    """The columns of a structured array by their names, of an array (N, 4 to 8) of numbers by `Profile`.
 
-    Raises ValueError for another one.
+    Raises ValueError for another one, and where it is open which columns they are.
     """
     if table.dtype.names:
+        if asked.columns:
+            raise ValueError(NAMED)
         return {name: table[name].reshape(-1) for name in table.dtype.names}
-    if table.ndim != 2 or table.shape[1] < len(ROLES) or table.dtype.kind not in "iuf":
+    if table.ndim != 2 or not len(ROLES) <= table.shape[1] <= MOST_COLUMNS or table.dtype.kind not in "iuf":
         raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}")
-    columns = {role: table[:, index] for role, index in guess_roles(table[:_BLOCK]).items()}
-    for role in ("x", "y", "p") if table.dtype.kind == "f" else ():
-        whole = np.rint(columns[role])
-        if np.array_equal(whole, columns[role]) and abs(whole).max(initial=0) < _WHOLE:
-            columns[role] = whole.astype(np.int64)
-    return columns
+    profile = Profile(table.shape[1])
+    for start in range(0, len(table), _BLOCK):
+        rows = table[start : start + _BLOCK].astype(np.float64)
+        profile.add(rows[np.isfinite(rows).all(axis=1)])
+    if not profile.count:
+        return dict.fromkeys(ROLES, table[:0, 0])
+    roles, unit = read_columns(asked.columns) if asked.columns else (profile.roles(), None)
+    profile.check(roles)
+    named = {role: table[:, index] for role, index in roles.items()}
+    return {f"t_{unit}" if unit else "t": named.pop("t")} | named
 
 
-def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch, str]:
-    """The events in arrays (N,) of t, x, y and p, and the unit that their times were in.
+def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
+    """Arrays (N,) of t, x, y and p, which fields.py finds by their names.
 
-    fields.py says which names and units they may have; t is in order, x and y are integers, p is in {0, 1},
-    {-1, 1} or bool. `arrays` may hold the sensor's `width` and `height` too; otherwise it is the smallest
-    common sensor that holds all events. Raises InputError, which names `source`, for anything else.
+    x, y and p are whole. `arrays` may hold the sensor's `width` and `height` too. Raises InputError, which
+    names `source`, for anything else.
     """
 
     def require(fits: object, problem: str, remedy: str) -> None:
@@ -77,7 +236,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch,
     names = list(arrays)
     roles, unit = find_roles(names)
     columns = []
-    for role, kinds in (("t", "iuf"), ("x", "iu"), ("y", "iu"), ("p", "iub")):
+    for role, kinds in (("t", "iuf"), ("x", "iuf"), ("y", "iuf"), ("p", "iubf")):
         require(
             role in roles,
             f"has no array {role} among {', '.join(names)[:200] or 'none'}",
@@ -88,50 +247,25 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> tuple[EventBatch,
         shape, dtype = getattr(values, "shape", ()), getattr(values, "dtype", type(values).__name__)
         require(is_list, f"has {role} of shape {shape} and type {dtype}", "store a list of integers")
         columns.append(np.asarray(values))
-    stored, x, y, p = columns
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
-    require(len(stored), "has no events", "choose another recording")
-    check_events(source, len(stored))
-    t, unit = _microseconds(stored, unit)
+    check_events(source, lengths[0])
+    t, x, y, p = columns
     require(
-        t is not None and t.min() >= 0 and t.max() < MAX_US,
-        f"has times from {stored.min()} to {stored.max()} (read as {unit})",
-        "store microseconds, from 0 to those of the year 2038",
-    )
-    assert t is not None
-    late = np.flatnonzero(np.diff(t) < 0)[:1]
-    require(not len(late), f"has times that go back, first behind event {late.sum()}", "sort its events by t")
-    require(
-        min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) < MAX_SIZE,
-        f"has x from {x.min()} to {x.max()} and y from {y.min()} to {y.max()}",
-        f"store pixels from 0 to {MAX_SIZE - 1}",
-    )
-    require(
-        np.all((p == 0) | (p == 1)) or np.all((p == -1) | (p == 1)),
-        f"has polarities from {p.min()} to {p.max()}",
+        not ((p == 0).any() and (p == -1).any()),
+        f"has polarities from {p.min(initial=0)} to {p.max(initial=0)}",
         "store 0 and 1, or -1 and 1",
     )
-    needed = (int(x.max()) + 1, int(y.max()) + 1)
-    size = common_size(needed)
+    stated = None
     if "width" in arrays or "height" in arrays:
-        stated = [arrays.get(name) for name in SIZE]
-        size = (_whole(stated[0]), _whole(stated[1]))
+        given = [arrays.get(name) for name in SIZE]
+        stated = (_whole(given[0]), _whole(given[1]))
         require(
-            all(least <= value <= MAX_SIZE for least, value in zip(needed, size, strict=True)),
-            "has width = {} and height = {} with events up to x = {}, y = {}".format(
-                *map(_shown, stated), needed[0] - 1, needed[1] - 1
-            ),
-            f"store two integers that hold all events, up to {MAX_SIZE}, or neither",
+            is_size(*stated),
+            "has width = {} and height = {}".format(*map(_shown, given)),
+            f"store two integers up to {MAX_SIZE}, or neither",
         )
-    batch = EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
-    return batch, unit
-
-
-def common_size(needed: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
-    fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
-    return next(fitting, needed)
+    return Columns(t, x, y, p, unit, stated)
 
 
 def is_size(width: float, height: float) -> bool:
@@ -151,20 +285,3 @@ def _shown(value: object) -> str:
     is_short = value is None or (isinstance(value, np.ndarray | np.generic) and value.size <= 9)
     is_short |= isinstance(value, int) and abs(value) < 1 << 64
     return str(value)[:80] if is_short else type(value).__name__
-
-
-def _microseconds(stored: np.ndarray, unit: str | None) -> tuple[np.ndarray | None, str]:
-    """Times as int64 us, None where they are out of all bounds, and the unit they were in."""
-    largest = float(stored.max())
-    if not np.isfinite(stored).all():
-        return None, unit or "s"
-    unit = unit or guess_unit(
-        float(np.median(stored)), stored.dtype.kind != "f" or bool((stored == np.rint(stored)).all())
-    )
-    power = power_of(unit)
-    if max(largest, -float(stored.min())) * 10.0**power >= 2.0**62:
-        return None, unit
-    if stored.dtype.kind == "f":
-        return np.rint(stored.astype(np.float64) * 10.0**power).astype(np.int64), unit
-    whole = stored.astype(np.int64) if largest < 2.0**63 else stored
-    return (whole * 10**power if power >= 0 else whole // 10**-power).astype(np.int64), unit

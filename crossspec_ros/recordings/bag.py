@@ -31,7 +31,7 @@ from crossspec_ros.recordings.bag_reader import (
     storage_files,
 )
 from crossspec_ros.recordings.choice import choose, has_images, unread_images
-from crossspec_ros.recordings.recording import BEST, Topics
+from crossspec_ros.recordings.recording import BEST, Asked
 
 # A bag is in the order of recording; the latest stamp is looked for among its last two seconds.
 _TAIL_NS = 2_000_000_000
@@ -44,7 +44,7 @@ class BagRecording:
     none of the topics that are asked for.
     """
 
-    def __init__(self, path: Path, asked: Topics = BEST) -> None:
+    def __init__(self, path: Path, asked: Asked = BEST) -> None:
         self.path = path
         self.format = "ROS 1 bag" if path.suffix in ROS1_SUFFIXES else "rosbag2"
         self.losses: list[str] = []
@@ -57,7 +57,7 @@ class BagRecording:
             self.close()
             raise
 
-    def _open(self, asked: Topics) -> None:
+    def _open(self, asked: Asked) -> None:
         with self._name_damage():
             # A reader a stream: stamps and times of recording may differ in their order, and readers seek.
             first = self._stack.enter_context(closing(BagReader(self.path)))

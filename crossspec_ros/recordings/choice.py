@@ -23,7 +23,7 @@ from crossspec_ros.events.messages import (
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
 from crossspec_ros.recordings.kinds import cut
-from crossspec_ros.recordings.recording import Topics
+from crossspec_ros.recordings.recording import Asked
 
 _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "foxglove"}
 """Of image_transport, by what the types of their packets have in their names."""
@@ -83,7 +83,7 @@ class Choice(NamedTuple):
         return f"plays {events} and {images}{others}"
 
 
-def choose(bag: BagReader, asked: Topics, path: Path) -> Choice | None:
+def choose(bag: BagReader, asked: Asked, path: Path) -> Choice | None:
     """The topics that were asked for, and else the best pair; None when there is neither, or when its events
     are of a type that is not read.
 

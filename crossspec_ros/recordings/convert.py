@@ -34,7 +34,7 @@ from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
 from crossspec_ros.recordings.recording import (
     BEST,
-    Topics,
+    Asked,
     open_recording,
     tell_losses,
     tell_remarks,
@@ -52,8 +52,11 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(
                 f"'{args.source}' cannot be aligned: leave out --aligned, which is for DSEC sequences"
             )
-        if args.images:
-            raise InputError(f"'{args.source}' is live: leave out --images, which is for recordings")
+        if args.images or args.columns or args.time_unit:
+            raise InputError(
+                f"'{args.source}' is live: leave out --images, --columns and --time-unit, which are for "
+                f"recordings"
+            )
         stream, stop = DvStream(args.source, args.frames), threading.Event()
         with _on_signals(lambda *_: stop.set()):
             record(stream, args.destination, stop, args.seconds)
@@ -63,24 +66,20 @@ def run(args: argparse.Namespace) -> None:
                 f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
             )
         with _on_signals(signal.default_int_handler):
-            topics = Topics(args.events_topic, args.image_topic)
-            convert(Path(args.source), args.destination, args.aligned, topics, args.images)
+            convert(Path(args.source), args.destination, args.aligned, Asked.of(vars(args)))
 
 
-def convert(
-    source: Path, bag: Path, aligned: bool = False, topics: Topics = BEST, images: Path | None = None
-) -> None:
+def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become evt3
-    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. The
-    images of the folder `images`, where one is given, are in place of the recording's own. A
+    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. A
     `ground_truth.json` of the source comes along into the bag's directory. Raises InputError when `source` is
     no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
     of it. A file that is damaged only in a part makes a bag of the rest, which is told.
     """
     truth = _ground_truth(source)
-    with _whole(bag) as path, closing(_open(source, aligned, topics, images)) as recording:
+    with _whole(bag) as path, closing(_open(source, aligned, asked)) as recording:
         tell_remarks(recording)
         with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
             span_ns = recording.end_ns - recording.start_ns
@@ -143,18 +142,16 @@ def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | 
         raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
 
 
-def _open(source: Path, aligned: bool, topics: Topics, images: Path | None) -> Recording:
-    if aligned and images:
-        raise InputError(f"the images of '{images}' cannot be aligned: leave out --aligned or --images")
-    if images:
-        return open_recording(source, topics, images)
-    if is_dsec(source):
+def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
+    if aligned and asked.images:
+        raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
+    if is_dsec(source) and not any(asked[2:]):
         return DsecRecording(source, _JPEG_QUALITY, aligned)
     if aligned:
         raise InputError(
             f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {EVENTS_FILE}"
         )
-    return open_recording(source, topics)
+    return open_recording(source, asked)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.arrays import common_size, is_size
+from crossspec_ros.recordings.arrays import is_size
+from crossspec_ros.recordings.fields import common_size
 from crossspec_ros.recordings.prophesee import header_of
 from crossspec_ros.recordings.source import damaged
 

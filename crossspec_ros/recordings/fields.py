@@ -1,11 +1,19 @@
-"""What people call t, x, y and p, in which order they store them, and in which unit the times are."""
+"""What people call t, x, y and p, in which order they store them, and in which unit the times are.
+
+Names go first, then what the values of the whole file can be. Raises ValueError, a sentence that names the
+option, where that leaves it open: a wrong guess would caption something else.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
 import numpy as np
+
+from crossspec_ros.events.packets import MAX_SIZE, MAX_US
+from crossspec_ros.recordings.recording import UNITS
 
 ROLES = ("t", "x", "y", "p")
 _NAMES = {
@@ -14,22 +22,47 @@ _NAMES = {
     "y": ("y", "ys", "row"),
     "p": ("p", "ps", "pol", "polarity", "polarities", "on", "sign"),
 }
-_POWERS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-_UNITS = {"sec": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns"} | {u: u for u in _POWERS}
-_WITH_UNIT = re.compile(rf"(.+?)[\s_]*[\s_\[(]({'|'.join(_UNITS)})[\])]?")
+_POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
+_UNITS = {"sec": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns"} | {u: u for u in UNITS}
+_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_]+|[\s_]*[\[(](?:.*\s)?)({'|'.join(_UNITS)})[\])]?")
 _LONGEST_NAME = 100
 # The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
+MOST_COLUMNS = 8
+"""Of a table of events."""
+_SAMPLE = 1000
+"""Rows that are kept of each block."""
+_FEW = 100
+"""Of fewer rows the values say little: the usual orders and units are taken."""
+_MOST, _SOME = 0.9, 0.01
+"""Shares of the rows: strays, damage and late events are rarer than the rest."""
+_FRACTIONS = 0.25
+"""Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
+_USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
+"""How long recordings are, and how many events a second a pixel has on average."""
+_DECADES = 0.7
+"""By so much another unit must be nearer to what is usual to leave it open."""
+_SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
+# (width, height) of common sensors, the smaller ones first.
+_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
+
+
+def common_size(needed: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
+    fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
+    return next(fitting, needed)
 
 
 def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
-    """Which of `names` are t, x, y and p, by index, and the unit that the name of t ends in, as in `t_ns`."""
+    """Which of `names` are t, x, y and p, by index, and the unit in the name of t, as in `t_ns`."""
     roles, unit = {}, None
     for index, name in enumerate(names):
         plain, named_unit = name.strip("\"' #%").lower(), None
         # In a name without bound, the search for a unit would take without bound too.
         if len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
             plain, named_unit = with_unit[1], _UNITS[with_unit[2]]
+        # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
+        plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
         for role, known in _NAMES.items():
             if plain in known and role not in roles:
                 roles[role] = index
@@ -37,32 +70,207 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
     return roles, unit
 
 
-def guess_roles(table: np.ndarray) -> dict[str, int]:
-    """Which columns of a table (N, 4 or more) without names are t, x, y and p.
+def read_columns(text: str) -> tuple[dict[str, int], str | None]:
+    """What `--columns` says, as `find_roles`; raises ValueError where one of the four lacks."""
+    roles, unit = find_roles(text.split(","))
+    if len(roles) < len(ROLES):
+        raise ValueError(f"--columns is '{text}', and it must name t, x, y and p, as in --columns x,y,p,t")
+    return roles, unit
 
-    The last column that holds polarities in most of its rows is p. Of the others, t is the one that falls
-    least often, the first of several, or the last where p is the third, as in Prophesee's CSV. x comes
-    before y.
+
+def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
+    """What a header or comment says of `width` columns, as `find_roles`; nothing unless it is sure."""
+    # Commas between brackets part no names, and a unit in brackets belongs to its name.
+    line = re.sub(r"\s*([\[(])([^\])]*)", lambda found: found[1] + found[2].replace(",", " "), line)
+    for separator in ",;\t":
+        if separator in line:
+            names = line.split(separator)
+            break
+    else:
+        names = re.findall(r"(?:[^\s\[(]|[\[(][^\])]*[\])]?)+", line)
+    found = [find_roles(names[i : i + width]) for i in range(len(names) - width + 1)]
+    found = [one for one in found if len(one[0]) == len(ROLES)]
+    return found[0] if len(found) == 1 else ({}, None)
+
+
+class Profile:
+    """What the columns of a table hold, seen a block at a time."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.count = width, 0
+        # How many values of each column are a polarity, a pixel, a fraction, and below the one before.
+        self._polar, self._pixels, self._fractions, self._falls = np.zeros((4, width), np.int64)
+        self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)
+        self._last: np.ndarray = np.empty((0, width))
+        self._samples: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Look at the next rows (N, width) of numbers."""
+        if not len(rows):
+            return
+        self.count += len(rows)
+        self._polar += ((rows == 0) | (abs(rows) == 1)).sum(axis=0)
+        whole = rows == np.rint(rows)
+        self._fractions += (~whole).sum(axis=0)
+        pixels = whole & (rows >= 0) & (rows < MAX_SIZE)
+        self._pixels += pixels.sum(axis=0)
+        self._low = np.minimum(self._low, rows.min(axis=0))
+        self._high = np.maximum(self._high, np.where(pixels, rows, -1).max(axis=0))
+        self._falls += (np.diff(rows, axis=0, prepend=self._last) < 0).sum(axis=0)
+        self._last = rows[-1:].copy()
+        self._samples.append(rows[:: -(-len(rows) // _SAMPLE)].copy())
+
+    def sample(self, column: int) -> np.ndarray:
+        """Some values of a column, from everywhere."""
+        return np.concatenate([rows[:, column] for rows in self._samples])
+
+    def is_whole(self, column: int) -> bool:
+        return is_whole(int(self._fractions[column]), self.count)
+
+    def needed(self, roles: dict[str, int]) -> tuple[int, int]:
+        """The width and height that all pixels need."""
+        return int(self._high[roles["x"]]) + 1, int(self._high[roles["y"]]) + 1
+
+    def check(self, roles: dict[str, int]) -> None:
+        """Raise ValueError where many values of a column cannot be what it is said to be."""
+        if max(roles.values()) >= self.width:
+            raise ValueError(f"--columns has more names than the {self.width} columns: {_SAY_COLUMNS}")
+        share = _MOST if self.count >= _FEW else 0.5
+        for role, fitting in (("x", self._pixels), ("y", self._pixels), ("p", self._polar)):
+            index = roles[role]
+            if fitting[index] < share * self.count:
+                kind = "polarities (0/1 or -1/1)" if role == "p" else f"pixels (0 to {MAX_SIZE - 1})"
+                raise ValueError(
+                    f"{self.count - fitting[index]} of {self.count} numbers in the column {index + 1}, "
+                    f"{role}, are no {kind}: store such ones, or {_SAY_COLUMNS}"
+                )
+
+    def roles(self, size: tuple[int, int] | None = None) -> dict[str, int]:
+        """The columns of t, x, y and p; `size` is (width, height) of the sensor where it is stated."""
+        is_few = self.count < _FEW and self.width == len(ROLES)
+        columns = range(self.width)
+        are_constant = [bool((self.sample(i) == self.sample(i)[0]).all()) for i in columns]
+        share = self._polar / max(1, self.count)
+        polar = [i for i in columns if share[i] > max(_MOST * share.max(), 0.5)]
+        p = self._one(polar, [i for i in polar if not are_constant[i]], polar[-1:] if is_few else [], "p")
+        rest = [i for i in columns if i != p]
+        fractions = [i for i in rest if not self.is_whole(i)]
+        if len(fractions) > 1:
+            raise ValueError(
+                f"the columns {_listed(fractions)} have fractions, as rectified events do, and a sensor's "
+                f"pixels are whole: store the sensor's own"
+            )
+        large = [i for i in rest if self._pixels[i] < (1 - _SOME) * self.count]
+        ascending = [i for i in rest if self._falls[i] <= _SOME * self.count and not are_constant[i]]
+        # Prophesee's tools write t behind p; of few rows none may fall.
+        usual = sorted(rest, key=lambda i: self._falls[i] if i in ascending else math.inf)
+        likely = max(rest) if p < max(rest) and max(rest) in ascending else usual[0]
+        t = self._one(fractions or large or ascending, [], [likely] if is_few else [], "t")
+        pixels = [i for i in rest if i != t]
+        x, y = self._pair(pixels if len(pixels) == 2 else [i for i in pixels if not are_constant[i]])
+        if self._is_swapped(x, y, size):
+            x, y = y, x
+        return {"t": t, "x": x, "y": y, "p": p}
+
+    def _one(self, found: Sequence[int], better: Sequence[int], usual: Sequence[int], role: str) -> int:
+        for columns in (found, usual, better):
+            if len(columns) == 1:
+                return columns[0]
+        which = f"the columns {_listed(found)} could each be {role}" if found else f"no column can be {role}"
+        raise ValueError(f"{which}: {_SAY_COLUMNS}")
+
+    def _pair(self, columns: Sequence[int]) -> Sequence[int]:
+        if len(columns) == 2:
+            return columns
+        raise ValueError(f"x and y may be any of the columns {_listed(columns) or 'none'}: {_SAY_COLUMNS}")
+
+    def _is_swapped(self, x: int, y: int, size: tuple[int, int] | None) -> bool:
+        """Whether y stands before x; raises ValueError where that would be likelier by the sensor's size."""
+        # Strays are fewer.
+        width, height = (int(np.quantile(self.sample(i), 1 - _SOME)) + 1 for i in (x, y))
+        if size:
+            return not (width <= size[0] and height <= size[1]) and width <= size[1] and height <= size[0]
+        if height <= width or self.count < _FEW:
+            return False
+        if common_size((width, height)) != common_size((height, width)):
+            raise ValueError(
+                f"the column {x + 1} goes up to {width - 1} and the column {y + 1} up to {height - 1}, so "
+                f"that either may be x: {_SAY_COLUMNS}"
+            )
+        return False
+
+
+def _listed(columns: Sequence[int]) -> str:
+    return ", ".join(str(index + 1) for index in columns)
+
+
+def is_whole(fractions: int, count: int) -> bool:
+    """Whether `count` numbers are meant to be whole, of which so many are not."""
+    return fractions <= count * _FRACTIONS
+
+
+def choose_unit(
+    times: np.ndarray,
+    are_whole: bool,
+    count: int = 0,
+    size: tuple[int, int] = (1, 1),
+    said: str | None = None,
+) -> str:
+    """The unit of times of which `times` (N,) are some, of all of `count` events of a sensor of `size`.
+
+    It is `said`, or the usual one: fractions are seconds, integers us; huge ones of both are ns. Raises
+    ValueError where length and rate are far from those of recordings, and those in another unit are not.
     """
-    columns = [table[:, index] for index in range(4)]
-    p = next((index for index in (3, 2) if np.isin(columns[index], (-1, 0, 1)).mean() > 0.5), 3)
-    others = [index for index in range(4) if index != p]
-    t = max(others[::-1] if p == 2 else others, key=lambda index: _ascent(columns[index]))
-    x, y = (index for index in others if index != t)
-    return {"t": t, "x": x, "y": y, "p": p}
+    if said and said not in _POWERS:
+        raise ValueError(f"'{said}' is no unit: give s, ms, us or ns with --time-unit")
+    finite = times[np.isfinite(times)]
+    if said or not len(finite):
+        return said or "us"
+    typical = float(np.median(finite))
+    usual = "us" if typical < _MICROSECONDS_END else "ns"
+    if not are_whole and typical < _SECONDS_END:
+        usual = "s"
+    low, high = (float(time) for time in np.quantile(finite, (_SOME, 1 - _SOME)))
+    if count < _FEW or low == high:
+        return usual
+    readings = {}
+    for unit, power in _POWERS.items():
+        seconds = (high - low) * 10.0 ** (power - 6)
+        rate = count / seconds
+        pixel_hz = rate / (size[0] * size[1])
+        if high * 10.0**power < MAX_US:
+            oddness = _decades(seconds, *_USUAL_S) + _decades(pixel_hz, *_USUAL_HZ)
+            readings[unit] = oddness, f"as {unit} they are {seconds:.6g} s with {rate:.3g} events a second"
+    best = min(readings, key=lambda unit: readings[unit][0], default=usual)
+    if usual not in readings or readings[usual][0] < readings[best][0] + _DECADES:
+        return usual
+    raise ValueError(
+        f"times from {low:.10g} to {high:.10g} may be {best} or {usual} ({readings[best][1]}, "
+        f"{readings[usual][1]}): say which with --time-unit {best} or --time-unit {usual} (in launch "
+        f"time_unit:={best})"
+    )
 
 
-def _ascent(column: np.ndarray) -> float:
-    """The share of steps that do not fall, 0 for a constant."""
-    steps = np.diff(column[np.isfinite(column)])
-    return float((steps >= 0).mean()) if steps.any() else 0.0
+def _decades(value: float, low: float, high: float) -> float:
+    """How far outside of low to high, in powers of ten."""
+    return max(0.0, math.log10(low / value), math.log10(value / high))
 
 
-def guess_unit(typical: float, is_whole: bool) -> str:
-    """The unit of times around `typical`: fractions are seconds, integers us; huge ones of both are ns."""
-    if not is_whole and typical < _SECONDS_END:
-        return "s"
-    return "us" if typical < _MICROSECONDS_END else "ns"
+def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
+    """Times (N,) as int64 us; -1 for those that are not from 1970 to 2038, as ROS time is."""
+    power = _POWERS[unit]
+    limit = MAX_US * 10.0**-power
+    # NaN is neither.
+    good = (times >= -limit) & (times < limit)
+    times = times if good.all() else np.where(good, times, 0)
+    if times.dtype.kind == "f":
+        us = np.rint(times.astype(np.float64) * 10.0**power).astype(np.int64)
+    else:
+        us = times.astype(np.int64)
+        us = us * 10**power if power >= 0 else us // 10**-power
+    us += offset_us
+    us[~(good & (us >= 0) & (us < MAX_US))] = -1
+    return us
 
 
 def power_of(unit: str) -> int:

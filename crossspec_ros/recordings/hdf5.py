@@ -8,15 +8,16 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_images import find_pictures
-from crossspec_ros.recordings.hdf5_layouts import LAYOUTS, Layout
+from crossspec_ros.recordings.hdf5_layouts import LAYOUTS, Layout, layout_by_names
 from crossspec_ros.recordings.image_folder import with_images_beside
+from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import Recording, SourceRecording
 
 EVENTS_FILE = "events.h5"
 """What a folder has in it to be taken for an HDF5 recording."""
 
 
-def open_hdf5(path: Path) -> Recording:
+def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
     """An HDF5 file of one of `LAYOUTS`, or a folder with such an events.h5, as a recording.
 
     A folder's images may lie beside the events, in a folder images.
@@ -26,7 +27,7 @@ def open_hdf5(path: Path) -> Recording:
     file = Hdf5File(path / EVENTS_FILE if path.is_dir() else path)
     try:
         layout = find_layout(file)
-        events = Hdf5Events(file, layout)
+        events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
         recording = SourceRecording(file.path, events, pictures)
         return recording if pictures else with_images_beside(recording, path)
@@ -40,8 +41,11 @@ def find_layout(file: Hdf5File) -> Layout:
     for layout in LAYOUTS:
         if all(file.has(name) for name, _ in layout.columns):
             return layout
+    if found := layout_by_names(file):
+        return found
     known = dict.fromkeys(f"{layout.name} ({layout.shown})" for layout in LAYOUTS)
     raise InputError(
         f"'{file.path}' has no events in a layout that is known, but {file.listing()}; known are "
-        f"{', '.join(known)}: store t (us), x, y and p with numpy.savez('events.npz', t=t, x=x, y=y, p=p)"
+        f"{', '.join(known)}, and tables events (N, 4): store t (us), x, y and p with "
+        f"numpy.savez('events.npz', t=t, x=x, y=y, p=p)"
     )

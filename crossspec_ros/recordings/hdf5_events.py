@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,22 +11,41 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.arrays import MAX_US, common_size
-from crossspec_ros.recordings.fields import guess_unit, power_of
+from crossspec_ros.events.packets import MAX_SIZE, MAX_US
+from crossspec_ros.recordings.arrays import (
+    MOST_STRAY,
+    NAMED,
+    SIZE,
+    is_size,
+    leaving_open,
+    no_events,
+    sound_events,
+)
+from crossspec_ros.recordings.fields import (
+    MOST_COLUMNS,
+    ROLES,
+    Profile,
+    choose_unit,
+    common_size,
+    is_whole,
+    read_columns,
+    to_us,
+)
 from crossspec_ros.recordings.hdf5_file import Hdf5File, whole_numbers
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout
+from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.source import damaged
 from crossspec_ros.recordings.unpacking import check_ratio
 
 _BLOCK = 1_000_000
 _SMALLEST_LOSS = 1 << 14
 """Around a damaged place so many events are given up at most, unless the file's own chunks are larger."""
-_HEAD = 1000
-"""Events whose times are looked at for their unit."""
 _MOST_SIZES = 16
 """Numbers of a data set that can be a sensor's size."""
 _LOOKS, _LOOK = 8, 100_000
-"""Where no size of the sensor is stated, so many places of the file, of so many events, are looked at."""
+"""So many places, of so many events each, are looked at for size, unit and what is wrong as a whole."""
+_MOST_BLOCKS = 32
+"""Of a table that are looked at for what its columns are."""
 
 
 class Hdf5Events:
@@ -34,7 +54,7 @@ class Hdf5Events:
     Raises InputError when there are none, or when the data sets are no events.
     """
 
-    def __init__(self, file: Hdf5File, layout: Layout) -> None:
+    def __init__(self, file: Hdf5File, layout: Layout, asked: Asked = BEST) -> None:
         self._file, self._columns = file, layout.columns
         file.expect(name for name, _ in self._columns)
         self._data = {name: file.events(name) for name, _ in self._columns}
@@ -45,57 +65,86 @@ class Hdf5Events:
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
         check_ratio(file.path, file.size, sum(data.nbytes for data in self._data.values()))
+        unit = asked.time_unit or layout.unit
+        if len(self._columns) == 1:
+            unit = self._find_columns(asked) or unit
+        elif asked.columns:
+            raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
         self._offset = self._read_offset(layout)
+        looks: list[list[np.ndarray]] = []
+        lost: dict[int, int] = {}
+        reasons: list[str] = []
+        for start in dict.fromkeys(np.linspace(0, max(0, self._count - _LOOK), _LOOKS).astype(int).tolist()):
+            looks += self._pieces(start, min(start + _LOOK, self._count), lost, reasons)
         with file.naming_damage():
-            (head,), (tail,) = (
-                self._read(start, start + _HEAD, layout.columns[:1])
-                for start in (0, max(0, self._count - _HEAD))
-            )
-            self.unit, self.kind = unit_of(np.concatenate([head, tail])), head.dtype.kind
-            ends = to_us(np.array([head[0], tail[-1]]), self.unit, self._offset)
-            self.start_us, self.end_us = ends.tolist()
-            self.width, self.height = self._find_size(layout)
+            if not looks:
+                raise ValueError(reasons[0])
+            self.width, self.height = self._find_size(layout, looks)
+        t = np.concatenate([times for times, *_ in looks])
+        self.kind, size = t.dtype.kind, (self.width, self.height)
+        fractions = np.count_nonzero(t != np.rint(t)) if self.kind == "f" else 0
+        with leaving_open(file.path):
+            are_whole = is_whole(int(fractions), len(t))
+            self.unit = choose_unit(t.astype(np.float64), are_whole, self._count, size, unit)
+        damage: Counter[str] = Counter()
+        sound = [self._sound(look, damage).t for look in looks]
+        ends = [times for times in sound if len(times)]
+        if not ends or damage.total() > MOST_STRAY * len(t):
+            raise no_events(file.path, [*map(np.concatenate, zip(*looks, strict=True))], self.unit, size)
+        self.start_us, self.end_us = int(ends[0][0]), int(ends[-1][-1])
         self.format = f"HDF5, {layout.name}, times in {self.unit}, {self.width}x{self.height}"
+
+    def _find_columns(self, asked: Asked) -> str | None:
+        """Find which columns of a table are which; returns the unit that was said with them."""
+        ((name, _),) = self._columns
+        data = self._data[name]
+        profile = Profile(data.shape[1])
+        step = max(_BLOCK, -(-self._count // _MOST_BLOCKS))
+        with self._file.naming_damage():
+            for start in range(0, self._count, step):
+                rows = data[start : start + _BLOCK].astype(np.float64)
+                profile.add(rows[np.isfinite(rows).all(axis=1)])
+        with leaving_open(self._file.path):
+            roles, unit = read_columns(asked.columns) if asked.columns else (profile.roles(), None)
+            profile.check(roles)
+        self._columns = tuple((name, roles[role]) for role in ROLES)
+        return unit
 
     def batches(self) -> Iterator[EventBatch]:
         lost: dict[int, int] = {}
         reasons: list[str] = []
+        damage: Counter[str] = Counter()
         for start in range(0, self._count, _BLOCK):
-            yield from self._block(start, min(start + _BLOCK, self._count), lost, reasons)
+            for columns in self._pieces(start, min(start + _BLOCK, self._count), lost, reasons):
+                yield self._sound(columns, damage)
         if lost:
             raise InputError(
                 f"'{self._file.path}' has {sum(lost.values())} of its {self._count} events in damaged parts, "
                 f"the first of them at event {min(lost)} ({reasons[0]}): copy it again"
             )
+        if +damage:
+            raise damaged(self._file.path, damage)
 
-    def _block(self, start: int, stop: int, lost: dict[int, int], reasons: list[str]) -> Iterator[EventBatch]:
+    def _pieces(
+        self, start: int, stop: int, lost: dict[int, int], reasons: list[str]
+    ) -> Iterator[list[np.ndarray]]:
         """What can be read of these events, in pieces where not all of them can; `lost` gets the others."""
         try:
-            batch = self._batch(start, stop)
+            columns = self._read(start, stop, self._columns)
         except (OSError, ValueError, RuntimeError, MemoryError) as error:
             if stop - start > _SMALLEST_LOSS:
                 middle = (start + stop) // 2
-                yield from self._block(start, middle, lost, reasons)
-                yield from self._block(middle, stop, lost, reasons)
+                yield from self._pieces(start, middle, lost, reasons)
+                yield from self._pieces(middle, stop, lost, reasons)
             else:
                 lost[start] = stop - start
                 reasons.append(one_line(error))
             return
-        yield batch
+        yield columns
 
-    def _batch(self, start: int, stop: int) -> EventBatch:
-        """Raises ValueError for values that no events have, and what h5py does where they cannot be read."""
-        t, x, y, p = self._read(start, stop, self._columns)
-        if not np.isin(p, (-1, 0, 1)).all():
-            raise ValueError(f"it has polarities from {p.min()} to {p.max()}, not 0 and 1 or -1 and 1")
-        return EventBatch(
-            to_us(t, self.unit, self._offset),
-            _pixels(x, "x", self.width),
-            _pixels(y, "y", self.height),
-            (p > 0).astype(np.uint8),
-            self.width,
-            self.height,
-        )
+    def _sound(self, columns: Sequence[np.ndarray], damage: Counter[str]) -> EventBatch:
+        t, x, y, p = columns
+        return sound_events(to_us(t, self.unit, self._offset), x, y, p, (self.width, self.height), damage)
 
     def _read(self, start: int, stop: int, columns: Sequence[Column]) -> list[np.ndarray]:
         """These columns of some events, of any types."""
@@ -115,14 +164,16 @@ class Hdf5Events:
                 raise ValueError(f"{layout.offset} is no time in us")
             return numbers[0]
 
-    def _find_size(self, layout: Layout) -> tuple[int, int]:
+    def _find_size(self, layout: Layout, looks: Sequence[Sequence[np.ndarray]]) -> tuple[int, int]:
         """(width, height) as the file states it; else the usual or the smallest common one for its events."""
         stated = self._stated_size(layout)
         if stated and not layout.size_is_height_first:
             return stated
-        looks = np.linspace(0, max(0, self._count - _LOOK), _LOOKS).astype(int).tolist()
-        parts = [self._read(start, start + _LOOK, layout.columns[1:3]) for start in dict.fromkeys(looks)]
-        needed = tuple(int(max(pixels.max() for pixels in axis)) + 1 for axis in zip(*parts, strict=True))
+        # Strays are outside of any sensor.
+        pixels = [[axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in look[1:3]] for look in looks]
+        needed = tuple(
+            int(max(axis.max(initial=0) for axis in axes)) + 1 for axes in zip(*pixels, strict=True)
+        )
         # Files without pictures state the largest coordinates, which is one less.
         larger = (stated[0] + 1, stated[1] + 1) if stated else None
         if larger and common_size(larger) == larger:
@@ -131,15 +182,15 @@ class Hdf5Events:
         for size in (stated, swapped, layout.usual_size):
             if size and needed[0] <= size[0] and needed[1] <= size[1]:
                 return size
-        if max(needed) > MAX_SIZE:
-            raise ValueError(f"it has events up to x = {needed[0] - 1}, y = {needed[1] - 1}")
         return common_size((needed[0], needed[1]))
 
     def _stated_size(self, layout: Layout) -> tuple[int, int] | None:
-        numbers = [
-            *whole_numbers(self._file.attribute("width")),
-            *whole_numbers(self._file.attribute("height")),
-        ]
+        """As attributes or data sets of one number, of the file or the events' group; else by the layout."""
+        group = self._columns[0][0].rpartition("/")[0]
+        numbers: list[int] = []
+        for node in dict.fromkeys((self._columns[0][0], group or "/", "/")):
+            if len(numbers) != 2:
+                numbers = [number for name in SIZE for number in self._stated(name, node)]
         if len(numbers) != 2 and layout.size is not None:
             if layout.size.startswith("@"):
                 numbers = whole_numbers(self._file.attribute(layout.size[1:]))
@@ -150,49 +201,19 @@ class Hdf5Events:
                 numbers = numbers[1::-1]
         if len(numbers) < 2:
             return None
-        if not all(0 < number <= MAX_SIZE for number in numbers[:2]):
+        if not is_size(*numbers[:2]):
             raise ValueError(f"it states a sensor of {numbers[0]}x{numbers[1]}")
         return numbers[0], numbers[1]
 
+    def _stated(self, name: str, node: str) -> list[int]:
+        if numbers := whole_numbers(self._file.attribute(name, node)):
+            return numbers
+        path = f"{node}/{name}".strip("/")
+        is_one = self._file.fields(path) in (((), ()), ((), (1,)))
+        return whole_numbers(self._file.dataset(path)[()]) if is_one else []
+
     def close(self) -> None:
         self._file.close()
-
-
-def unit_of(times: np.ndarray, kind: str | None = None, unit: str | None = None) -> str:
-    """The unit of times (N,): that of others, which are numbers of the same `kind`, or else as guessed."""
-    if times.dtype.kind == kind and unit is not None:
-        return unit
-    return guess_unit(float(times.max()), times.dtype.kind != "f" or bool((times == np.rint(times)).all()))
-
-
-def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
-    """Times (N,) as int64 us; raises ValueError for those that are not from 0 to what ROS time has."""
-    power = power_of(unit)
-    low, high, limit = times.min(), times.max(), MAX_US * 10.0**-power
-    # So that NaN is refused too.
-    if not (low >= -limit and high < limit):
-        raise ValueError(f"it has times from {low} to {high}, which are no {unit} before the year 2038")
-    if times.dtype.kind == "f":
-        us = np.rint(times.astype(np.float64) * 10.0**power).astype(np.int64)
-    else:
-        us = times.astype(np.int64)
-        us = us * 10**power if power >= 0 else us // 10**-power
-    us += offset_us
-    if us.min() < 0 or us.max() >= MAX_US:
-        raise ValueError(f"it has times from {us.min()} to {us.max()} us")
-    return us
-
-
-def _pixels(values: np.ndarray, name: str, size: int) -> np.ndarray:
-    low, high = values.min(), values.max()
-    if not (low >= 0 and high < size):
-        raise ValueError(
-            f"it has {name} from {low} to {high} on a sensor with {size}; attributes width and height of the "
-            f"file can state another"
-        )
-    if values.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
-        raise ValueError(f"it has {name} between pixels, as rectified events do")
-    return values.astype(np.uint16)
 
 
 def _column_length(path: Path, data: h5py.Dataset, column: Column) -> int:
@@ -201,7 +222,7 @@ def _column_length(path: Path, data: h5py.Dataset, column: Column) -> int:
     fits = {
         type(None): data.ndim == 1 and data.dtype.names is None,
         str: data.ndim == 1 and part in (data.dtype.names or ()),
-        int: data.ndim == 2 and data.dtype.names is None and 4 <= data.shape[1] <= 8,
+        int: data.ndim == 2 and data.dtype.names is None and 4 <= data.shape[1] <= MOST_COLUMNS,
     }[type(part)]
     if not fits:
         wanted = {str: f"a field {part}", int: "four columns"}.get(type(part), "one number")

@@ -56,10 +56,11 @@ class Hdf5File:
             self._kept: dict[str, int] = {}
             self._largest_chunk = 0
 
-    def attribute(self, name: str) -> object:
-        """An attribute of the file as a whole, None where there is none, or neither numbers nor text."""
+    def attribute(self, name: str, node: str = "/") -> object:
+        """An attribute of a group or data set that is there, None where it has none, or neither numbers nor
+        text."""
         with self.naming_damage():
-            return read_attribute(self._file, name)
+            return read_attribute(self._file[node], name)
 
     def has(self, name: str) -> bool:
         """Whether a group or data set is there; raises InputError when the way to it is a link."""
@@ -78,11 +79,27 @@ class Hdf5File:
                 group = group[part]
             return True
 
-    def names(self, group: str) -> list[str]:
+    def names(self, group: str = "/") -> list[str]:
         """What is in a group, in order."""
         with self.naming_damage():
             node = self._file[group]
             return sorted(node) if isinstance(node, h5py.Group) else []
+
+    def is_group(self, name: str) -> bool:
+        """Whether there is a group of that name, not a link to one."""
+        with self.naming_damage():
+            link = self._file.get(name, getlink=True)
+            return isinstance(link, h5py.HardLink) and isinstance(self._file[name], h5py.Group)
+
+    def fields(self, name: str) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
+        """The names of the fields of a data set of numbers, and its shape; None of anything else."""
+        if not self.has(name):
+            return None
+        with self.naming_damage():
+            node = self._file[name]
+            if not isinstance(node, h5py.Dataset) or not is_row(node.id.get_type()):
+                return None
+            return node.dtype.names or (), node.shape
 
     def expect(self, names: Iterable[str]) -> None:
         """Have the chunks of these counted in one go, as each go takes a process; raises as `has` does."""

@@ -10,8 +10,9 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
+from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_blocks import RowBlocks, room_for
-from crossspec_ros.recordings.hdf5_events import Hdf5Events, to_us, unit_of
+from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File, chunk_count
 from crossspec_ros.recordings.hdf5_layouts import Layout
 from crossspec_ros.recordings.hdf5_types import is_number
@@ -86,7 +87,13 @@ def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Ima
         return None
     data, stamps = found
     with file.naming_damage():
-        return Hdf5Images(file, to_us(stamps, unit_of(stamps, events.kind, events.unit)), data)
+        # Numbers of the events' kind have their unit.
+        are_whole = stamps.dtype.kind != "f" or bool((stamps == np.rint(stamps)).all())
+        is_like_events = stamps.dtype.kind == events.kind
+        stamps_us = to_us(stamps, events.unit if is_like_events else choose_unit(stamps, are_whole))
+        if stamps_us.min() < 0:
+            raise ValueError(f"its images have times from {stamps.min()} to {stamps.max()}")
+        return Hdf5Images(file, stamps_us, data)
 
 
 def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, np.ndarray] | None:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.fields import MOST_COLUMNS, ROLES, find_roles
+from crossspec_ros.recordings.hdf5_file import Hdf5File
+
 Part = int | str
 Column = tuple[str, Part | None]
 """A data set, and which column of (N, k) or which field of a compound is meant; None: all of (N,)."""
 
 
-Columns = tuple[Column, Column, Column, Column]
-"""Those of t, x, y and p."""
+Columns = tuple[Column, ...]
+"""Those of t, x, y and p; of one alone, a table, the values tell which of its columns they are."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to store events; fields.py tells the unit of their times."""
+    """One way to store events; fields.py tells the unit of their times unless it is named."""
 
     name: str
     shown: str
@@ -45,6 +49,7 @@ class Layout:
     """(width, height) of the data set's camera, for files that do not say it."""
     pictures: tuple[Pictures, ...] = ()
     """The first that a file has is taken."""
+    unit: str | None = None
 
 
 def _lists(group: str, names: str = "t x y p") -> Columns:
@@ -107,3 +112,42 @@ LAYOUTS = (
     ),
     Layout("lists", "t, x, y, p", _lists(""), offset="t_offset"),
 )
+_MOST_NAMES = 100
+"""Of what is at the top, or in a group there."""
+
+
+def layout_by_names(file: Hdf5File) -> Layout | None:
+    """A layout of arrays, of a data set with fields, or else of a table (N, 4 to 8), at the top or in a group
+    there, that fields.py takes for t, x, y and p."""
+    # v2e stores its frames of the same pixels.
+    shape = (file.fields("frame") or ((), ()))[1]
+    size = (shape[2], shape[1]) if len(shape) == 3 else None
+    pictures = (Pictures("frame", "frame_ts"),) if size else ()
+    groups = ["", *(f"{name}/" for name in file.names()[:_MOST_NAMES] if file.is_group(name))]
+    tables = []
+    for group in groups:
+        names = [name for name in file.names(group or "/")[:_MOST_NAMES] if not file.is_group(group + name)]
+        roles, unit = find_roles(names)
+        if len(roles) == len(ROLES):
+            columns: Columns = tuple((group + names[roles[role]], None) for role in ROLES)
+            return Layout(
+                "lists", "", columns, f"{group}t_offset", usual_size=size, pictures=pictures, unit=unit
+            )
+        for name in (group + name for name in names):
+            fields, shape = file.fields(name) or ((), ())
+            roles, unit = find_roles(fields)
+            if len(roles) == len(ROLES) and len(shape) == 1:
+                columns = tuple((name, fields[roles[role]]) for role in ROLES)
+                return Layout("table of fields", "", columns, usual_size=size, pictures=pictures, unit=unit)
+            # Other tables may be poses, or readings of an IMU.
+            is_named = "event" in name.lower()
+            if is_named and not fields and len(shape) == 2 and len(ROLES) <= shape[1] <= MOST_COLUMNS:
+                tables.append(name)
+    if len(tables) > 1:
+        raise InputError(
+            f"'{file.path}' has several tables that could be events ({', '.join(tables[:5])}): give a "
+            f"file with one"
+        )
+    if not tables:
+        return None
+    return Layout("table", "", ((tables[0], 0),), usual_size=size, pictures=pictures)

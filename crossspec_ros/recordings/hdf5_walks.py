@@ -61,24 +61,25 @@ def listing(path: Path) -> str:
     return ", ".join(found[:_LISTED] + ["..."] * is_cut) or "no data sets"
 
 
-def read_attribute(file: h5py.File, name: str) -> object:
-    """An attribute of the file as a whole, None where there is none or it is neither numbers nor text.
+def read_attribute(node: h5py.Group, name: str) -> object:
+    """An attribute of a group, None where there is none or it is neither numbers nor text.
 
     Texts of variable length lie in a heap of their own, which HDF5 reads for ever where it is damaged.
     """
-    if name not in file.attrs:
+    if name not in node.attrs:
         return None
-    stored = file.attrs.get_id(name)
+    stored = node.attrs.get_id(name)
     if not is_value(stored.get_type()):
         return None
     if stored.get_storage_size() > _MOST_ATTRIBUTE:
         raise RuntimeError(f"its attribute {name} has more than {_MOST_ATTRIBUTE >> 10} kB")
     if not stored.dtype.hasobject:
-        return file.attrs[name]
+        return node.attrs[name]
     # Many may be one and the same.
     if stored.shape != ():
         raise RuntimeError(f"its attribute {name} is a list of texts, and one is read")
-    return str(_walked(f"its attribute {name} cannot be read", _text, Path(file.filename), name))
+    path = Path(node.file.filename)
+    return str(_walked(f"its attribute {name} cannot be read", _text, path, [node.name, name]))
 
 
 def _walked(fault: str, walk: Callable[..., Any], path: Path, given: object = None) -> Any:
@@ -130,13 +131,15 @@ def _count(file: h5py.File, names: list[str]) -> list[int]:
         _bound_time(i)
         data = file[name]
         list(data.attrs)
+        list(data.parent.attrs)
         is_chunked = isinstance(data, h5py.Dataset) and data.chunks is not None
         counts.append(data.id.get_num_chunks() if is_chunked else 0)
     return counts
 
 
-def _text(file: h5py.File, attribute: str) -> str:
-    return str(file.attrs[attribute])
+def _text(file: h5py.File, attribute: list[str]) -> str:
+    node, name = attribute
+    return str(file[node].attrs[name])
 
 
 def _first(file: h5py.File, _: object) -> tuple[list[str], bool]:

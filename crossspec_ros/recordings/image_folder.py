@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import SourceRecording, read_picture, read_times
 from crossspec_ros.recordings.text import TextEvents
 
@@ -117,10 +118,10 @@ def with_images_beside(recording: Recording, folder: Path) -> Recording:
     return WithImages(recording, inner) if inner.is_dir() and _files(inner, _PICTURES) else recording
 
 
-def open_event_folder(path: Path) -> Recording:
+def open_event_folder(path: Path, asked: Asked = BEST) -> Recording:
     """A folder with events.txt, as of the Event Camera Dataset (https://rpg.ifi.uzh.ch/davis_data.html)."""
     file = path / "events.txt"
-    events = TextEvents(file)
+    events = TextEvents(file, asked)
     try:
         return with_images_beside(SourceRecording(file, events), path)
     except BaseException:

@@ -39,7 +39,7 @@ from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
 from crossspec_ros.recordings.image_survey import ImageSurvey
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import BEST, Topics, open_recording, telling_unreadable
+from crossspec_ros.recordings.recording import BEST, Asked, open_recording, telling_unreadable
 from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.topic_survey import TopicSurvey
 
@@ -60,37 +60,34 @@ class _Damaged(Exception):
 
 def run(args: argparse.Namespace) -> None:
     """Survey `args.path`, print the report, and write it as JSON if asked."""
-    topics = Topics(args.events_topic, args.image_topic)
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(args.path, lambda share: progress.update(task, completed=share), topics, args.images)
+        report = survey(args.path, lambda share: progress.update(task, completed=share), Asked.of(vars(args)))
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
-def survey(
-    path: Path, tick: Tick = lambda share: None, topics: Topics = BEST, images: Path | None = None
-) -> dict[str, Any]:
+def survey(path: Path, tick: Tick = lambda share: None, asked: Asked = BEST) -> dict[str, Any]:
     """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
 
-    Of a folder `images` the images that are played in place of its own are told as well.
+    Of a folder of images those that are played in place of its own are told as well.
 
-    Raises InputError when `path` is no recording, when no message of it can be read, or when it has none of
-    the `topics` to play.
+    Raises InputError when `path` is no recording, when no message of it can be read, or when it has not what
+    is `asked`.
     """
     with telling_unreadable(path):
         if not storage_files(path):
-            return _survey_recording(path, tick, topics, images)
+            return _survey_recording(path, tick, asked)
         try:
-            return _survey_bag(path, tick, topics, images)
+            return _survey_bag(path, tick, asked)
         except _Damaged as error:
             return _survey_damaged_bag(path, str(error))
 
 
-def _survey_recording(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:
+def _survey_recording(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
     surveys: dict[str, TopicSurvey] = {}
-    with closing(open_recording(path, asked, images)) as recording:
+    with closing(open_recording(path, asked)) as recording:
         span_ns = max(1, recording.end_ns - recording.start_ns)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         try:
@@ -109,7 +106,7 @@ def _survey_recording(path: Path, tick: Tick, asked: Topics, images: Path | None
     return _report(path, recording.format, surveys.values(), [*_told(losses), *recording.remarks])
 
 
-def _survey_bag(path: Path, tick: Tick, asked: Topics, images: Path | None) -> dict[str, Any]:
+def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
     with ExitStack() as stack:
         with _naming_damage():
             bag = stack.enter_context(closing(BagReader(path)))
@@ -126,17 +123,17 @@ def _survey_bag(path: Path, tick: Tick, asked: Topics, images: Path | None) -> d
             f"its index promises {promised} messages, but {read} are there: repair it with {remedy(path)}"
         )
     format = f"{_bag_format(path)}, {packed} compressed" if packed else _bag_format(path)
-    if images is not None:
-        described, survey = _survey_images(path, asked, images, found)
+    if asked.images:
+        described, survey = _survey_images(path, asked, asked.images, found)
         surveys[TopicKey(survey.topic, survey.type)] = survey
         format += described
     # With the images of a folder, the choice is not what is played.
-    return _report(path, format, surveys.values(), found, None if images else choice)
+    return _report(path, format, surveys.values(), found, None if asked.images else choice)
 
 
-def _survey_images(path: Path, asked: Topics, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
+def _survey_images(path: Path, asked: Asked, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
     """What the images of a folder are, and that they are played in place of a bag's own."""
-    with closing(open_recording(path, asked)) as recording:
+    with closing(open_recording(path, asked._replace(images=None))) as recording:
         beside = WithImages(recording, images)
     survey = _make_survey(str(images), COMPRESSED_IMAGE)
     try:

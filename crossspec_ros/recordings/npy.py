@@ -18,18 +18,31 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.pickles import check_pickle
-from crossspec_ros.recordings.arrays import ArrayEvents, check_events, split_table
+from crossspec_ros.recordings.arrays import (
+    NAMED,
+    ArrayEvents,
+    Columns,
+    check_events,
+    leaving_open,
+    read_arrays,
+    split_table,
+)
+from crossspec_ros.recordings.recording import BEST, Asked
 
 # A sample takes about 200; the limits bound the memory for them and for the memo.
 _MAX_OPCODES = 10_000
 _NUMBERS = re.compile("[iufb][1248]")
 
 
-def read_npy(path: Path) -> ArrayEvents:
+def read_npy(path: Path, asked: Asked = BEST) -> ArrayEvents:
     """The events of a structured array, of one of shape (N, 4), or of a pickled dict of arrays.
 
     Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
     """
+    return ArrayEvents(path, [path], _columns, "npy", asked)
+
+
+def _columns(path: Path, asked: Asked) -> Columns:
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)
@@ -38,12 +51,8 @@ def read_npy(path: Path) -> ArrayEvents:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 is_pickle = shape == () and dtype.hasobject
             # Mapped, so that no header can ask for more memory than its file has bytes.
-            if is_pickle:
-                content = _load(file.read())
-            else:
-                table = np.load(path, mmap_mode="r")
-                check_events(path, len(table))
-                content = split_table(table)
+            content: Any = _load(file.read()) if is_pickle else np.load(path, mmap_mode="r")
+            check_events(path, 0 if is_pickle else len(content))
     except InputError:
         raise
     # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
@@ -53,7 +62,10 @@ def read_npy(path: Path) -> ArrayEvents:
             f"'{path}' is damaged or holds no plain arrays ({detail}): store t (us), x, y and p with "
             f"numpy.savez"
         ) from error
-    return ArrayEvents(path, content, "npy")
+    with leaving_open(path):
+        if is_pickle and asked.columns:
+            raise ValueError(NAMED)
+        return read_arrays(content if is_pickle else split_table(content, asked), path)
 
 
 def _load(data: bytes) -> dict[str, Any]:

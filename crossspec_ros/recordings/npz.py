@@ -1,7 +1,8 @@
-"""`.npz` files of plain arrays."""
+"""`.npz` files of plain arrays, and folders of numbered ones."""
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -9,17 +10,49 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import archive_file
-from crossspec_ros.recordings.arrays import SIZE, ArrayEvents, check_events, split_table
+from crossspec_ros.recordings.arrays import (
+    NAMED,
+    SIZE,
+    ArrayEvents,
+    Columns,
+    check_events,
+    leaving_open,
+    read_arrays,
+    split_table,
+)
 from crossspec_ros.recordings.fields import find_roles
-from crossspec_ros.recordings.unpacking import check_held
+from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.unpacking import check_held, check_solid
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
-def read_npz(path: Path) -> ArrayEvents:
-    """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first.
+def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
+    """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
+    folder those of all in it, by their numbers.
 
-    Raises InputError when it is damaged, is packed as numpy does not pack, holds pickles, or its arrays are
-    no events.
+    Raises InputError when one is damaged, is packed as numpy does not pack, holds pickles, or its arrays are
+    no events, and where the files of a folder are not numbered.
     """
+    if path.is_file():
+        return ArrayEvents(path, [path], _columns, "npz", asked)
+    numbered = []
+    for file in path.glob("*.npz"):
+        check_solid(file)
+        number = _NUMBERED.fullmatch(file.stem)
+        numbered.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
+    if len({prefix for prefix, _, _ in numbered}) > 1:
+        raise InputError(
+            f"'{path}' has files .npz whose names do not only differ by a number: give one of them, or a "
+            f"folder with those of one recording, as in 0001.npz, 0002.npz"
+        )
+    return ArrayEvents(
+        path, [file for *_, file in sorted(numbered)], _columns, f"{len(numbered)} files npz", asked
+    )
+
+
+def _columns(path: Path, asked: Asked) -> Columns:
+    table = None
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
         with zipfile.ZipFile(archive_file(path)) as archive:
@@ -42,7 +75,6 @@ def read_npz(path: Path) -> ArrayEvents:
             if not wanted and tables:
                 table = file[tables[0]]
                 check_events(path, len(table))
-                arrays |= split_table(table)
     except InputError:
         raise
     # numpy promises no exception for a damaged header; MemoryError, SyntaxError and TokenError were seen.
@@ -51,4 +83,9 @@ def read_npz(path: Path) -> ArrayEvents:
             f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
             f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
         ) from error
-    return ArrayEvents(path, arrays, "npz")
+    with leaving_open(path):
+        if table is not None:
+            arrays |= split_table(table, asked)
+        elif asked.columns:
+            raise ValueError(NAMED)
+    return read_arrays(arrays, path)

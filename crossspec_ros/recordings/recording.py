@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,14 +16,40 @@ if TYPE_CHECKING:
     from crossspec_ros.recordings.source import Recording
 
 
-class Topics(NamedTuple):
-    """Topics that the user wants played; an empty one is chosen."""
+UNITS = ("s", "ms", "us", "ns")
+"""Of times, as they are said and found."""
+
+
+class Asked(NamedTuple):
+    """What the user says of a recording; what is empty is chosen, or told by its values.
+
+    Arguments of commands and of launch, and parameters of the player, have the names in `ASKED`.
+    """
 
     events: str = ""
+    """The topic of a bag."""
     image: str = ""
+    columns: str = ""
+    """Names of a table's columns in their order, comma between."""
+    time_unit: str = ""
+    """Of the events' times, one of `UNITS`."""
+    images: Path | None = None
+    """A folder of images to take in place of its own."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> Asked:
+        """What these of all arguments or parameters say."""
+        events, image, columns, unit, folder = (str(values.get(name) or "") for name in ASKED)
+        return cls(events, image, columns, unit, Path(folder) if folder else None)
+
+    def parameters(self) -> dict[str, str]:
+        """Those of the player that say so."""
+        values = (*self[:4], str(self.images.resolve()) if self.images else "")
+        return {name: value for name, value in zip(ASKED, values, strict=True) if value}
 
 
-BEST = Topics()
+ASKED = ("events_topic", "image_topic", "columns", "time_unit", "images")
+BEST = Asked()
 
 
 class Format(NamedTuple):
@@ -39,7 +65,9 @@ class Format(NamedTuple):
     """A file that a folder of this format has in it."""
     is_source: bool = True
     has_topics: bool = False
-    """Whether there may be several of a kind; the opener takes Topics as well."""
+    """Whether there may be several of a kind; the opener takes `Asked` as well."""
+    has_numbers: bool = False
+    """Whether its columns or the unit of its times may have to be said; the opener takes `Asked` as well."""
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
@@ -58,6 +86,7 @@ _ROSBAG2 = Format(
     is_source=False,
     has_topics=True,
 )
+_NPZ = Format("", f"{_HERE}.npz:read_npz", (".npz",), has_numbers=True)
 _FORMATS = (
     _ROSBAG2,
     Format(
@@ -71,16 +100,24 @@ _FORMATS = (
         f"{_HERE}.image_folder:open_event_folder",
         contents="events.txt",
         is_source=False,
+        has_numbers=True,
     ),
     Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
-    Format("", f"{_HERE}.npz:read_npz", (".npz",)),
-    Format("", f"{_HERE}.npy:read_npy", (".npy",)),
+    _NPZ,
+    Format("", f"{_HERE}.npy:read_npy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.raw:RawEvents", (".raw",)),
     Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
     Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
-    Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv")),
-    Format("", f"{_HERE}.hdf5:open_hdf5", (".h5", ".hdf5"), "events.h5", is_source=False),
+    Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
+    Format(
+        "",
+        f"{_HERE}.hdf5:open_hdf5",
+        (".h5", ".hdf5"),
+        "events.h5",
+        is_source=False,
+        has_numbers=True,
+    ),
 )
 
 
@@ -113,21 +150,20 @@ FORMATS = _sentence()
 """What can be opened, as messages and help texts say it."""
 
 
-def open_recording(path: Path, topics: Topics = BEST, images: Path | None = None) -> Recording:
+def open_recording(path: Path, asked: Asked = BEST) -> Recording:
     """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
 
-    The images of the folder `images`, where one is given, are in place of its own. Raises InputError when
-    `path` is none of these, cannot be read, is damaged, or has nothing to play or none of `topics`, and as
-    `image_folder.FolderImages` does.
+    Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
+    what is `asked`, and as `image_folder.FolderImages` does.
     """
     with telling_unreadable(path):
-        recording = _find(path, topics)
-        if images is None:
+        recording = _find(path, asked)
+        if asked.images is None:
             return recording
         from crossspec_ros.recordings.image_folder import WithImages
 
         try:
-            return WithImages(recording, images)
+            return WithImages(recording, asked.images)
         except BaseException:
             recording.close()
             raise
@@ -145,14 +181,15 @@ def telling_unreadable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _find(path: Path, topics: Topics) -> Recording:
+def _find(path: Path, asked: Asked) -> Recording:
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     for format in _FORMATS:
         if format.fits(path):
-            return _open(path, format, topics)
-    if path.is_dir() and any(file.name.endswith(_ROSBAG2.suffixes) for file in path.iterdir()):
-        return _open(path, _ROSBAG2, topics)
+            return _open(path, format, asked)
+    for format in (_ROSBAG2, _NPZ):
+        if path.is_dir() and any(file.name.endswith(format.suffixes) for file in path.iterdir()):
+            return _open(path, format, asked)
     if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
         raise InputError(
             f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
@@ -160,26 +197,35 @@ def _find(path: Path, topics: Topics) -> Recording:
     if remedy := _FOREIGN.get(path.suffix.lower()):
         raise InputError(f"'{path}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
-    raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
+    raise InputError(
+        f"'{path}' is no recording: give {FORMATS} (a folder must have {folders}, or numbered .npz files in "
+        f"it)"
+    )
 
 
-def _open(path: Path, format: Format, topics: Topics) -> Recording:
+def _open(path: Path, format: Format, asked: Asked) -> Recording:
     from crossspec_ros.recordings.unpacking import check_solid
 
-    if not (format.has_topics and path.is_dir()):
-        check_solid(path / format.contents if format.contents and path.is_dir() else path)
+    if path.is_file():
+        check_solid(path)
+    elif format.contents and not format.has_topics:
+        check_solid(path / format.contents)
+    for option, value in (("--columns", asked.columns), ("--time-unit", asked.time_unit)):
+        if value and not format.has_numbers:
+            raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
+    opener = resolve_name(format.opener)
+    opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
     if format.has_topics:
-        return resolve_name(format.opener)(path, topics)
-    opened = resolve_name(format.opener)(path)
+        return opened
     if format.is_source:
         from crossspec_ros.recordings.source import SourceRecording
 
         opened = SourceRecording(path, opened)
-    for asked, own in ((topics.events, opened.event_topic), (topics.image, opened.image_topic)):
-        if asked and asked.strip("/") != (own or "").strip("/"):
+    for topic, own in ((asked.events, opened.event_topic), (asked.image, opened.image_topic)):
+        if topic and topic.strip("/") != (own or "").strip("/"):
             opened.close()
             there = f"{opened.event_topic} and {opened.image_topic or 'no images'}"
-            raise InputError(f"'{path}' has no topic {asked}: it has {there}")
+            raise InputError(f"'{path}' has no topic {topic}: it has {there}")
     return opened
 
 

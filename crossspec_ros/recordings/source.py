@@ -3,7 +3,8 @@ any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,10 @@ from crossspec_ros.files import read_small
 _HEAD, _LINE = 64_000, 1000
 _JUMP_NS, _MOST_JUMPS = 10 * 10**9, 10_000
 """How often times may go back by a packet, or ahead by ten seconds, beside once in twenty events."""
+WINDOW_US, LATE_US = 1_000_000, 5_000
+"""Events that are late by less than a window are sorted; so late are drawn right (windows/slices.py)."""
+MOST_JUMPS = 0.01
+"""Share of the events before which times may go back by more than a window, where all can be looked at."""
 _MOST_PACKETS, _PACKET_BYTES = 160_000, 4
 """So many packets with events any file may have, and one more for so many bytes: each costs some 50 us. A
 still hour has 360,000; of gzip, noise takes 4.5 bytes for each, and one pixel that flickers 2.2."""
@@ -102,7 +107,8 @@ class SourceRecording:
         self._path, self._events, self._images = path, events, images
         self.format = events.format
         # Few formats leave anything open.
-        self.remarks: Sequence[str] = getattr(events, "remarks", ())
+        self._remarks: list[str] = [*getattr(events, "remarks", ())]
+        self.remarks: Sequence[str] = self._remarks
         self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None
@@ -121,12 +127,17 @@ class SourceRecording:
     def _packets(self) -> Iterator[RecordedMessage]:
         message = None
         try:
-            for message in packets(self._path, self._events.batches()):
+            for message in packets(self._path, self._events.batches(), self._tell):
                 yield message
         except InputError as error:
             if message is None:
                 raise
             self.losses.append(str(error))
+
+    def _tell(self, remark: str) -> None:
+        # The same each time that it is read.
+        if remark not in self._remarks:
+            self._remarks.append(remark)
 
     def _pictures(self) -> Iterator[RecordedMessage]:
         try:
@@ -136,12 +147,14 @@ class SourceRecording:
             self.losses.append(str(error))
 
 
-def packets(path: Path, batches: Iterator[EventBatch]) -> Iterator[RecordedMessage]:
+def packets(
+    path: Path, batches: Iterator[EventBatch], tell: Callable[[str], None] = lambda remark: None
+) -> Iterator[RecordedMessage]:
     """The events of a file as packets; raises InputError where it would play for minutes by its few bytes."""
     cutter = PacketCutter(path)
     most = _MOST_PACKETS + path.stat().st_size // _PACKET_BYTES
     events = cells = jumps = last_ns = 0
-    for batch in batches:
+    for batch in in_order(batches, tell):
         events += len(batch)
         cells += 1 + int(np.count_nonzero(np.diff(batch.t // PACKET_US)))
         if cells > most:
@@ -156,9 +169,43 @@ def packets(path: Path, batches: Iterator[EventBatch]) -> Iterator[RecordedMessa
             if jumps > _MOST_JUMPS + events // 20:
                 raise InputError(
                     f"times jump {jumps} times in the first {events} events of '{path}', as no sensor's do: "
-                    f"copy it again, or sort its events"
+                    f"copy it again, or sort its events by their times"
                 )
             yield message
+
+
+def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iterator[EventBatch]:
+    """The same events, those sorted that are late by more than `LATE_US` and less than a window.
+
+    Where times go back farther, or a single one is far ahead, they stay as they are.
+    """
+    held: EventBatch | None = None
+    reach = 0
+    try:
+        for batch in batches:
+            batch = EventBatch.concat([held, batch]) if held else batch
+            held, parts = None, []
+            cuts = np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1
+            for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
+                part = batch[start:stop]
+                late = int((np.maximum.accumulate(part.t) - part.t).max(initial=0))
+                if LATE_US < late < WINDOW_US:
+                    tell(
+                        "its events were not in the order of their times, and were sorted within each second"
+                    )
+                    part, reach = part[np.argsort(part.t, kind="stable")], max(reach, 2 * late)
+                if reach and len(part) and stop == len(batch):
+                    # What the next may be late behind waits for it.
+                    keep = int(np.searchsorted(part.t, part.t[-1] - reach))
+                    part, held = part[:keep], part[keep:]
+                parts.append(part)
+            yield EventBatch.concat(parts)
+    except InputError:
+        if held:
+            yield held
+        raise
+    if held:
+        yield held
 
 
 def damaged(path: Path, damage: Mapping[str, int]) -> InputError:

@@ -1,4 +1,4 @@
-"""Text files with a line for each event, as of the Event Camera Dataset, E2VID or Prophesee's CSV."""
+"""Text files with a line for each event, as of the Event Camera Dataset, E2VID, v2e or Prophesee's CSV."""
 
 from __future__ import annotations
 
@@ -6,48 +6,74 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch, drop_outside
-from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.arrays import common_size, is_size
-from crossspec_ros.recordings.fields import ROLES, find_roles, guess_roles, guess_unit, power_of
-from crossspec_ros.recordings.source import damaged
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.recordings.arrays import is_size, leaving_open, sound_events
+from crossspec_ros.recordings.fields import (
+    MOST_COLUMNS,
+    ROLES,
+    Profile,
+    choose_unit,
+    common_size,
+    named_roles,
+    power_of,
+    read_columns,
+    to_us,
+)
+from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.source import MOST_JUMPS, WINDOW_US, damaged
 from crossspec_ros.recordings.text_lines import parse_lines
 
-_BLOCK = 32_000_000
-"""Bytes of about a million lines."""
+_BLOCK = 16_000_000
+"""Bytes of about half a million lines."""
 _HEAD = 64_000
 _SAMPLE = 1000
-"""Lines from which the order of the columns is guessed."""
+"""Lines that tell how many columns there are."""
 _SIZE = re.compile(
     r"(?:geometry|resolution|size)\D{0,3}(\d{1,4})\s{0,9}[x,; ]\s{0,9}(\d{1,4})", re.IGNORECASE
 )
-_LOGIC = {"true": 1.0, "false": 0.0}
+_PROPHESEE = "%geometry:"
+"""How the CSV of Prophesee's tools begins, which alone write so: x, y, p and t."""
+_WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
 
 
 class TextEvents:
     """A text file as an EventSource.
 
-    Columns are as a header names them, else as their values tell (fields.py); so is the unit of the times.
-    The size of the sensor is what a comment or a first line `width height` states, else that of the smallest
-    common sensor that holds all events. Lines that are no events are skipped and told. Raises InputError when
-    no line is an event.
+    Columns and unit are as they are asked for, as a header names them, or as the whole file tells
+    (fields.py). The size of the sensor is what a comment or a first line `width height` states, else that of
+    the smallest common sensor that holds all events. Lines that are no events are skipped and told. Raises
+    InputError when no line is an event, when it is open what the columns are, and when their times lie in no
+    order.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, asked: Asked = BEST) -> None:
         self._path = path
         self._file = path.open("rb")
         try:
-            self._layout = layout = self._read_head()
-            unit = layout.unit or self._guess_unit()
+            head = self._read_head()
+            self._first_byte, self._width = head.first_byte, head.width
+            profile = Profile(head.width)
+            starts = [start for start, rows in self._profiled(profile) if rows]
+            if not starts:
+                raise self._no_events()
+            with leaving_open(path):
+                named, unit = read_columns(asked.columns) if asked.columns else (head.columns, head.unit)
+                self._columns = named or profile.roles(head.size)
+                profile.check(self._columns)
+                self._size = width, height = head.size or common_size(profile.needed(self._columns))
+                t = self._columns["t"]
+                times, is_whole = profile.sample(t), profile.is_whole(t)
+                unit = choose_unit(times, is_whole, profile.count, self._size, asked.time_unit or unit)
             self._power = power_of(unit)
-            self._size, self.start_us, self.end_us = self._survey()
-            order = " ".join(sorted(ROLES, key=layout.columns.__getitem__))
-            width, height = self._size
+            self._check_order(profile, unit)
+            self.start_us, self.end_us = self._ends(starts)
+            order = " ".join(sorted(ROLES, key=self._columns.__getitem__))
             self.format = f"text, {order}, times in {unit}, {width}x{height}"
         except BaseException:
             self.close()
@@ -55,23 +81,22 @@ class TextEvents:
 
     def batches(self) -> Iterator[EventBatch]:
         damage: Counter[str] = Counter()
-        for events in self._events(self._layout.first_byte, damage):
-            columns = (events[:, 1].astype(np.uint16), events[:, 2].astype(np.uint16))
-            batch = EventBatch(events[:, 0], *columns, events[:, 3].astype(np.uint8), *self._size)
-            yield drop_outside(batch, damage)
+        start: int | None = self._first_byte
+        while start is not None:
+            batch, start = self._batch(start, damage)
+            yield batch
         if +damage:
             raise damaged(self._path, damage)
 
     def close(self) -> None:
         self._file.close()
 
-    def _read_head(self) -> _Layout:
+    def _read_head(self) -> _Head:
         head = self._file.read(_HEAD)
-        columns: dict[str, int] = {}
-        sample: list[bytes] = []
-        unit = size = None
+        size, names = None, []
         place = 3 if head.startswith(b"\xef\xbb\xbf") else 0
         lines = head[place:].splitlines(keepends=True)
+        width = 0
         for index, line in enumerate(lines):
             text = line.decode(errors="replace").strip()
             values = _numbers(text)
@@ -79,20 +104,20 @@ class TextEvents:
                 stated = _SIZE.search(text)
                 if stated and is_size(int(stated[1]), int(stated[2])):
                     size = (int(stated[1]), int(stated[2]))
-                named, named_unit = find_roles(_split(text.lstrip("#%/ ")))
-                if len(named) == len(ROLES):
-                    columns, unit = named, named_unit
+                names.append("x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! "))
             elif len(values) == 2 and size is None and is_size(*values):
                 size = (int(values[0]), int(values[1]))
             elif values:
-                sample = lines[index : index + _SAMPLE]
+                sample = (_numbers(line.decode(errors="replace")) for line in lines[index : index + _SAMPLE])
+                widths = Counter(len(values) for values in sample if values and len(values) >= len(ROLES))
+                width = min(widths.most_common(1)[0][0], MOST_COLUMNS) if widths else 0
                 break
             place += len(line)
-        numbers = [_numbers(line.decode(errors="replace")) for line in sample]
-        rows = [values[:4] for values in numbers if values and len(values) >= len(ROLES)]
-        if not rows:
+        if not width:
             raise self._no_events()
-        return _Layout(place, columns or guess_roles(np.array(rows)), unit, size)
+        # The last that names them stands nearest to the events.
+        found = [one for one in (named_roles(name, width) for name in names) if one[0]]
+        return _Head(place, width, size, *(found[-1] if found else ({}, None)))
 
     def _no_events(self) -> InputError:
         return InputError(
@@ -100,72 +125,96 @@ class TextEvents:
             f"its t, x, y and p (0/1 or -1/1), from 0 on"
         )
 
-    def _guess_unit(self) -> str:
-        self._power = 0
-        for events, fractions in self._blocks(self._layout.first_byte, Counter()):
-            if len(events):
-                return guess_unit(float(np.median(events[:, 0])), 2 * fractions < len(events))
-        raise self._no_events()
+    def _profiled(self, profile: Profile) -> Iterator[tuple[int, int]]:
+        """Let `profile` see all lines; yields where each block begins, and how many numbered lines it has."""
+        place: int | None = self._first_byte
+        while place is not None:
+            start = place
+            _, rows, place = self._lines(start)
+            rows = rows[np.isfinite(rows).all(axis=1)]
+            profile.add(rows)
+            yield start, len(rows)
 
-    def _survey(self) -> tuple[tuple[int, int], int, int]:
-        """The sensor's size, and the times of the first and last event."""
-        first, last, needed = None, 0, np.ones(2, np.int64)
-        for events in self._events(self._layout.first_byte, Counter()):
-            if len(events):
-                first, last = int(events[0, 0]) if first is None else first, int(events[-1, 0])
-                needed = np.maximum(needed, events[:, 1:3].max(axis=0) + 1)
-        if first is None:
+    def _check_order(self, profile: Profile, unit: str) -> None:
+        """Raise InputError where times go back by more than a window again and again."""
+        times = to_us(profile.sample(self._columns["t"]), unit)
+        jumps = int(np.count_nonzero(np.diff(times) < -WINDOW_US))
+        if jumps > max(1, MOST_JUMPS * len(times)):
+            name, first = quote(str(self._path)), self._first_byte
+            block = self._file_part(_HEAD)
+            mark = next((f"-t'{mark}' " for mark in ",;" if mark.encode() in block), "")
+            key = self._columns["t"] + 1
+            command = f"sort -g -k{key},{key} -s {mark}"
+            sorted_file = quote(f"sorted{self._path.suffix}")
+            whole = (
+                f"(head -c {first} {name}; tail -c +{first + 1} {name} | LC_ALL=C {command}) > {sorted_file}"
+            )
+            raise InputError(
+                f"its times go back by more than a second all through '{self._path}': sort it, with "
+                f"{whole if first else f'LC_ALL=C {command}{name} > {sorted_file}'}"
+            )
+
+    def _file_part(self, size: int) -> bytes:
+        self._file.seek(self._first_byte)
+        return self._file.read(size).splitlines()[0]
+
+    def _ends(self, starts: list[int]) -> tuple[int, int]:
+        """The times of the first and the last event, us."""
+        firsts = (t for start in starts if len(t := self._batch(start, Counter())[0].t))
+        lasts = (t for start in starts[::-1] if len(t := self._batch(start, Counter())[0].t))
+        first, last = next(firsts, None), next(lasts, None)
+        if first is None or last is None:
             raise self._no_events()
-        return self._layout.size or common_size((int(needed[0]), int(needed[1]))), first, last
+        # Where they are not in order, those near by count too.
+        return int(first[abs(first - first[0]) < WINDOW_US].min()), int(
+            last[abs(last - last[-1]) < WINDOW_US].max()
+        )
 
-    def _events(self, start: int, damage: Counter[str]) -> Iterator[np.ndarray]:
-        """Blocks (N, 4) of t in us, x, y and p that can be events of a sensor."""
-        for events, _ in self._blocks(start, damage):
-            is_time = (events[:, 0] >= 0) & (events[:, 0] < MAX_US)
-            is_pixel = events[:, 1:3].max(axis=1, initial=0) < MAX_SIZE
-            damage["times_before_1970_or_after_2038"] += int(np.count_nonzero(~is_time))
-            damage["events_outside_sensor"] += int(np.count_nonzero(is_time & ~is_pixel))
-            yield events[is_time & is_pixel]
+    def _batch(self, start: int, damage: Counter[str]) -> tuple[EventBatch, int | None]:
+        """The events of the block at byte `start`, and where the next one begins."""
+        times, rows, next_start = self._lines(start, self._columns["t"], self._power)
+        columns = [rows[:, self._columns[role]] for role in ROLES]
+        # The t of the rows only tells whether it is a number, for floats are not exact.
+        good = np.isfinite(np.sum(columns, axis=0)) & np.isin(columns[3], (-1, 0, 1))
+        damage["lines_that_are_no_event"] += int(np.count_nonzero(~good))
+        _, x, y, p = (column[good] for column in columns)
+        return sound_events(to_us(times[good], "us"), x, y, p, self._size, damage), next_start
 
-    def _blocks(self, start: int, damage: Counter[str]) -> Iterator[tuple[np.ndarray, int]]:
-        """Blocks (N, 4) of t, x, y and p from byte `start` on, and how many of the times are fractions."""
-        columns = np.array([self._layout.columns[role] for role in ROLES])
-        while True:
-            self._file.seek(start)
-            block = self._file.read(_BLOCK)
-            if not block:
-                return
-            is_last = len(block) < _BLOCK
-            # A line as long as a block is none of an event.
-            end = len(block) if is_last else block.rfind(b"\n") + 1 or len(block)
-            start += end
-            text = np.frombuffer(block, np.uint8, end)
-            events = np.empty((np.count_nonzero(text == ord("\n")) + 1, 4), np.int64)
-            count, bad, fractions = parse_lines(text, columns, self._power, events)
-            if count > 1 and is_last and block[-1:] != b"\n" and events[count - 1, 0] < events[count - 2, 0]:
-                # A time that was cut is too small.
-                count, bad = count - 1, bad + 1
-            damage["lines_that_are_no_event"] += bad
-            yield events[:count], fractions
+    def _lines(
+        self, start: int, exact: int = -1, power: int = 0
+    ) -> tuple[np.ndarray, np.ndarray, int | None]:
+        """The lines of the block at byte `start` as `parse_lines` fills them: the `exact` column (N,) times
+        10**`power`, and all columns (N, width); and where the next block begins."""
+        self._file.seek(start)
+        block = self._file.read(_BLOCK)
+        is_last = len(block) < _BLOCK
+        # A line as long as a block is none of an event.
+        end = len(block) if is_last else block.rfind(b"\n") + 1 or len(block)
+        text = np.frombuffer(block, np.uint8, end)
+        most = int(np.count_nonzero(text == ord("\n"))) + 1
+        times, rows = np.empty(most, np.int64), np.empty((most, self._width))
+        count = parse_lines(text, exact, power, times, rows)
+        is_cut = is_last and count > 1 and block[-1:] != b"\n"
+        if is_cut and exact >= 0 and times[count - 1] < times[count - 2]:
+            # A time that was cut is too small.
+            rows[count - 1] = np.nan
+        return times[:count], rows[:count], None if is_last else start + end
 
 
-class _Layout(NamedTuple):
+class _Head(NamedTuple):
     first_byte: int
     """Where the first line with an event starts."""
+    width: int
+    """How many columns there are."""
+    size: tuple[int, int] | None
     columns: dict[str, int]
     unit: str | None
-    size: tuple[int, int] | None
-
-
-def _split(text: str) -> list[str]:
-    separator = next((character for character in ",;\t" if character in text), None)
-    return [part.strip() for part in text.split(separator)]
 
 
 def _numbers(text: str) -> list[float] | None:
     """The numbers in a line; None where it holds anything else."""
     try:
         parts = re.split(r"[\s,;]+", text.strip(" \t\r\n,;"))
-        return [_LOGIC[part.lower()] if part.lower() in _LOGIC else float(part) for part in parts if part]
+        return [_WORDS[part.lower()] if part.lower() in _WORDS else float(part) for part in parts if part]
     except ValueError:
         return None

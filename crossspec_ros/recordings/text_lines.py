@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -79,39 +80,35 @@ def _number(text: np.ndarray, i: int) -> tuple[int, int, int]:
     return sign * mantissa, power, i
 
 
-@compiled(f"UniTuple(int64, 3)({_TEXT}, int64[::1], int64, int64[:, ::1])")
-def parse_lines(
-    text: np.ndarray, columns: np.ndarray, power: int, events: np.ndarray
-) -> tuple[int, int, int]:
-    """Fill `events` (lines, 4) with t * 10**`power`, x, y and p, which are in `columns` (4,) of each line.
+@compiled(f"int64({_TEXT}, int64, int64, int64[::1], float64[:, ::1])")
+def parse_lines(text: np.ndarray, exact: int, power: int, times: np.ndarray, rows: np.ndarray) -> int:
+    """Fill `rows` (lines, k) with the first numbers of each line, and `times` (lines,) with the `exact`-th
+    one * 10**`power`, rounded, where that is not negative. Returns how many lines there are.
 
-    Numbers may be separated by blanks, tabs, commas and semicolons; p may be True or False. Returns how many
-    events there are, how many lines are none, and how many times are not whole before they are scaled. Blank
-    lines and comments (#, %) do not count.
+    Numbers may be separated by blanks, tabs, commas and semicolons; True and On are 1, False and Off 0. What
+    is no number or not there is NaN, and in `times` below all numbers. Blank lines and comments (#, %) do not
+    count.
     """
-    count = bad = fractions = 0
+    count: Any = 0
     i: Any = 0
     size = text.size
-    found = np.empty(4, np.int64)
     while i < size:
-        column = found_count = 0
+        column: Any = 0
         is_comment = text[i] == 0x23 or text[i] == 0x25
-        is_fraction = False
         while i < size and text[i] != 0x0A:
             c = text[i]
-            if c == 0x20 or c == 0x09 or c == 0x0D or c == 0x2C or c == 0x3B:
-                i += 1
-                continue
-            if is_comment:
+            if is_comment or c == 0x20 or c == 0x09 or c == 0x0D or c == 0x2C or c == 0x3B:
                 i += 1
                 continue
             mantissa: Any
             exponent: Any
             mantissa, exponent, end = _number(text, i)
             lower = c | 0x20
-            if lower == 0x74 or lower == 0x66:
-                # True and False, of which the first letter is enough.
-                mantissa, exponent, end = np.int64(lower == 0x74), np.int64(0), i + 1
+            if lower == 0x74 or lower == 0x66 or lower == 0x6F:
+                # The first letters of true, false, on and off are enough.
+                second = text[i + 1] | 0x20 if i + 1 < size else 0
+                is_on = lower == 0x74 or (lower == 0x6F and second == 0x6E)
+                mantissa, exponent, end = np.int64(is_on), np.int64(0), i + 1
                 while end < size and 0x61 <= (text[end] | 0x20) <= 0x7A:
                     end += 1
             is_number = end > i
@@ -122,28 +119,21 @@ def parse_lines(
                     break
                 is_number = False
                 i += 1
-            for role in range(4):
-                if columns[role] == column and is_number:
-                    value: Any = _scaled(mantissa, exponent + (power if role == 0 else 0))
-                    if role > 0 and _scaled(value, -exponent) != mantissa:
-                        value = np.int64(_NO_NUMBER)
-                    if role == 0 and exponent < 0:
-                        is_fraction = _scaled(_scaled(mantissa, exponent), -exponent) != mantissa
-                    if value != _NO_NUMBER:
-                        found[role] = value
-                        found_count += 1
+            if column < rows.shape[1]:
+                value = math.nan
+                if is_number and exponent >= 0:
+                    value = mantissa * 10.0**exponent
+                elif is_number:
+                    # Such a quotient is exact where it is whole.
+                    value = mantissa / 10.0**-exponent if exponent > -300 else 0.0
+                rows[count, column] = value if math.isfinite(value) else math.nan
+            if column == exact:
+                times[count] = _scaled(mantissa, exponent + power) if is_number else _NO_NUMBER
             column += 1
         i += 1
-        if column == 0:
-            continue
-        x, y, p = found[1], found[2], found[3]
-        if found_count == 4 and 0 <= x < 65536 and 0 <= y < 65536 and -1 <= p <= 1:
-            events[count, 0] = found[0]
-            events[count, 1] = x
-            events[count, 2] = y
-            events[count, 3] = p > 0
+        if column:
+            rows[count, column:] = math.nan
+            if column <= exact:
+                times[count] = _NO_NUMBER
             count += 1
-            fractions += is_fraction
-        else:
-            bad += 1
-    return count, bad, fractions
+    return count

@@ -25,7 +25,7 @@ from crossspec_ros.events.messages import RecordedMessage, event_packet, to_ns
 from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.recording import Asked, open_recording
 from crossspec_ros.recordings.truth import true_captions
 from crossspec_ros.ros.backlog import Backlog
 from crossspec_ros.ros.boundary import GuardedNode
@@ -59,11 +59,7 @@ class PlayerNode(GuardedNode):
         if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
-        self._recording = open_recording(
-            Path(self._settings.path),
-            Topics(self._settings.events_topic, self._settings.image_topic),
-            Path(self._settings.images) if self._settings.images else None,
-        )
+        self._recording = open_recording(Path(self._settings.path), Asked.of(vars(self._settings)))
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
         self._truth = true_captions(Path(self._settings.path))

@@ -41,6 +41,8 @@ REPLAY = {
     "events_topic": f"the bag's topic of events to play; {_AS_CONFIGURED}",
     "image_topic": f"the bag's topic of images to play; {_AS_CONFIGURED}",
     "images": f"folder of PNG or JPEG files to take as its images; {_AS_CONFIGURED}",
+    "columns": f"columns of a text or table of events, as in t,x,y,p; {_AS_CONFIGURED}",
+    "time_unit": f"s, ms, us or ns, of the events' times in text, arrays and HDF5; {_AS_CONFIGURED}",
     "rate": f"speed of the replay, 1 is that of the recording; {_AS_CONFIGURED}",
     "loop": f"true: start again at the end; {_AS_CONFIGURED}",
     **_CAPTIONS,

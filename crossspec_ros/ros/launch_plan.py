@@ -10,20 +10,19 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from crossspec_ros.captioning.params import read_flag, read_number
 from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE, found
+from crossspec_ros.recordings.recording import ASKED, Asked
 from crossspec_ros.ros.graph import Process, replay_graph
 from crossspec_ros.ros.live_graph import Driver, live_graph
 
 _READ: Mapping[str, Callable[[str, str], object]] = {
     "models": lambda name, text: found(text),
     "config": lambda name, text: found(text),
-    "images": lambda name, text: Path(text),
     "rate": read_number,
     "loop": read_flag,
     "fallback": read_flag,
@@ -42,7 +41,8 @@ def plan(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
     }
     if kind == "replay":
         path = found(arguments.pop("sequence", "rosbags/synthetic_drive"))
-        processes = replay_graph(replay_parameters(path, **arguments))
+        asked = Asked.of({name: arguments.pop(name, "") for name in ASKED})
+        processes = replay_graph(replay_parameters(path, asked=asked, **arguments))
         return {"nodes": [*map(_own, processes)], "choice": ""}
     graph = live_graph(arguments.pop("camera", ""), **arguments)
     drivers = [_foreign(graph.driver)] if graph.driver else []

@@ -15,6 +15,7 @@ from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_p
 from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment, ros_faults
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S, TERMINATE_S = 1.5, 10.0
@@ -35,9 +36,7 @@ def run(args: argparse.Namespace) -> int:
         args.rate,
         args.mode,
         args.config,
-        args.images,
-        args.events_topic,
-        args.image_topic,
+        asked=Asked.of(vars(args)),
         **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}

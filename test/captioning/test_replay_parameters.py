@@ -12,6 +12,7 @@ from stand_ins import write_models
 from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.ros.live_graph import live_graph
 
 
@@ -57,11 +58,11 @@ def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     np.savez(recording, t=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "0.5.png").touch()
-    synchronizer, _, player = given(recording, models, images=tmp_path / "pictures")
+    synchronizer, _, player = given(recording, models, asked=Asked(images=tmp_path / "pictures"))
     assert synchronizer["image_transport"] == "compressed"
     assert player["images"] == str(tmp_path / "pictures")
     with pytest.raises(InputError, match="nowhere' does not exist"):
-        given(recording, models, images=Path("nowhere"))
+        given(recording, models, asked=Asked(images=Path("nowhere")))
     config = tmp_path / "config.yaml"
     player = {"ros__parameters": {"images": str(tmp_path / "pictures")}}
     config.write_text(json.dumps({"dsec_player": player}))
@@ -148,3 +149,21 @@ def test_a_replay_learns_from_no_other_unless_it_is_asked_to_and_what_is_compare
     assert ReplaySetup(bag, models, config=asking).captioner.memory == "none"
     live = {process.name: process for process in live_graph("topics", models=models).processes}
     assert live["captioner"].parameters["memory"] == "auto"
+
+
+def test_columns_and_unit_reach_the_player(models, tmp_path):
+    t = np.sort(np.random.default_rng(0).integers(0, 10**9, 3000))
+    np.save(tmp_path / "x.npy", np.stack([t, t % 241, t % 319, t % 2], axis=1))
+    with pytest.raises(InputError, match="either may be x"):
+        given(tmp_path / "x.npy", models)
+    asked = Asked(columns="t,y,x,p", time_unit="ns")
+    *_, player = given(tmp_path / "x.npy", models, asked=asked)
+    assert Asked.of(player) == asked
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        json.dumps({"dsec_player": {"ros__parameters": {"time_unit": "ns", "columns": "t,y,x,p"}}})
+    )
+    *_, configured = given(tmp_path / "x.npy", models, config=config)
+    assert Asked.of(configured) == asked
+    with pytest.raises(InputError, match="'h' is no unit: give s, ms"):
+        given(tmp_path / "x.npy", models, asked=Asked(columns="t,y,x,p", time_unit="h"))

@@ -26,7 +26,7 @@ from crossspec_ros.events.messages import (
     image,
 )
 from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.recording import Asked, open_recording
 
 SECOND = 1_000_000_000
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
@@ -123,11 +123,11 @@ def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played)
 def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
     streams = [dvs("/ev"), events("/other"), images("/rgb"), images("/event_camera/image_raw")]
     bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
-    recording = open_recording(bag, Topics("/other", "event_camera/image_raw"))
+    recording = open_recording(bag, Asked("/other", "event_camera/image_raw"))
     assert (recording.event_topic, recording.image_topic) == ("/other", "/event_camera/image_raw")
     assert {message.type for message in recording.messages()} == {EVENT_PACKET, IMAGE}
     with pytest.raises(InputError, match=r"no topic /rgb of events: .* is /ev \(dvs\), /other \(evt3\)$"):
-        open_recording(bag, Topics(events="/rgb"))
+        open_recording(bag, Asked(events="/rgb"))
     options = ["--events-topic", "/other", "--image-topic", "/rgb"]
     assert main(["convert", str(bag), str(tmp_path / "chosen"), *options]) == 0
     topics = {topic["topic"]: topic["messages"] for topic in survey(tmp_path / "chosen")["topics"]}
@@ -141,9 +141,9 @@ def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
 def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     file = tmp_path / "events.npz"
     np.savez(file, t=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
-    assert open_recording(file, Topics("/event_camera/events")).remarks == ()
+    assert open_recording(file, Asked("/event_camera/events")).remarks == []
     with pytest.raises(InputError, match="no topic /rgb: it has /event_camera/events and no images"):
-        open_recording(file, Topics(image="/rgb"))
+        open_recording(file, Asked(image="/rgb"))
 
 
 @pytest.mark.parametrize(

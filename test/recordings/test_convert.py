@@ -269,7 +269,7 @@ def written(bag):
 def long_recording(tmp_path):
     """Ten minutes of sparse events: half a minute of work."""
     t = np.arange(60_000) * 10_000
-    return saved(tmp_path, t=t, x=t % 640, y=t % 480, p=t % 2)
+    return saved(tmp_path, t_us=t, x=t % 640, y=t % 480, p=t % 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -16,7 +16,7 @@ from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
 from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import Asked, open_recording
 
 EVENTS = sample("lists")
 STAMPS_US = picture_stamps(EVENTS)
@@ -36,7 +36,7 @@ def recording(tmp_path):
 
 
 def images_of(recording, folder):
-    with closing(open_recording(recording, images=folder)) as opened:
+    with closing(open_recording(recording, Asked(images=folder))) as opened:
         messages = list(opened.messages())
         assert opened.losses == []
     assert [message.stamp_ns for message in messages] == sorted(message.stamp_ns for message in messages)
@@ -114,22 +114,22 @@ def test_what_does_not_fit_is_said(tmp_path, recording, file, text, sentence):
     if file:
         (folder / file).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=rf"'{folder}.*{sentence}"):
-        open_recording(recording, images=folder)
+        open_recording(recording, Asked(images=folder))
 
 
 def test_folders_without_images_or_with_counted_ones_are_refused(tmp_path, recording):
     with pytest.raises(InputError, match="nowhere' does not exist"):
-        open_recording(recording, images=tmp_path / "nowhere")
+        open_recording(recording, Asked(images=tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"has no \.png, \.jpg or \.jpeg file"):
-        open_recording(recording, images=tmp_path / "empty")
+        open_recording(recording, Asked(images=tmp_path / "empty"))
     counted = pictures(tmp_path / "counted", [f"{i:06}.png" for i in range(5)])
     with pytest.raises(InputError, match="has 5 images without times"):
-        open_recording(recording, images=counted)
+        open_recording(recording, Asked(images=counted))
     for name in ("left.txt", "right.txt"):
         (counted / name).write_text(US)
     with pytest.raises(InputError, match=r"several files of times \(left\.txt, right\.txt\): name the right"):
-        open_recording(recording, images=counted)
+        open_recording(recording, Asked(images=counted))
 
 
 def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
@@ -157,7 +157,7 @@ def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
 def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(US)
-    with closing(open_recording(recording, images=folder)) as opened:
+    with closing(open_recording(recording, Asked(images=folder))) as opened:
         (folder / NAMES[2]).unlink()
         kinds = [message.kind for message in opened.messages()]
         assert kinds.count("image") == 4 and kinds.count("events") == 30
@@ -171,7 +171,7 @@ def test_a_link_to_what_is_no_picture_is_told_and_not_played(tmp_path, recording
     secret.write_text("TOP SECRET")
     (folder / NAMES[2]).unlink()
     (folder / NAMES[2]).symlink_to(secret)
-    with closing(open_recording(recording, images=folder)) as opened:
+    with closing(open_recording(recording, Asked(images=folder))) as opened:
         played = list(opened.messages())
         assert not any(b"SECRET" in message.data for message in played)
         assert sum(message.kind == "image" for message in played) == 4
@@ -183,7 +183,7 @@ def test_convert_takes_them_into_the_bag(tmp_path, recording):
     (folder / "timestamps.txt").write_text(SECONDS)
     assert main(["convert", str(recording), str(tmp_path / "bag"), "--images", str(folder)]) == 0
     with closing(open_recording(tmp_path / "bag")) as bag:
-        assert list(bag.messages()) == list(open_recording(recording, images=folder).messages())
+        assert list(bag.messages()) == list(open_recording(recording, Asked(images=folder)).messages())
 
 
 @pytest.mark.parametrize("events_file", ["events.txt", "events.h5"])
@@ -208,7 +208,7 @@ def test_a_folder_of_events_plays_with_the_images_in_it(tmp_path, events_file):
 def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
     bag = bag_of(tmp_path / "bag", *[("/event_camera/events", packet(i * 10**8)) for i in range(1, 10)])
     folder = pictures(tmp_path / "pictures", [f"{0.1 * i:.1f}.png" for i in range(1, 6)])
-    with closing(open_recording(bag, images=folder)) as opened:
+    with closing(open_recording(bag, Asked(images=folder))) as opened:
         (folder / "0.3.png").unlink()
         assert sum(message.kind == "image" for message in opened.messages()) == 4
         assert "1 of 5 images cannot be read" in "".join(opened.losses)

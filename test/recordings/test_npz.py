@@ -15,7 +15,8 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import Asked, open_recording
 from crossspec_ros.recordings.source import SourceRecording
 
 START_US = 3 << 24
@@ -118,20 +119,20 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
     ("wrong", "sentence"),
     [
         ({"t": None}, "has no array t among x, y, p: store t"),
-        ({"x": np.ones(3)}, r"has x of shape \(3,\) and type float64: store a list of integers"),
+        ({"x": np.array(["1", "2", "3"])}, r"has x of shape \(3,\) and type <U1: store a list of integers"),
+        ({"x": np.array([1.5, 2.5, 3.5])}, r"x from 1\.5 to 3\.5.* are no events: store .* whole pixels"),
         ({"t": np.ones((3, 1), int)}, r"has t of shape \(3, 1\)"),
         ({"y": [1, 2]}, "has 3 t, 3 x, 2 y and 3 p: store as many of each"),
-        ({"t": [1, 3, 2]}, "go back, first behind event 1: sort"),
-        ({"t": [-1, 0, 1]}, r"times from -1 to 1 \(read as us\): store microseconds"),
-        ({"t": np.full(3, 1 << 63, np.uint64)}, "times from 9223372036854775808 .* the year 2038"),
-        ({"x": [0, -1, 0]}, "x from -1 to 0 and y from 1 to 3: store pixels from 0 to 2047"),
+        ({"t": [-1, 0, 1]}, r"t from -1 to 1, .* as times in us .* store microseconds"),
+        ({"t": np.full(3, 1 << 63, np.uint64)}, "t from 9223372036854775808 .* the year 2038"),
+        ({"x": [0, -1, 0]}, "x from -1 to 0, y from 1 to 3, .* store .* pixels from 0 to 2047"),
         ({"y": np.array([0, 1, 1 << 40])}, "y from 0 to 1099511627776"),
-        ({"p": [0, 1, 2]}, "polarities from 0 to 2: store 0 and 1"),
+        ({"p": [0, 1, 2]}, "p from 0 to 2, .* polarities of 0 and 1"),
         ({"p": [0, 1, -1]}, "polarities from -1 to 1"),
-        ({"width": 4}, "width = 4 and height = None .* up to x = 3, y = 3: store two integers"),
-        ({"width": 3, "height": 9}, "width = 3 and height = 9"),
-        ({"t": [0.5, np.nan, 2.0]}, r"times from nan to nan \(read as s\)"),
-        ({"t": [0.5, 1e300, 2.0]}, r"times from 0\.5 to 1e\+300 \(read as s\)"),
+        ({"width": 4}, "width = 4 and height = None: store two integers"),
+        ({"width": 3, "height": 9}, "x from 1 to 3, .* a sensor of 3x9"),
+        ({"t": [0.5, np.nan, 2.0]}, r"t from nan to nan, .* as times in s"),
+        ({"t": [0.5, 1e300, 2.0]}, r"t from 0\.5 to 1e\+300, .* as times in s"),
         ({"width": [4], "height": [4]}, r"width = \[4\]"),
         ({"width": 4, "height": 4000}, "height = 4000"),
         ({name: np.empty(0, int) for name in "txyp"}, "has no events"),
@@ -225,13 +226,13 @@ def test_short_gaps_of_long_recordings_cost_no_packets(monkeypatch):
 
 def test_times_that_jump_to_and_fro_end_a_recording(monkeypatch, tmp_path):
     monkeypatch.setattr("crossspec_ros.recordings.source._MOST_JUMPS", 100)
-    t = np.tile([START_US, START_US + 500_000], 2000)
+    t = np.tile([START_US, START_US + 1_500_000], 2000)
     batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
     source = SimpleNamespace(format="", start_us=START_US, end_us=START_US, batches=lambda: iter([batch]))
     monkeypatch.chdir(tmp_path)
     Path("cam").write_bytes(b"")
     recording = SourceRecording(Path("cam"), source)
-    assert 2 * 300 <= len(list(recording.messages())) < 2 * 300 + 60
+    assert 2 * 300 <= len(list(recording.messages())) < 2 * 300 + 160
     assert "times jump 301 times in the first 4000 events of 'cam'" in recording.losses[0]
 
 
@@ -244,3 +245,89 @@ def test_events_outside_their_sensor_are_refused():
         list(PacketCutter("cam").cut(small))
     with pytest.raises(InputError, match="'cam' comes from a sensor of 4000x480"):
         list(PacketCutter("cam").cut(EventBatch(batch.t, batch.x, batch.y, batch.p, 4000, 480)))
+
+
+def drive(events):
+    """Other times of the same events, over 1.3 s."""
+    return events.at((events.t - events.t[0]) * 13)
+
+
+@pytest.mark.parametrize(
+    ("bend", "left", "told"),
+    [
+        (lambda a: np.put(a["t"], 3000, a["t"][3000] - 300_000), 5000, "were sorted within each second"),
+        (lambda a: np.put(a["t"], 4800, 0), 5000, "1 stamps lie far from those"),
+        (lambda a: np.put(a["y"], 3000, 33_014), 4999, "(events outside sensor 1)"),
+        (lambda a: np.put(a["x"], 3000, -1), 4999, "(events outside sensor 1)"),
+        (lambda a: np.put(a["t"], 3000, 1 << 62), 4999, "(times before 1970 or after 2038 1)"),
+        (lambda a: np.put(a["p"], 3000, 7), 4999, "(polarities that are none 1)"),
+    ],
+)
+def test_one_event_that_is_none_or_late_costs_no_other(tmp_path, events, bend, left, told):
+    arrays = {name: array.astype(np.int64) for name, array in arrays_of(drive(events)).items()}
+    bend(arrays)
+    report = survey(saved(tmp_path, **arrays))
+    assert [topic["events"] for topic in report["topics"]] == [left]
+    assert any(told in finding for finding in report["findings"])
+    assert report["format"] == "npz, times in us" and "346x260" in report["topics"][0]["resolutions"]
+
+
+def test_times_in_no_order_are_refused(tmp_path, events):
+    arrays = arrays_of(drive(events))
+    arrays["t"] = np.random.default_rng(1).permutation(arrays["t"] * 5)
+    with pytest.raises(InputError, match=r"go back by more than a second .* sort its events by t"):
+        open_recording(saved(tmp_path, **arrays))
+
+
+def test_the_unit_may_have_to_be_said(tmp_path, events):
+    arrays = arrays_of(drive(events))
+    path = saved(tmp_path, **arrays | {"t": arrays["t"] * 1000})
+    with pytest.raises(InputError, match=r"as us they are .* say which with --time-unit ns"):
+        open_recording(path)
+    heard = decode(open_recording(path, Asked(time_unit="ns")).messages(), 0)
+    assert heard.t.tolist() == arrays["t"].tolist()
+    with pytest.raises(InputError, match="have names: leave out --columns"):
+        open_recording(path, Asked(columns="t,x,y,p"))
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({"9": (0, 2000), "10": (2000, 5000)}, ""),
+        ({"a_01": (0, 2000), "a_02": (2000, 2000), "a_03": (2000, 5000)}, ""),
+        ({"cat": (0, 2000), "dog": (2000, 5000)}, "names do not only differ by a number"),
+        ({"1": (0, 2000), "2": (0, 2000)}, "do not follow each other: number 2 .* begins at 0 us"),
+        ({"1": (0, 0), "2": (9, 9)}, "has no events"),
+    ],
+)
+def test_a_folder_of_numbered_files_is_one_recording(tmp_path, events, files, sentence):
+    whole = drive(events)
+    for name, (start, stop) in files.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays_of(whole[start:stop]))
+    if sentence:
+        with pytest.raises(InputError, match=sentence):
+            open_recording(tmp_path)
+        return
+    recording = open_recording(tmp_path)
+    assert recording.format == f"{len(files)} files npz, times in us"
+    assert_equal(decode(recording.messages(), 0), whole)
+
+
+CASES = [
+    ("v2e_text_of_equal_times/v2e-dvs-events.txt", Asked(), "t x y p, times in s", 3600, 0.07),
+    ("unsorted_text/seconds.txt", Asked(), "t x y p, times in s", 3900, 1.29),
+    ("metavision_csv_of_few_lines/decoded.csv", Asked(), "x y p t, times in us, 1280x720", 3, 1.04),
+    ("esim_nanoseconds/0000000000.npz", Asked(time_unit="ns"), "times in ns", 3900, 1.29),
+    ("h5_that_states_its_size_in_events/gen1_td.h5", Asked(), "304x240", 3900, 1.29),
+    ("h5_with_a_table_of_events/v2e.h5", Asked(), "table, times in us, 64x48", 3900, 1.29),
+    ("h5_with_one_event_outside/train_day_0024_td.h5", Asked(), "1280x720", 3899, 1.29),
+    ("folder_of_npz/events_aligned", Asked(), "13 files npz, times in us", 3900, 1.29),
+]
+
+
+@pytest.mark.parametrize(("name", "asked", "told", "count", "seconds"), CASES, ids=[c[0] for c in CASES])
+def test_files_that_people_had_are_read(shared, name, asked, told, count, seconds):
+    report = survey(shared / "data/cases" / name, asked=asked)
+    assert told in report["format"]
+    assert [topic["events"] for topic in report["topics"] if topic["kind"] == "events"] == [count]
+    assert report["duration_s"] == pytest.approx(seconds, abs=0.02)

@@ -35,7 +35,7 @@ from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import Topics, open_recording
+from crossspec_ros.recordings.recording import Asked, open_recording
 from crossspec_ros.recordings.salvage import salvage
 
 SECOND = 1_000_000_000
@@ -103,7 +103,7 @@ def write_ros2(path, messages):
 def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
     old = write_ros1(tmp_path / "old.bag", ros1, drive(), compression)
     new = write_ros2(tmp_path / "new", drive())
-    for topics in (Topics(), Topics("/dvs/events", "/cam/compressed"), Topics("/event_camera/events")):
+    for topics in (Asked(), Asked("/dvs/events", "/cam/compressed"), Asked("/event_camera/events")):
         expected, recording = open_recording(new, topics), open_recording(old, topics)
         assert list(recording.messages()) == list(expected.messages())
         for name in ("event_topic", "event_type", "image_topic", "image_type", "start_ns", "end_ns"):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import numpy as np
 import pytest
 from event_files import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import text
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import Asked, open_recording
 from crossspec_ros.recordings.text import TextEvents
 
 EPOCH_US = 1_468_939_993_067_416
@@ -105,3 +108,128 @@ def test_a_line_without_end_is_told(tmp_path, monkeypatch):
     (tmp_path / "x.txt").write_text("1.5 1 2 1\n" + "7" * 2500)
     events, damage = read(TextEvents(tmp_path / "x.txt"))
     assert len(events) == 1 and "lines that are no event" in damage
+
+
+def drive(seconds=1.3, count=3900):
+    """t (us, from zero), x, y and p of so many events on 640x480."""
+    rng = np.random.default_rng(7)
+    t = np.sort(rng.integers(0, round(seconds * 1e6), count))
+    return t, rng.integers(0, 640, count), rng.integers(0, 480, count), rng.integers(0, 2, count)
+
+
+def table(*columns, between=" "):
+    return "".join(between.join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+
+
+def one_frame_after_the_other(t, x, y):
+    """The order of pixels within 33 ms."""
+    return np.lexsort((x, y, t // 33_333))
+
+
+V2E = "# Format is time (float s), x, y, polarity (0=off, 1=on) as specified at http://x.y/davis_data.html\n"
+SURE = {
+    "v2e": (lambda t, x, y, p: V2E + table(t / 1e6, x, y, p), "t x y p, times in s"),
+    "equal times": (lambda t, x, y, p: table(t // 433_334 * 433_334, x, y, p), "t x y p, times in us"),
+    "equal seconds": (lambda t, x, y, p: table(x, y, t // 433_334 * 0.433334, p), "x y t p, times in s"),
+    "in order of pixels": (
+        lambda t, x, y, p: table(*(c[one_frame_after_the_other(t, x, y)] for c in (t, x, y, p))),
+        "t x y p, times in us",
+    ),
+    "Prophesee": (lambda t, x, y, p: "%geometry:640,480\n" + table(x, y, p, t, between=","), "x y p t"),
+    "a camera's number": (lambda t, x, y, p: table(t * 0, x, y, t, p, between=";"), "x y t p"),
+    "numbered rows": (
+        lambda t, x, y, p: ",x,y,p,t\n" + table(range(len(t)), x, y, p, t, between=","),
+        "x y p t, times in us",
+    ),
+    "two clocks": (lambda t, x, y, p: "# host x y t p\n" + table(t + EPOCH_US, x, y, t, p), "x y t p"),
+    "words": (lambda t, x, y, p: table(np.where(p, "ON", "OFF"), t, x, y, between="\t"), "p t x y"),
+    "signs": (lambda t, x, y, p: table(2 * p - 1, x, y, t, between=", "), "p x y t, times in us"),
+    "milliseconds": (lambda t, x, y, p: "time (ms),x,y,on\n" + table(t / 1e3, x, y, p, between=","), "in ms"),
+    "a size": (lambda t, x, y, p: "# size: 640x480\n" + table(t, y, x, p), "t y x p, times in us"),
+    "exponents": (lambda t, x, y, p: table([f"{v * 1e-6:.9e}" for v in t], x, y, p), "times in s"),
+    "a prose comment": (lambda t, x, y, p: "# columns: x y p t\n" + table(x, y, p, t), "x y p t"),
+}
+
+
+@pytest.mark.parametrize(("written", "told"), SURE.values(), ids=SURE)
+def test_the_whole_file_tells_what_is_what(tmp_path, written, told):
+    (tmp_path / "x.txt").write_text(written(*drive()))
+    report = survey(tmp_path / "x.txt")
+    assert told in report["format"] and "640x480" in report["format"]
+    (topic,) = report["topics"]
+    assert topic["events"] == 3900 and topic["event_times_back"] == 0
+    told = any("were sorted" in found for found in report["findings"])
+    assert told == (written is SURE["in order of pixels"][0])
+
+
+OPEN = {
+    "nanoseconds": (lambda t, x, y, p: table(t * 1000, x, y, p), "--time-unit ns or --time-unit us"),
+    "milliseconds": (lambda t, x, y, p: table(t / 1000, x, y, p), "--time-unit ms or --time-unit s"),
+    "whole ms": (lambda t, x, y, p: table(t // 1000, x, y, p), "--time-unit ms or --time-unit us"),
+    "ms of the epoch": (lambda t, x, y, p: table((t + EPOCH_US) // 1000, x, y, p), "--time-unit ms"),
+    "us with fractions": (lambda t, x, y, p: table(t + 0.25, x, y, p), "--time-unit us or --time-unit s"),
+    "y before x": (lambda t, x, y, p: table(t, y, x, p), "either may be x.* --columns t,x,y,p"),
+    "two cameras": (lambda t, x, y, p: table(t, x, y, p, t % 2), "columns 4, 5 could each be p.*--columns"),
+    "two clocks": (lambda t, x, y, p: table(t, t + 9000, x, y, p), "columns 1, 2 could each be t.*--columns"),
+    "one time": (lambda t, x, y, p: table(t * 0 + 5, x, y, p), "no column can be t.*--columns"),
+    "bytes": (
+        lambda t, x, y, p: table(t, x, y, 255 * p),
+        "be p: name them|p, are no polarities",
+    ),
+    "rectified": (lambda t, x, y, p: table(t, x + 0.5, y + 0.1, p), "columns 2, 3 have fractions, as rect"),
+}
+
+
+@pytest.mark.parametrize(("written", "sentence"), OPEN.values(), ids=OPEN)
+def test_what_stays_open_is_refused(tmp_path, written, sentence):
+    (tmp_path / "x.txt").write_text(written(*drive()))
+    with pytest.raises(InputError, match=sentence):
+        open_recording(tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "told"),
+    [
+        (OPEN["nanoseconds"][0], Asked(time_unit="ns"), "t x y p, times in ns"),
+        (OPEN["nanoseconds"][0], Asked(columns="t_ns,x,y,p"), "t x y p, times in ns"),
+        (OPEN["y before x"][0], Asked(columns="t,y,x,p"), "t y x p, times in us"),
+        (OPEN["two cameras"][0], Asked(columns="t,x,y,p,camera"), "t x y p, times in us"),
+        (OPEN["two clocks"][0], Asked(columns="host, t, x, y, p"), "t x y p, times in us"),
+    ],
+)
+def test_an_option_says_what_is_what(tmp_path, written, asked, told):
+    (tmp_path / "x.txt").write_text(written(*drive()))
+    report = survey(tmp_path / "x.txt", asked=asked)
+    assert report["format"] == f"text, {told}, 640x480" and report["topics"][0]["events"] == 3900
+    assert report["duration_s"] == pytest.approx(1.29, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ("t,x,y", "must name t, x, y and p"),
+        ("x,y,p,t", "column 1, x, are no pixels"),
+        ("a,b,t,x,y,p", "more names than the 4 columns"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(tmp_path, columns, sentence):
+    (tmp_path / "x.txt").write_text(table(*drive()))
+    with pytest.raises(InputError, match=sentence):
+        open_recording(tmp_path / "x.txt", Asked(columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("header", "between", "at"), [("640 480\n", " ", 0), ("# a\n", ",", 3), ("", "\t", 2)]
+)
+def test_the_command_that_sorts_a_file_works_on_it(tmp_path, header, between, at):
+    t, x, y, p = drive(seconds=10)
+    columns = [x, y, p]
+    columns.insert(at, t)
+    path = tmp_path / "it's.csv"
+    path.write_text(header + table(*(column[np.lexsort((x, y))] for column in columns), between=between))
+    with pytest.raises(InputError, match="times go back by more than a second") as refused:
+        open_recording(path)
+    command = str(refused.value).partition(": sort it, with ")[2]
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    events, damage = read(TextEvents(tmp_path / "sorted.csv"))
+    assert [event[0] for event in events] == t.tolist() and damage is None

@@ -10,7 +10,7 @@ from unprivileged import unprivileged
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import Asked, open_recording
 
 SUFFIXES = ("raw", "dat", "aedat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
 
@@ -43,7 +43,7 @@ def test_images_that_may_not_be_read_are_a_sentence(tmp_path):
     events.write_text("0.1 1 1 1\n0.2 1 1 1\n")
     images.mkdir(mode=0)
     with unprivileged(), pytest.raises(InputError, match=r"images' cannot be read \(Permission denied\)"):
-        open_recording(events, images=images)
+        open_recording(events, Asked(images=images))
 
 
 def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
