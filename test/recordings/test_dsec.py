@@ -13,6 +13,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
 from crossspec_ros.recordings.dsec_recording import DsecRecording
 from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import Asked
 
 T_OFFSET = 50_000_000_000
 START_US = T_OFFSET + 1_234
@@ -85,7 +86,7 @@ def test_frames_of_dsec_det_are_taken_where_none_are_rectified(of_dsec_det):
 
 
 def test_the_times_of_a_folder_in_a_sequence_are_found(of_dsec_det):
-    report = survey(of_dsec_det, images=of_dsec_det / "images/left/distorted")
+    report = survey(of_dsec_det, asked=Asked(images=of_dsec_det / "images/left/distorted"))
     assert "3 images of " in report["format"] and "images/timestamps.txt" in report["format"]
 
 

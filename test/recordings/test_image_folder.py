@@ -217,6 +217,6 @@ def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
 def test_a_video_in_place_of_a_folder_or_a_recording_is_named_with_what_to_do(recording, tmp_path):
     video = tmp_path / "rgb.mp4"
     video.write_bytes(bytes(9))
-    for given in ({"path": recording, "images": video}, {"path": video}):
+    for given in ({"path": recording, "asked": Asked(images=video)}, {"path": video}):
         with pytest.raises(InputError, match=r"rgb\.mp4' is .*`ffmpeg -i .*timestamps\.txt"):
             open_recording(**given)
