@@ -202,12 +202,15 @@ def many_events_npz(folder):
 
 
 def still_npz(folder):
-    np.savez_compressed(folder / "bomb.npz", **still(1_000_000))
+    columns = still(1_000_000)
+    np.savez_compressed(folder / "bomb.npz", t_us=columns.pop("t"), **columns)
     return folder / "bomb.npz"
 
 
 def still_text(folder):
-    return written(folder / "bomb.txt", b"".join(b"%d 1 1 1\n" % t for t in still(20_000)["t"]))
+    return written(
+        folder / "bomb.txt", b"# t_us x y p\n" + b"".join(b"%d 1 1 1\n" % t for t in still(20_000)["t"])
+    )
 
 
 def still_h5(path):
@@ -215,6 +218,7 @@ def still_h5(path):
     with h5py.File(path, "w") as file:
         for name, values in still(1_000_000).items():
             file.create_dataset(f"events/{name}", data=values, compression="gzip", shuffle=True)
+        file["t_offset"] = 0
     return path
 
 

@@ -190,6 +190,8 @@ def leaving_open(path: Path) -> Iterator[None]:
     """Turn what fields.py cannot decide into an InputError that names the file."""
     try:
         yield
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"'{path}' leaves open what its numbers mean: {error}") from error
 

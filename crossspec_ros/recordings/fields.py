@@ -80,6 +80,9 @@ def read_columns(text: str) -> tuple[dict[str, int], str | None]:
 
 def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
     """What a header or comment says of `width` columns, as `find_roles`; nothing unless it is sure."""
+    # In a line without bound, the search would take without bound too.
+    if len(line) > MOST_COLUMNS * _LONGEST_NAME:
+        return {}, None
     # Commas between brackets part no names, and a unit in brackets belongs to its name.
     line = re.sub(r"\s*([\[(])([^\])]*)", lambda found: found[1] + found[2].replace(",", " "), line)
     for separator in ",;\t":

@@ -65,7 +65,9 @@ class Hdf5Events:
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
         check_ratio(file.path, file.size, sum(data.nbytes for data in self._data.values()))
-        unit = asked.time_unit or layout.unit
+        # What an offset in us belongs to are us.
+        has_offset = layout.offset is not None and file.has(layout.offset)
+        unit = asked.time_unit or layout.unit or ("us" if has_offset else None)
         if len(self._columns) == 1:
             unit = self._find_columns(asked) or unit
         elif asked.columns:

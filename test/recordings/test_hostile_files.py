@@ -109,7 +109,7 @@ TOLD = {
     "npy key of tuples": "it has tuples of too many parts",
     "npy type of tuples": "it has tuples of too many parts",
     "npy memo of tuples": "it has tuples of too many parts",
-    "npy width of lists": "has width = list and height = 1 with events",
+    "npy width of lists": "has width = list and height = 1: store two",
     "npy long name": "1 messages",
     "text long size": "1 messages",
     "text long name": "1 messages",
