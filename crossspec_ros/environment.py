@@ -170,19 +170,28 @@ def ros_faults(environment: Mapping[str, str]) -> Iterator[str]:
     if problem := _log_problem(environment):
         yield problem
     domain = environment.get("ROS_DOMAIN_ID", "")
-    if domain and not (domain.isdecimal() and int(domain) <= LAST_DOMAIN):
+    if domain and not (domain.strip().removeprefix("+").isdecimal() and int(domain) <= LAST_DOMAIN):
         yield f"ROS_DOMAIN_ID is '{domain}': set a number from 0 to {LAST_DOMAIN}, or unset it"
     if environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "").upper() == "OFF":
         yield (
             "ROS_AUTOMATIC_DISCOVERY_RANGE is OFF, so that no node finds another: set it to LOCALHOST or "
             "SUBNET, or unset it"
         )
+
+
+def server_fault(environment: Mapping[str, str]) -> str:
+    """What is wrong with the discovery server, for people who wait; empty where nothing is.
+
+    A node does not ask: it connects when the server comes.
+    """
     servers = environment.get("ROS_DISCOVERY_SERVER", "")
-    if servers and (rmw or _FAST_DDS).startswith(_FAST_DDS) and not any(map(_may_listen, servers.split(";"))):
-        yield (
-            f"no discovery server listens at ROS_DISCOVERY_SERVER='{servers}': start it (fastdds discovery), "
-            f"or unset the variable"
-        )
+    is_used = environment.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS)
+    if not (servers and is_used) or any(map(_may_listen, servers.split(";"))):
+        return ""
+    return (
+        f"no discovery server listens at ROS_DISCOVERY_SERVER='{servers}': start it (fastdds discovery), "
+        f"or unset the variable"
+    )
 
 
 LAST_DOMAIN = 232
@@ -228,6 +237,8 @@ def _may_listen(server: str) -> bool:
     """Whether a discovery server may be there: a host that refuses datagrams says that none is."""
     if not server:
         return False
+    if server.startswith("TCP"):
+        return True
     address = re.fullmatch(r"(?:\w+:)?\[?(.*?)\]?(?::(\d+))?", server)
     assert address
     try:

@@ -40,7 +40,8 @@ def read_config(path: Path, namespace: str = "") -> dict[str, dict[str, Value]]:
     is_ours = not entries
     for pattern, given in entries:
         for node, settings in NODES.items():
-            if not any(_matches(pattern, f"{ns.strip('/')}/{node}") for ns in ("", namespace)):
+            # A name without a slash is ours in whichever namespace we are.
+            if pattern != node and not _matches(pattern, f"{namespace}/{node}"):
                 continue
             is_ours = True
             known = {param.name for param in settings.params()}
@@ -57,7 +58,8 @@ def read_config(path: Path, namespace: str = "") -> dict[str, dict[str, Value]]:
     if not is_ours:
         names = ", ".join(pattern for pattern, _ in entries)
         inner, _, name = entries[0][0].rpartition("/")
-        hint = f"launch them with namespace:=/{inner}" if name in NODES else nearest(name, list(NODES))
+        there = f"launch them with namespace:=/{inner.strip('/')}" if inner else "leave out the slash"
+        hint = there if name in NODES else nearest(name, list(NODES))
         where = f"in the namespace {namespace}" if namespace else "without a namespace"
         print(
             f"crossspec: the configuration {path} is for {names}, and sets nothing for our nodes {where}: "
@@ -68,9 +70,9 @@ def read_config(path: Path, namespace: str = "") -> dict[str, dict[str, Value]]:
 
 
 def _entries(content: Mapping[Any, Any], name: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The nodes' names, without a leading slash, and their parameters, from names that may be nested."""
+    """The nodes' names and parameters, from names that may be nested."""
     for key, section in content.items():
-        node = f"{name}/{str(key).strip('/')}".strip("/")
+        node = f"{name}/{str(key).strip('/')}" if name else str(key)
         if section in (None, {}):
             continue
         if not isinstance(section, dict) or not all(
@@ -94,5 +96,5 @@ def _flat(given: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _matches(pattern: str, node: str) -> bool:
     parts = {"**": ".*", "*": "[^/]+"}
-    expression = "/".join(parts.get(part, re.escape(part)) for part in pattern.split("/"))
+    expression = "/".join(parts.get(part, re.escape(part)) for part in pattern.strip("/").split("/"))
     return re.fullmatch(expression.replace(".*/", "(.*/)?"), node.strip("/")) is not None

@@ -26,7 +26,7 @@ from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
 from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults
+from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
@@ -246,7 +246,7 @@ def findings() -> Iterator[str]:
             f"{PARTICIPANTS * SEGMENT_BYTES >> 20} MB (docker run --shm-size), or while no node runs "
             f"rm /dev/shm/*fastdds*"
         )
-    faults = list(ros_faults(environment))
+    faults = [*ros_faults(environment), *filter(None, [server_fault(environment)])]
     yield from faults
     # In a process of its own: a broken installation may take it along.
     code = "import sys; sys.path[:] = filter(None, sys.path); import rclpy"

@@ -40,8 +40,12 @@ _FRACTIONS = 0.25
 """Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
 _USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
 """How long recordings are, and how many events a second a pixel has on average."""
+_NEARLY = 0.3
+"""Decades outside of that which still count as usual; another unit that is usual leaves it open."""
+_FINER = {"s": "ms", "us": "ns"}
+"""Units that are taken for the usual ones where nothing tells: those of simulators."""
 _DECADES = 0.7
-"""By so much another unit must be nearer to what is usual to leave it open."""
+"""Decades by which another unit, itself odd, must be nearer to what is usual to leave it open."""
 _SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
 # (width, height) of common sensors, the smaller ones first.
 _SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
@@ -244,8 +248,14 @@ def choose_unit(
         if high * 10.0**power < MAX_US:
             oddness = _decades(seconds, *_USUAL_S) + _decades(pixel_hz, *_USUAL_HZ)
             readings[unit] = oddness, f"as {unit} they are {seconds:.6g} s with {rate:.3g} events a second"
-    best = min(readings, key=lambda unit: readings[unit][0], default=usual)
-    if usual not in readings or readings[usual][0] < readings[best][0] + _DECADES:
+    odd = {unit: oddness for unit, (oddness, _) in readings.items()}
+    if usual not in odd:
+        return usual
+    # A usual reading is doubted for the next finer unit alone, an odd one for any.
+    is_usual = odd[usual] <= _NEARLY
+    others = [unit for unit in odd if (unit == _FINER.get(usual) if is_usual else unit != usual)]
+    best = min(others, key=odd.__getitem__, default=usual)
+    if best == usual or (odd[best] > _NEARLY and (is_usual or odd[usual] < odd[best] + _DECADES)):
         return usual
     raise ValueError(
         f"times from {low:.10g} to {high:.10g} may be {best} or {usual} ({readings[best][1]}, "

@@ -67,6 +67,8 @@ class _Chunk(NamedTuple):
     length: int
     size: int
     """Of what it unpacks to."""
+    end: int
+    """Behind it and its message indexes."""
     channels: array[int]
     """By its message indexes; none where it has no such."""
 
@@ -149,6 +151,8 @@ class McapReader:
             raise McapError("its summary lies outside of it")
         self._end = summary or footer
         has_statistics = summary and self._read_summary(footer)
+        if self._has_messages_beside_chunks():
+            self._chunks.clear()
         if not self._chunks:
             self._measure()
         schemas = {channel.schema for channel in self._channels.values()} - {0}
@@ -179,7 +183,22 @@ class McapReader:
         check_part(max(packed, size))
         self._budget.unpacked.add(size)
         self._budget.take_chunk(len(numbers))
-        return _Chunk(start_ns, at, length, size, numbers)
+        (indexes,) = struct.unpack_from("<Q", body, 36 + offsets)
+        return _Chunk(start_ns, at, length, size, at + length + indexes, numbers)
+
+    def _has_messages_beside_chunks(self) -> bool:
+        """Whether some lie where no index leads to: then all are read as they lie in the file."""
+        at = len(MAGIC)
+        for chunk in [*sorted(self._chunks, key=lambda chunk: chunk.at), None] if self._chunks else ():
+            while at < (chunk.at if chunk else self._end):
+                self._budget.records.add(0)
+                self._stream.seek(at)
+                opcode, length = struct.unpack("<BQ", self._stream.read(9))
+                if opcode == MESSAGE:
+                    return True
+                at += 9 + length
+            at = max(at, chunk.end) if chunk else at
+        return False
 
     def _measure(self) -> None:
         """Check the sizes of all chunks, and of messages beside them, where no index tells them."""

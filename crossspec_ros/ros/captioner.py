@@ -119,15 +119,15 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     @guarded_transition
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        # Subscribed before the models load, so that what closes meanwhile waits: the last 64 windows do.
-        for kind, topic, take in (
-            (Image, "frame", self._take_frame),
-            (Image, "event_image", self._take_event_image),
-            (WindowClosed, "window_closed", self._take_closed),
-        ):
-            self._inputs.append(self.create_subscription(kind, topic, take, RELIABLE))
         started = time.monotonic()
         try:
+            # Subscribed before the models load, so that what closes meanwhile waits: the last 64 windows do.
+            for kind, topic, take in (
+                (Image, "frame", self._take_frame),
+                (Image, "event_image", self._take_event_image),
+                (WindowClosed, "window_closed", self._take_closed),
+            ):
+                self._inputs.append(self.create_subscription(kind, topic, take, RELIABLE))
             self._decoder = self._load(self._settings)
             self._adjust(self._settings)
             self._outcomes.comparison = load_comparison(self._settings, self._decoder)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ament_index_python.packages import get_package_prefix
+from ament_index_python.packages import get_package_prefix, get_package_share_directory
 from launch.action import Action
 from launch.actions import (
     DeclareLaunchArgument,
@@ -44,7 +44,7 @@ from launch_ros.utilities import prefix_namespace
 
 from crossspec_ros.captioning.params import read_choice, read_flag
 from crossspec_ros.environment import transport_variables
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.paths import PACKAGE
 from crossspec_ros.ros.launch_arguments import OF_LAUNCH, enclave_arguments
 
@@ -93,6 +93,33 @@ def given_names(arguments: Iterable[str], context: LaunchContext) -> Collection[
     return list(arguments)
 
 
+def is_launched(file: str) -> bool:
+    """Whether `ros2 launch` was told to launch this file of ours, and no other of that name."""
+    ours = Path(get_package_share_directory(PACKAGE), "launch", file)
+    words = list(zip(sys.argv, sys.argv[1:], strict=False))
+    return (PACKAGE, file) in words or any(
+        Path(word).name == file and Path(word).exists() and ours.samefile(word) for word in sys.argv
+    )
+
+
+class GuestNode(Node):
+    """A node whose start cannot end launch, unless it `raises`."""
+
+    def __init__(self, *, raises: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._raises = raises
+
+    def execute(self, context: LaunchContext) -> list[Action] | None:
+        """As launch has it; what fails is a line in the log."""
+        try:
+            return super().execute(context)
+        except Exception as error:
+            if self._raises:
+                raise
+            get_logger("crossspec").error(f"a node cannot be started: {one_line(error)}")
+            return None
+
+
 class Graph:
     """The nodes of a `replay` or a `live` camera in the scope in which their file was included.
 
@@ -107,7 +134,8 @@ class Graph:
         # Copies: by the time the plan is made, launch has gone on to what belongs to others.
         self._scope = {name: copy.copy(value) for name, value in context.launch_configurations.items()}
         self._environment = dict(context.environment) | transport_variables()
-        self._is_alone = FILES[kind] in {Path(argument).name for argument in sys.argv}
+        self._is_alone = is_launched(FILES[kind])
+        self._ends_launch = self._respawns = self._is_over = False
         self._nodes: list[Node] = []
 
     async def start(self, context: LaunchContext) -> None:
@@ -122,10 +150,10 @@ class Graph:
             actions = [self._node(node) for node in plan["nodes"]] if plan else []
         except asyncio.CancelledError:  # launch takes one that is passed on for its own end
             return
-        except InputError as error:
-            if self._is_alone or self._told.get("shutdown") == "true":
+        except Exception as error:  # whatever it is, the others live
+            if self._is_alone or self._ends_launch:
                 raise
-            get_logger("crossspec").error(f"no captions: {error}")
+            get_logger("crossspec").error(f"no captions: {one_line(error)}")
             return
         choice = [LogInfo(msg=f"crossspec: {plan['choice']}")] if plan and plan["choice"] else []
         await context.emit_event(Inclusion(LaunchDescription([*choice, *self._scoped(actions)])))
@@ -152,7 +180,8 @@ class Graph:
         if self._flag("use_sim_time", False):
             parameters["use_sim_time"] = ParameterValue(True, value_type=bool)
         is_ours = node["package"] == PACKAGE
-        made = Node(
+        made = GuestNode(
+            raises=self._ends_launch,
             package=node["package"],
             executable=node["executable"],
             name=node["name"],
@@ -196,14 +225,15 @@ class Graph:
 
             Raises RuntimeError for a node that failed: launch itself would still end with code 0.
             """
-            if context.is_shutdown:
+            if context.is_shutdown or self._is_over:
                 return None
             # A replay that has ended must not play again, however it ended; a signal's code is negative.
             code = event.returncode
             is_over = is_ours and (code == BAD_INPUT or (code >= 0 and node["name"] == PLAYER))
             # A driver ends when its camera is unplugged.
             if not is_over and (self._respawns or not is_ours):
-                return [TimerAction(period=RESPAWN_S, actions=self._scoped([self._node(node)]))]
+                again = OpaqueFunction(function=lambda context: self._again(node))
+                return [TimerAction(period=RESPAWN_S, actions=[again])]
             if self._ends_launch and code:
                 raise RuntimeError(f"{event.process_name} ended with code {code}")
             if self._ends_launch:
@@ -213,11 +243,16 @@ class Graph:
                     f"{event.process_name} ended with code {code} and is not started again: mend what it "
                     f"said, and launch it again"
                 )
-            # Without one of its nodes a replay stands still; a live graph may go on.
-            is_ours_to_end = ShutdownProcess(process_matcher=lambda action: action in self._nodes)
-            return [EmitEvent(event=is_ours_to_end)] if self._kind == "replay" else None
+            if self._kind == "live":
+                return None
+            # Without one of its nodes a replay stands still.
+            self._is_over = True
+            return [EmitEvent(event=ShutdownProcess(process_matcher=lambda action: action in self._nodes))]
 
         return follow
+
+    def _again(self, node: Mapping[str, Any]) -> list[Action]:
+        return [] if self._is_over else self._scoped([self._node(node)])
 
     def _flag(self, name: str, default: bool) -> bool:
         return read_flag(name, self._told[name]) if name in self._told else default
@@ -252,7 +287,10 @@ class Graph:
         for line in errors.splitlines():
             if line.startswith(_OURS):
                 get_logger("crossspec").warning(line.removeprefix(_OURS))
-        plan: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+        try:
+            plan: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+        except (IndexError, ValueError):
+            raise InputError(f"{command[0]} does not run {executable.name}: {_REMEDY}") from None
         return plan
 
 

@@ -42,10 +42,10 @@ from crossspec_ros.windows.window import Counts
 
 _IMAGE_TYPES = {"raw": "sensor_msgs/Image", "compressed": "sensor_msgs/CompressedImage"}
 _REMEDIES = {
-    **{(other, kind): f"set event_type to {kind}" for other, kind in permutations(EVENT_TYPES)},
+    **{(other, kind): f"set event_type to {kind}" for other, kind in permutations(EVENT_TYPES, 2)},
     **{
         (_IMAGE_TYPES[other], _IMAGE_TYPES[transport]): f"set image_transport to {transport}"
-        for other, transport in permutations(_IMAGE_TYPES)
+        for other, transport in permutations(_IMAGE_TYPES, 2)
     },
 }
 """Against a publisher of the second type where the first is subscribed."""

@@ -242,7 +242,6 @@ SHELLS = {
     "a domain without ports": ("ROS_DOMAIN_ID", lambda folder: "300", "set a number from 0 to 232"),
     "a domain that is no number": ("ROS_DOMAIN_ID", lambda folder: "robot", "set a number from 0 to 232"),
     "no discovery": ("ROS_AUTOMATIC_DISCOVERY_RANGE", lambda folder: "OFF", "set it to LOCALHOST or SUBNET"),
-    "a dead server": ("ROS_DISCOVERY_SERVER", lambda folder: "127.0.0.1:9;", "no discovery server listens"),
 }
 
 
@@ -275,9 +274,16 @@ def test_a_variable_that_may_work_is_left_alone(tmp_path, name, value):
     assert list(environment.ros_faults(shell | {name: value})) == []
 
 
-def test_a_discovery_server_that_listens_is_no_fault(tmp_path):
+def test_a_discovery_server_that_may_listen_is_no_fault_and_a_node_does_not_ask():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        servers = f"127.0.0.1:9;127.0.0.1:{server.getsockname()[1]}"
-        shell = {"HOME": str(tmp_path), "ROS_DISCOVERY_SERVER": servers}
-        assert list(environment.ros_faults(shell)) == []
+        there = f"127.0.0.1:{server.getsockname()[1]}"
+        for servers, told in (
+            ("127.0.0.1:9;", "no discovery server listens at ROS_DISCOVERY_SERVER='127.0.0.1:9;': start it"),
+            (f"127.0.0.1:9;{there}", ""),
+            ("TCPv4:[127.0.0.1]:9", ""),
+            ("", ""),
+        ):
+            fault = environment.server_fault({"ROS_DISCOVERY_SERVER": servers})
+            assert fault.startswith(told) and bool(fault) == bool(told)
+            assert list(environment.ros_faults({"ROS_DISCOVERY_SERVER": servers, "HOME": "/tmp"})) == []

@@ -20,9 +20,10 @@ from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.salvage import salvage
 
 
-def mcap(path, messages, profile="ros2", chunks=True, summary=True, statistics=True, indexes=False, **types):
-    """An mcap of (topic, type, recorded_ns, data); `types` may say of one by its last word (encoding of its
-    messages, schema's encoding, definition, md5).
+def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=True, indexes=False, **types):
+    """An mcap of (topic, type, recorded_ns, data), 30 a chunk in so many chunks, the rest beside them.
+
+    `types` may say of one by its last word (encoding of its messages, schema's encoding, definition, md5).
     """
     ids, describing = {}, {}
     for topic, kind, *_ in messages:
@@ -53,7 +54,7 @@ def mcap(path, messages, profile="ros2", chunks=True, summary=True, statistics=T
             places.setdefault(topic, []).append((recorded_ns, len(data)))
             data += record(5, struct.pack("<HIQQ", ids[topic], 0, recorded_ns, recorded_ns) + body)
             counts[topic] += 1
-        if not chunks:
+        if first >= 30 * chunks:
             out += data
             continue
         times = [message[2] for message in part]
@@ -107,6 +108,8 @@ def expected(tmp_path_factory):
         {"profile": ""},
         {"profile": "px4"},
         {"indexes": True},
+        {"chunks": 2},
+        {"chunks": 1, "indexes": True, "statistics": False},
         {"statistics": False},
         {"summary": False},
         {"chunks": False},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
+from crossspec_ros.recordings.fields import choose_unit
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import Asked, open_recording
 from crossspec_ros.recordings.source import SourceRecording
@@ -288,6 +290,28 @@ def test_the_unit_may_have_to_be_said(tmp_path, events):
     assert heard.t.tolist() == arrays["t"].tolist()
     with pytest.raises(InputError, match="have names: leave out --columns"):
         open_recording(path, Asked(columns="t,x,y,p"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "count", "size", "unit", "is_asked"),
+    [
+        (1.0, 1_500_000, (346, 260), "ns", True),
+        (0.5, 1_000_000, (240, 180), "ns", True),
+        (60.0, 1_000_000, (640, 480), "ms", True),
+        (0.5, 60_000, (64, 48), "us", False),
+        (1.0, 10_000_000, (640, 480), "us", False),
+        (60.0, 30_000, (64, 48), "us", False),
+        (300.0, 3_000_000, (346, 260), "us", False),
+    ],
+)
+def test_a_unit_that_would_be_as_usual_as_another_is_asked_for(seconds, count, size, unit, is_asked):
+    times = np.linspace(0, seconds * {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit], 10_000)
+    choose = partial(choose_unit, times, True, count, size)
+    if is_asked:
+        with pytest.raises(ValueError, match=f"say which with --time-unit {unit} or --time-unit us"):
+            choose()
+    else:
+        assert choose() == unit
 
 
 @pytest.mark.parametrize(
