@@ -260,7 +260,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Keep the sentence for the end of the process, or log it where somebody else starts this node."""
         error = as_exception(error)
         self._failure = error
-        if interrupted():
+        # Told to end, ROS fails in whatever is under way, and at times before this node hears of it.
+        if interrupted() or not self.context.ok():
             return FAILURE
         if not isinstance(error, InputError):
             self.get_logger().error(described(error))

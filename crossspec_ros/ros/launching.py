@@ -29,7 +29,6 @@ from launch.actions import (
     PopLaunchConfigurations,
     PushLaunchConfigurations,
     Shutdown,
-    TimerAction,
 )
 from launch.events import IncludeLaunchDescription as Inclusion
 from launch.events.process import ProcessExited, ShutdownProcess
@@ -147,16 +146,21 @@ class Graph:
             self._ends_launch = self._flag("shutdown", self._is_alone and self._kind == "replay")
             self._respawns = self._flag("respawn", self._kind == "live")
             plan = await self._plan()
-            actions = [self._node(node) for node in plan["nodes"]] if plan else []
+            if plan is None:
+                return
+            choice = [LogInfo(msg=f"crossspec: {plan['choice']}")] if plan["choice"] else []
+            actions = [*choice, *self._scoped(map(self._node, plan["nodes"]))]
         except asyncio.CancelledError:  # launch takes one that is passed on for its own end
             return
         except Exception as error:  # whatever it is, the others live
-            if self._is_alone or self._ends_launch:
-                raise
-            get_logger("crossspec").error(f"no captions: {one_line(error)}")
-            return
-        choice = [LogInfo(msg=f"crossspec: {plan['choice']}")] if plan and plan["choice"] else []
-        await context.emit_event(Inclusion(LaunchDescription([*choice, *self._scoped(actions)])))
+            actions = [OpaqueFunction(function=self._fail, args=[one_line(error)])]
+        await context.emit_event(Inclusion(LaunchDescription(actions)))
+
+    def _fail(self, context: LaunchContext, problem: str) -> None:
+        """In an action of its own: what a coroutine raises before it waits, launch drops."""
+        if self._is_alone or self._ends_launch:
+            raise RuntimeError(problem)
+        get_logger("crossspec").error(f"no captions: {problem}")
 
     def _scoped(self, actions: Iterable[Action]) -> list[Action]:
         """Run the actions under the namespace, remappings and parameters that our file was included in."""
@@ -196,6 +200,8 @@ class Graph:
             prefix=shlex.quote(self._told["python"]) if is_ours and "python" in self._told else None,
             env=self._environment,
             output="screen",
+            respawn=self._restarts(is_ours),
+            respawn_delay=RESPAWN_S,
             on_exit=self._on_exit(node, is_ours),
             # Where SIGINT reaches launch alone, SIGTERM is the first that a node hears.
             sigterm_timeout="1.5",
@@ -221,7 +227,7 @@ class Graph:
 
     def _on_exit(self, node: Mapping[str, Any], is_ours: bool) -> Callable[..., list[Action] | None]:
         def follow(event: ProcessExited, context: LaunchContext) -> list[Action] | None:
-            """Start the node again, or end the replay or launch.
+            """Let launch start the node again, or end the replay or launch.
 
             Raises RuntimeError for a node that failed: launch itself would still end with code 0.
             """
@@ -230,10 +236,8 @@ class Graph:
             # A replay that has ended must not play again, however it ended; a signal's code is negative.
             code = event.returncode
             is_over = is_ours and (code == BAD_INPUT or (code >= 0 and node["name"] == PLAYER))
-            # A driver ends when its camera is unplugged.
-            if not is_over and (self._respawns or not is_ours):
-                again = OpaqueFunction(function=lambda context: self._again(node))
-                return [TimerAction(period=RESPAWN_S, actions=[again])]
+            if not is_over and self._restarts(is_ours):
+                return None
             if self._ends_launch and code:
                 raise RuntimeError(f"{event.process_name} ended with code {code}")
             if self._ends_launch:
@@ -243,16 +247,16 @@ class Graph:
                     f"{event.process_name} ended with code {code} and is not started again: mend what it "
                     f"said, and launch it again"
                 )
-            if self._kind == "live":
-                return None
-            # Without one of its nodes a replay stands still.
-            self._is_over = True
-            return [EmitEvent(event=ShutdownProcess(process_matcher=lambda action: action in self._nodes))]
+            # Without one of its nodes a replay stands still. One that is dead is not started again then.
+            self._is_over = self._kind == "replay"
+            ended = self._nodes if self._is_over else [event.action]
+            return [EmitEvent(event=ShutdownProcess(process_matcher=lambda action: action in ended))]
 
         return follow
 
-    def _again(self, node: Mapping[str, Any]) -> list[Action]:
-        return [] if self._is_over else self._scoped([self._node(node)])
+    def _restarts(self, is_ours: bool) -> bool:
+        """Whether launch starts a node again: a driver always, for it ends when its camera is unplugged."""
+        return self._respawns or not is_ours
 
     def _flag(self, name: str, default: bool) -> bool:
         return read_flag(name, self._told[name]) if name in self._told else default

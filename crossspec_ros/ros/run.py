@@ -62,11 +62,13 @@ def run(
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         _told.set()
+        _on_interrupt(_wait_once)  # launch passes on what the terminal tells as well
         raise KeyboardInterrupt
 
     def again(what: sys.UnraisableHookArgs) -> None:
         """One that Python can only print, as in a finalizer, would be lost."""
         if issubclass(what.exc_type, KeyboardInterrupt):
+            _on_interrupt(interrupt)
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         else:
             unraisable(what)

@@ -45,11 +45,12 @@ class Launch:
         return self.process.wait()
 
     def nodes(self):
-        """The process ids of the nodes that run, by the names of their executables."""
+        """The process ids of the nodes that run, by their names with their namespaces."""
         found = {}
         for each in psutil.process_iter(["cmdline", "ppid"]):
             words = each.info["cmdline"] or ()
             node = next((word[8:] for word in words if word.startswith("__node:=")), None)
+            node = node and "".join(f"{word[7:]}/" for word in words if word.startswith("__ns:=/")) + node
             if node and each.info["ppid"] == self.process.pid:
                 found[node] = each.pid
         return found

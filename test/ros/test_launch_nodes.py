@@ -132,26 +132,27 @@ def include(kind, **given):
 def generate_launch_description():
     shown = ["echo ", LaunchConfiguration("mode"), " $(env | cut -d= -f1 | sort)"]
     before, after = (ExecuteProcess(cmd=["sh", "-c", shown], output="screen") for _ in range(2))
-    broken = include("live", camera="davsi")
+    broken = [include("live", camera="davsi"), include("live", camera="topics", respawn="maybe")]
     front = GroupAction([
         PushRosNamespace("front"),
         SetRemap("~/caption", "/says"),
         SetParameter("robot_name", "r2"),
-        include("dsec_replay", question="yes", rate="4", shutdown="false"),
+        include("dsec_replay", question="yes", rate="4", respawn="true"),
     ])
     live = include("live", camera="topics")
     base = ExecuteProcess(cmd=["sleep", "1000"], name="base")
     mine = {"mode": "teleop", "namespace": "!"}
     declared = [DeclareLaunchArgument(name, default_value=value) for name, value in mine.items()]
     told = TimerAction(period=1.0, actions=[after])
-    return LaunchDescription([*declared, base, before, broken, front, live, told])
+    return LaunchDescription([*declared, base, before, *broken, front, live, told])
 """
 
 
 def test_in_somebody_s_bring_up_nothing_of_ours_ends_or_changes_what_is_theirs(
     start_quickly, observer, tmp_path
 ):
-    file = tmp_path / "bringup.launch.py"
+    # A name that one of ours has, too.
+    file = tmp_path / "live.launch.py"
     folder = os.path.join(packages.get_package_share_directory("crossspec_ros"), "launch")
     file.write_text(f"FOLDER = {folder!r}\n{BRING_UP}")
     launch = start_quickly(str(file))
@@ -170,9 +171,12 @@ def test_in_somebody_s_bring_up_nothing_of_ours_ends_or_changes_what_is_theirs(
         answer = ask(launch, observer, GetParameters, f"/{node}/get_parameters", names=["question"])
         assert [parameter_value_to_python(value) for value in answer.values] == [question]
     assert "parameter robot_name" in launch.output
-    launch.until(observer, lambda: "dsec_player" not in launch.nodes())
+    launch.until(observer, lambda: "respawn is 'maybe', but it must be true or false" in launch.output)
     launch.until(observer, lambda: set(launch.nodes()) == {"synchronizer", "captioner"})
+    # Longer than a node waits that is started again.
+    time.sleep(3.0)
     before = launch.nodes()
+    assert set(before) == {"synchronizer", "captioner"}
     os.kill(before["captioner"], signal.SIGKILL)
     launch.until(
         observer, lambda: launch.nodes().get("captioner", before["captioner"]) != before["captioner"]
