@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from stand_ins import write_models
@@ -228,6 +229,8 @@ def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models, gi
         start("replay", sequence=str(bag), models=str(models), shutdown="true", **given)
 
 
-def test_a_robot_s_launch_outlives_what_cannot_work(start, capsys):
+def test_a_robot_s_launch_outlives_what_cannot_work(start, launching, monkeypatch):
+    told = []
+    monkeypatch.setattr(launching, "get_logger", lambda name: SimpleNamespace(error=told.append))
     assert start("live", camera="davsi") == []
-    assert "no captions: camera is 'davsi', which is none: did you mean davis?" in capsys.readouterr().out
+    assert told == ["no captions: camera is 'davsi', which is none: did you mean davis?"]
