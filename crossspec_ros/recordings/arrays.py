@@ -20,10 +20,11 @@ from crossspec_ros.recordings.fields import (
     ROLES,
     Profile,
     choose_unit,
-    common_size,
+    count_pixels,
     find_roles,
     is_whole,
     read_columns,
+    sensor_size,
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
@@ -71,8 +72,7 @@ class ArrayEvents:
         looks = [look for look in map(self._look, files) if look.events]
         if not looks:
             raise InputError(f"'{path}' has no events: choose another recording")
-        width, height = np.max([look.needed for look in looks], axis=0).tolist()
-        self._size = looks[0].size or common_size((width, height))
+        self._size = looks[0].size or sensor_size(np.sum([look.pixels for look in looks], axis=0))
         with leaving_open(path):
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
@@ -114,9 +114,8 @@ class ArrayEvents:
         # Each k-th, and the last.
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
         fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
-        inside = (axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in columns[1:3])
-        needed = [int(axis.max(initial=0)) + 1 for axis in inside]
-        return _Look(len(t), times, is_whole(int(fractions), len(t)), needed, columns.unit, columns.size)
+        pixels = [count_pixels(axis) for axis in columns[1:3]]
+        return _Look(len(t), times, is_whole(int(fractions), len(t)), pixels, columns.unit, columns.size)
 
     def _check(self, file: Path) -> None:
         """Raise InputError where many events of a file are none, or lie in no order."""
@@ -140,12 +139,12 @@ class ArrayEvents:
 
 
 class _Look(NamedTuple):
-    """What one file of several holds: some of its times, and the width and height that its pixels need."""
+    """What one file of several holds: some of its times, and how often it has each x and each y."""
 
     events: int
     times: np.ndarray
     are_whole: bool
-    needed: list[int]
+    pixels: list[np.ndarray]
     unit: str | None
     size: tuple[int, int] | None
 

@@ -19,10 +19,10 @@ from crossspec_ros.recordings.fields import (
     ROLES,
     Profile,
     choose_unit,
-    common_size,
     named_roles,
     power_of,
     read_columns,
+    stated_unit,
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
@@ -66,10 +66,12 @@ class TextEvents:
                 named, unit = read_columns(asked.columns) if asked.columns else (head.columns, head.unit)
                 self._columns = named or profile.roles(head.size)
                 profile.check(self._columns)
-                self._size = width, height = head.size or common_size(profile.needed(self._columns))
+                self._size = width, height = profile.size(self._columns, head.size)
                 t = self._columns["t"]
                 times, is_whole = profile.sample(t), profile.is_whole(t)
-                unit = choose_unit(times, is_whole, profile.count, self._size, asked.time_unit or unit)
+                unit = choose_unit(
+                    times, is_whole, profile.count, self._size, asked.time_unit or unit or head.unit
+                )
             self._power = power_of(unit)
             self._check_order(profile, unit)
             self.start_us, self.end_us = self._ends(starts)
@@ -117,7 +119,9 @@ class TextEvents:
             raise self._no_events()
         # The last that names them stands nearest to the events.
         found = [one for one in (named_roles(name, width) for name in names) if one[0]]
-        return _Head(place, width, size, *(found[-1] if found else ({}, None)))
+        columns, unit = found[-1] if found else ({}, None)
+        units = [unit, *map(stated_unit, names)]
+        return _Head(place, width, size, columns, next(filter(None, units), None))
 
     def _no_events(self) -> InputError:
         return InputError(

@@ -155,7 +155,8 @@ def test_large_chunks_are_kept_unpacked_and_refused_where_there_is_no_room(tmp_p
 def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest, size):
     events = sample("e2vid")
     x, y = (np.minimum(values, most) for values, most in zip((events.x, events.y), largest, strict=True))
-    x[0], y[0] = largest
+    # More than strays.
+    x[:10], y[:10] = largest
     path = write(tmp_path / "recording.h5", "e2vid", EventBatch(events.t, x, y, events.p, *size))
     with h5py.File(path, "a") as file:
         del file.attrs["sensor_resolution"]
@@ -579,6 +580,15 @@ def test_the_size_may_be_stated_beside_the_events(tmp_path, state):
     with h5py.File(path, "a") as file:
         state(file)
     assert survey(path)["topics"][0]["resolutions"].keys() == {"700x500"}
+
+
+@pytest.mark.parametrize(("layout", "size"), [("e2vid", "240x180"), ("lists", "346x260")])
+def test_a_stray_pixel_makes_no_other_sensor(tmp_path, layout, size):
+    events = sample(layout)
+    events.x[1000], events.y[2000] = 1500, 1999
+    report = survey(write(tmp_path / "x.h5", layout, events))
+    topic = next(topic for topic in report["topics"] if topic["kind"] == "events")
+    assert topic["resolutions"].keys() == {size} and topic["events"] == 4998
 
 
 @pytest.mark.parametrize("look", [100_000, 100])

@@ -260,6 +260,7 @@ def drive(events):
         (lambda a: np.put(a["t"], 3000, a["t"][3000] - 300_000), 5000, "were sorted within each second"),
         (lambda a: np.put(a["t"], 4800, 0), 5000, "1 stamps lie far from those"),
         (lambda a: np.put(a["y"], 3000, 33_014), 4999, "(events outside sensor 1)"),
+        (lambda a: np.put(a["x"], 3000, 1500), 4999, "(events outside sensor 1)"),
         (lambda a: np.put(a["x"], 3000, -1), 4999, "(events outside sensor 1)"),
         (lambda a: np.put(a["t"], 3000, 1 << 62), 4999, "(times before 1970 or after 2038 1)"),
         (lambda a: np.put(a["p"], 3000, 7), 4999, "(polarities that are none 1)"),
