@@ -606,6 +606,18 @@ def test_one_event_that_is_none_costs_no_other(tmp_path, monkeypatch, look):
     assert any(f"({told})" in finding for finding in report["findings"])
 
 
+@pytest.mark.parametrize(
+    "names", ["left/t left/x left/y left/p", "ts xs ys ps", "cam/ts cam/x cam/y cam/pol"]
+)
+def test_two_cameras_in_a_file_are_refused(tmp_path, names):
+    events = sample("lists")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, part in zip(names.split(), "txyp", strict=True):
+            file[name] = file[f"right/{part}"] = getattr(events, part)
+    with pytest.raises(InputError, match=r"could be the events \(.*, right/\): .* `h5copy"):
+        open_recording(tmp_path / "x.h5")
+
+
 def test_what_values_leave_open_is_refused_or_said(tmp_path):
     t, x, y, p = (getattr(sample("lists"), name).astype("i8") for name in "txyp")
     with h5py.File(tmp_path / "x.h5", "w") as file:
