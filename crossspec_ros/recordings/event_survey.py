@@ -101,7 +101,8 @@ class EventSurvey(StampedSurvey):
 
     def figures(self) -> dict[str, Any]:
         """All that is known; ends the digest, so only to be asked once."""
-        span_us = self._times.span()
+        # A single time that is far away would make the rate next to nothing.
+        span_us = self.stamps.span() // 1000 if self.strays else self._times.span()
         return {
             **super().figures(),
             "encodings": dict(self._encodings),

@@ -249,15 +249,17 @@ def test_events_outside_their_sensor_are_refused():
         list(PacketCutter("cam").cut(EventBatch(batch.t, batch.x, batch.y, batch.p, 4000, 480)))
 
 
-def drive(events):
-    """Other times of the same events, over 1.3 s."""
-    return events.at((events.t - events.t[0]) * 13)
+def drive(events, since_us=0):
+    """Other times of the same events, over 1.23 s."""
+    return events.at((events.t - events.t[0]) * 13 + since_us)
 
 
 @pytest.mark.parametrize(
     ("bend", "left", "told"),
     [
         (lambda a: np.put(a["t"], 3000, a["t"][3000] - 300_000), 5000, "were sorted within each second"),
+        (lambda a: np.put(a["t"], 0, 0), 5000, "1 stamps lie far from those"),
+        (lambda a: np.put(a["t"], 4999, 9_000_000_000), 5000, "1 stamps lie far from those"),
         (lambda a: np.put(a["t"], 4800, 0), 5000, "1 stamps lie far from those"),
         (lambda a: np.put(a["y"], 3000, 33_014), 4999, "(events outside sensor 1)"),
         (lambda a: np.put(a["x"], 3000, 1500), 4999, "(events outside sensor 1)"),
@@ -267,12 +269,14 @@ def drive(events):
     ],
 )
 def test_one_event_that_is_none_or_late_costs_no_other(tmp_path, events, bend, left, told):
-    arrays = {name: array.astype(np.int64) for name, array in arrays_of(drive(events)).items()}
+    arrays = {name: array.astype(np.int64) for name, array in arrays_of(drive(events, 1_000_000_000)).items()}
     bend(arrays)
     report = survey(saved(tmp_path, **arrays))
     assert [topic["events"] for topic in report["topics"]] == [left]
     assert any(told in finding for finding in report["findings"])
     assert report["format"] == "npz, times in us" and "346x260" in report["topics"][0]["resolutions"]
+    assert report["duration_s"] == pytest.approx(1.23, abs=0.02)
+    assert report["topics"][0]["events_per_s"] == pytest.approx(4050, rel=0.02)
 
 
 def test_times_in_no_order_are_refused(tmp_path, events):
