@@ -38,6 +38,8 @@ _EVENT_BYTES = 32
 _BLOCK = 1_000_000
 MOST_STRAY = 0.1
 """Share of the events that may be none: of more, what all of them are taken for is wrong."""
+_ENDS = 0.01
+"""Share of a file's events before its first and behind its last time, as it is compared with other files."""
 _SAMPLE = 100_000
 """Times of a file that are looked at for their unit."""
 
@@ -81,17 +83,22 @@ class ArrayEvents:
                 self._size,
                 asked.time_unit or looks[0].unit,
             )
-        spans = [to_us(look.times[[0, -1]], self._unit).tolist() for look in looks]
+        self.start_us, self.end_us = to_us(
+            np.array([looks[0].times[0], looks[-1].times[-1]]), self._unit
+        ).tolist()
+        # Without strays.
+        ends = (np.quantile(look.times, (_ENDS, 1 - _ENDS), method="nearest") for look in looks)
+        spans = [to_us(times, self._unit).tolist() for times in ends]
         for number, ((_, end_us), (start_us, _)) in enumerate(pairwise(spans), 2):
             if start_us < end_us - LATE_US:
                 raise InputError(
                     f"the files in '{path}' do not follow each other: number {number} of those with events "
-                    f"begins at {start_us} us, and the one before ends at {end_us} us: add to the times of "
-                    f"each when it begins, or play a single one"
+                    f"begins at about {start_us} us, and the one before ends at about {end_us} us: add to the times "
+                    f"of each when it begins, or play a single one"
                 )
-        self.start_us, self.end_us = spans[0][0], spans[-1][1]
         self._check(files[0])
         self.format = f"{container}, times in {self._unit}"
+        self.remarks: list[str] = []
 
     @property
     def events(self) -> EventBatch:
