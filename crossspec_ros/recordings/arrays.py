@@ -93,8 +93,8 @@ class ArrayEvents:
             if start_us < end_us - LATE_US:
                 raise InputError(
                     f"the files in '{path}' do not follow each other: number {number} of those with events "
-                    f"begins at about {start_us} us, and the one before ends at about {end_us} us: add to the times "
-                    f"of each when it begins, or play a single one"
+                    f"begins at about {start_us} us, and the one before ends at about {end_us} us: add to "
+                    f"the times of each when it begins, or play a single one"
                 )
         self._check(files[0])
         self.format = f"{container}, times in {self._unit}"
