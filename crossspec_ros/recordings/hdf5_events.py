@@ -178,7 +178,7 @@ class Hdf5Events:
         if larger and common_size(larger) == larger:
             stated = larger
         swapped = (stated[1], stated[0]) if stated else None
-        counts = [sum(count_pixels(look[axis]) for look in looks) for axis in (1, 2)]
+        counts = np.sum([[count_pixels(axis) for axis in look[1:3]] for look in looks], axis=0)
         return sensor_size(counts, [size for size in (stated, swapped, layout.usual_size) if size])
 
     def _stated_size(self, layout: Layout) -> tuple[int, int] | None:
