@@ -24,6 +24,8 @@ _TOLERATED_BACK_US = 5_000
 _LIVE_RATE = 50e6
 """Events a second that one core cannot be sure to decode live."""
 _PART = 100_000
+_MANY = 1000
+"""Events that no sensor sends within a microsecond."""
 
 
 class EventSurvey(StampedSurvey):
@@ -135,6 +137,11 @@ class EventSurvey(StampedSurvey):
             found.append(
                 f"the stream changes its encoding or size ({kinds}): only events of the first size are "
                 f"drawn, so record one camera a topic"
+            )
+        if self.events >= _MANY and not self._times.span():
+            found.append(
+                f"all {self.events} events have one time, {self._times.first} us, so they are one picture: "
+                f"store the time of each"
             )
         if self._decoder.missing:
             found.append(

@@ -128,6 +128,7 @@ _VIDEO = (
 _FOREIGN = {
     ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
     **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
+    ".gguf": "give a recording; it is a model, and models are folders of .safetensors and config.json",
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
     ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
@@ -190,10 +191,11 @@ def _find(path: Path, asked: Asked) -> Recording:
         raise InputError(
             f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
         )
-    if remedy := _FOREIGN.get(path.suffix.lower()):
-        raise InputError(f"'{path}' is of a format that is not read: {remedy}")
     if path.is_dir():
         _name_recordings_in(path)
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if remedy := _FOREIGN.get(file.suffix.lower()):
+            raise InputError(f"'{file}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
     raise InputError(
         f"'{path}' is no recording: give {FORMATS} (a folder must have {folders}, or numbered .npz files in "

@@ -13,7 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.arrays import is_size, leaving_open, sound_events
+from crossspec_ros.recordings.arrays import MOST_STRAY, is_size, leaving_open, no_events, sound_events
 from crossspec_ros.recordings.fields import (
     MOST_COLUMNS,
     ROLES,
@@ -140,8 +140,11 @@ class TextEvents:
             yield start, len(rows)
 
     def _check_order(self, profile: Profile, unit: str) -> None:
-        """Raise InputError where times go back by more than a window again and again."""
-        times = to_us(profile.sample(self._columns["t"]), unit)
+        """Raise InputError where many times are none, or go back by more than a window again and again."""
+        sample = [profile.sample(self._columns[role]) for role in ROLES]
+        times = to_us(sample[0], unit)
+        if np.count_nonzero(times < 0) > max(1, MOST_STRAY * len(times)):
+            raise no_events(self._path, sample, unit, self._size)
         jumps = int(np.count_nonzero(np.diff(times) < -WINDOW_US))
         if jumps > max(1, MOST_JUMPS * len(times)):
             name, first = quote(str(self._path)), self._first_byte

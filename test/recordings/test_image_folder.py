@@ -245,6 +245,14 @@ def test_a_folder_of_recordings_names_them(tmp_path, names):
         open_recording(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "remedy"), [("a.mp4", "ffmpeg -i VIDEO"), ("a.gguf", "it is a model")])
+def test_a_folder_of_other_files_says_what_to_do(tmp_path, name, remedy):
+    (tmp_path / name).write_bytes(b"x")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match=f"{name}' is of a format that is not read: .*{remedy}"):
+            open_recording(path)
+
+
 def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
     bag = bag_of(tmp_path / "bag", *[("/event_camera/events", packet(i * 10**8)) for i in range(1, 10)])
     folder = pictures(tmp_path / "pictures", [f"{0.1 * i:.1f}.png" for i in range(1, 6)])

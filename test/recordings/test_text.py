@@ -173,6 +173,7 @@ OPEN = {
     "two clocks": (lambda t, x, y, p: table(t, t + 9000, x, y, p), "columns 1, 2 could each be t.*--columns"),
     "one time": (lambda t, x, y, p: table(t * 0 + 5, x, y, p), "no column can be t.*--columns"),
     "height before width": (lambda t, x, y, p: "480 640\n" + table(t, x, y, p), "column 3 may be x.*--col"),
+    "before zero": (lambda t, x, y, p: table((t - 600_000) / 1e6, x, y, p), "t from -0.59.* are no events"),
     "bytes": (
         lambda t, x, y, p: table(t, x, y, 255 * p),
         "be p: name them|p, are no polarities",
@@ -240,6 +241,14 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, header):
     report = survey(tmp_path / "x.txt")
     assert "640x480" in report["format"] and report["topics"][0]["events"] == 3898
     assert any("(events outside sensor 2)" in finding for finding in report["findings"])
+
+
+def test_events_of_one_time_are_told(tmp_path):
+    t, x, y, p = drive()
+    (tmp_path / "x.txt").write_text("t x y p\n" + table(t * 0 + 5, x, y, p))
+    assert any(
+        "all 3900 events have one time, 5 us" in told for told in survey(tmp_path / "x.txt")["findings"]
+    )
 
 
 def test_a_unit_is_taken_of_a_text_that_is_not_utf_8(tmp_path):
