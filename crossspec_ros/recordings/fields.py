@@ -72,10 +72,10 @@ def count_pixels(values: np.ndarray) -> np.ndarray:
     return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
 
 
-def sensor_size(counts: Sequence[np.ndarray], stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
+def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
     """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
 
-    `counts` are those of x and y as of `count_pixels`. One in a thousand events may be outside: a stray would
+    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be outside: a stray would
     else make the sensor another. Where no common one holds the rest, all must be inside.
     """
     most = counts[0].sum() * _STRAY
@@ -171,7 +171,7 @@ class Profile:
 
     def size(self, roles: dict[str, int], stated: tuple[int, int] | None) -> tuple[int, int]:
         """(width, height) of the sensor: the `stated` one, also with its height first, or a common one."""
-        counts = [self._counts[roles[axis]] for axis in "xy"]
+        counts = self._counts[[roles["x"], roles["y"]]]
         if not stated:
             return sensor_size(counts)
         turned = [stated[::-1]] if stated[0] < stated[1] else []
