@@ -75,8 +75,8 @@ def count_pixels(values: np.ndarray) -> np.ndarray:
 def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
     """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
 
-    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be outside: a stray would
-    else make the sensor another. Where no common one holds the rest, all must be inside.
+    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
+    outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
     """
     most = counts[0].sum() * _STRAY
     # How many events lie at each pixel or behind it.
