@@ -15,8 +15,8 @@ from crossspec_ros.image_bounds import check_size
 LOOKED_AT = 50
 """Images of a topic by which its depth is told."""
 _DEPTHS = (10, 12, 14)
-_DARKEST = 255
-"""The largest sample of images that tell nothing: of 8 bits or fewer, as behind a lens cap."""
+_FEW_GREYS = 8
+"""Of 256 that are captioned; fewer show next to nothing."""
 
 
 class SampleDepth:
@@ -24,12 +24,14 @@ class SampleDepth:
 
     def __init__(self) -> None:
         self._images = self._largest = 0
+        self._smallest = 0xFFFF
 
     def add(self, message: Any) -> bool:
         """Look at the next image, of rclpy or of rosbags; whether more are to be looked at."""
         if self._images < LOOKED_AT and (samples := _samples(message)) is not None:
             self._images += 1
             self._largest = max(self._largest, int(samples.max()))
+            self._smallest = min(self._smallest, int(samples.min()))
             return True
         return False
 
@@ -40,8 +42,14 @@ class SampleDepth:
 
     def finding(self) -> str | None:
         """What is to be known of it, where not all 16 bits are used."""
+        if not self.shift and 0 < self._largest - self._smallest < _FEW_GREYS << 8:
+            return (
+                f"the samples of 16 bits are {self._smallest} to {self._largest} in the first {self._images} "
+                f"images, and of their upper 8 bits, which are captioned, next to nothing is left: let the "
+                f"camera publish mono8, rgb8 or bgr8, or stretch them over all 16"
+            )
         bits = next((bits for bits in _DEPTHS if self._largest < 1 << bits), 16)
-        if bits == 16 or self._largest <= _DARKEST:
+        if bits == 16 or self._smallest >= self._largest:
             return None
         found = f"the largest sample of 16 bits is {self._largest} in the first {self._images} images"
         if self.shift:

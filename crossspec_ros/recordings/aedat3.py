@@ -14,7 +14,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.fields import common_size
+from crossspec_ros.recordings.fields import count_pixels, sensor_size
 from crossspec_ros.recordings.source import damaged
 
 # Type, source, size of an event, offset of its time, overflows of time, capacity, number, valid ones.
@@ -150,13 +150,12 @@ class Aedat3Events:
         return t, x.astype(np.uint16), y.astype(np.uint16), (data >> 1 & 1).astype(np.uint8)
 
     def _needed_size(self) -> tuple[int, int]:
-        """Of the smallest common sensor that holds all events that can be of one."""
-        width = height = 1
+        """Of the smallest common sensor that holds the events."""
+        pixels = np.zeros((2, MAX_SIZE), np.int64)
         for packets in self._blocks(self._packets):
             _, x, y, _ = self._columns(packets)
-            width = max(width, int(x[x < MAX_SIZE].max(initial=0)) + 1)
-            height = max(height, int(y[y < MAX_SIZE].max(initial=0)) + 1)
-        return common_size((width, height))
+            pixels += [count_pixels(axis) for axis in (x, y)]
+        return sensor_size(pixels)
 
     def _edge(self, which: int) -> int:
         """Time of the first or last (`which` = 0, -1) event."""

@@ -20,10 +20,11 @@ from crossspec_ros.recordings.fields import (
     ROLES,
     Profile,
     choose_unit,
-    common_size,
+    count_pixels,
     find_roles,
     is_whole,
     read_columns,
+    sensor_size,
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
@@ -37,6 +38,8 @@ _EVENT_BYTES = 32
 _BLOCK = 1_000_000
 MOST_STRAY = 0.1
 """Share of the events that may be none: of more, what all of them are taken for is wrong."""
+_ENDS = 0.01
+"""Share of a file's events before its first and behind its last time, as it is compared with other files."""
 _SAMPLE = 100_000
 """Times of a file that are looked at for their unit."""
 
@@ -71,8 +74,7 @@ class ArrayEvents:
         looks = [look for look in map(self._look, files) if look.events]
         if not looks:
             raise InputError(f"'{path}' has no events: choose another recording")
-        width, height = np.max([look.needed for look in looks], axis=0).tolist()
-        self._size = looks[0].size or common_size((width, height))
+        self._size = looks[0].size or sensor_size(np.sum([look.pixels for look in looks], axis=0))
         with leaving_open(path):
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
@@ -81,17 +83,22 @@ class ArrayEvents:
                 self._size,
                 asked.time_unit or looks[0].unit,
             )
-        spans = [to_us(look.times[[0, -1]], self._unit).tolist() for look in looks]
+        self.start_us, self.end_us = to_us(
+            np.array([looks[0].times[0], looks[-1].times[-1]]), self._unit
+        ).tolist()
+        # Without strays.
+        ends = (np.quantile(look.times, (_ENDS, 1 - _ENDS), method="nearest") for look in looks)
+        spans = [to_us(times, self._unit).tolist() for times in ends]
         for number, ((_, end_us), (start_us, _)) in enumerate(pairwise(spans), 2):
             if start_us < end_us - LATE_US:
                 raise InputError(
                     f"the files in '{path}' do not follow each other: number {number} of those with events "
-                    f"begins at {start_us} us, and the one before ends at {end_us} us: add to the times of "
-                    f"each when it begins, or play a single one"
+                    f"begins at about {start_us} us, and the one before ends at about {end_us} us: add to "
+                    f"the times of each when it begins, or play a single one"
                 )
-        self.start_us, self.end_us = spans[0][0], spans[-1][1]
         self._check(files[0])
         self.format = f"{container}, times in {self._unit}"
+        self.remarks: list[str] = []
 
     @property
     def events(self) -> EventBatch:
@@ -114,9 +121,8 @@ class ArrayEvents:
         # Each k-th, and the last.
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
         fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
-        inside = (axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in columns[1:3])
-        needed = [int(axis.max(initial=0)) + 1 for axis in inside]
-        return _Look(len(t), times, is_whole(int(fractions), len(t)), needed, columns.unit, columns.size)
+        pixels = [count_pixels(axis) for axis in columns[1:3]]
+        return _Look(len(t), times, is_whole(int(fractions), len(t)), pixels, columns.unit, columns.size)
 
     def _check(self, file: Path) -> None:
         """Raise InputError where many events of a file are none, or lie in no order."""
@@ -140,12 +146,12 @@ class ArrayEvents:
 
 
 class _Look(NamedTuple):
-    """What one file of several holds: some of its times, and the width and height that its pixels need."""
+    """What one file of several holds: some of its times, and how often it has each x and each y."""
 
     events: int
     times: np.ndarray
     are_whole: bool
-    needed: list[int]
+    pixels: list[np.ndarray]
     unit: str | None
     size: tuple[int, int] | None
 

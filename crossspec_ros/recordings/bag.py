@@ -176,7 +176,7 @@ def remedy(path: Path) -> str:
     of_file = "`sqlite3 .recover`" if is_database else "`mcap recover`, of the mcap command line tool"
     if any(file.name.endswith(PACKED_SUFFIXES) for file in storage_files(path)):
         # Neither takes what is packed, nor does `ros2 bag reindex`.
-        return f"`unzstd` and then {of_file}"
+        return f"`unzstd --rm` and then {of_file}"
     return f"`ros2 bag reindex` or {of_file}" if path.is_dir() else of_file
 
 

@@ -65,9 +65,15 @@ def storage_files(path: Path) -> list[Path]:
     """The files of a bag that hold messages, in the order of recording; empty when `path` is no bag."""
     if path.is_file():
         return [path] if path.name.endswith((*ROS2_SUFFIXES, *ROS1_SUFFIXES)) else []
-    found = [file for file in path.glob("*") if file.name.endswith(ROS2_SUFFIXES)]
+    names = {file.name for file in path.glob("*") if file.name.endswith(ROS2_SUFFIXES)}
+    # `unzstd` keeps what it unpacks.
+    found = [path / name for name in names if not (_is_packed(name) and name.rpartition(".")[0] in names)]
     # bag_10 comes after bag_9.
     return sorted(found, key=lambda file: (len(file.name), file.name))
+
+
+def _is_packed(name: str) -> bool:
+    return name.endswith(PACKED_SUFFIXES)
 
 
 class _Storage(Protocol):
@@ -157,8 +163,8 @@ class BagReader:
                 raise
             _check_one_bag(folder, files)
             helps = "`ros2 bag reindex` writes a new one"
-            if any(file.name.endswith(PACKED_SUFFIXES) for file in files):
-                helps += ", once `unzstd` has unpacked them"
+            if any(_is_packed(file.name) for file in files):
+                helps += ", once `unzstd --rm` has unpacked them"
             self.remarks.append(
                 f"metadata.yaml cannot be used ({one_line(error)}), so the files beside it are read as they "
                 f"are: {helps}"

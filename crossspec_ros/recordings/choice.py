@@ -68,9 +68,11 @@ class Choice(NamedTuple):
         """What is worth telling of it, a sentence each."""
         if self.others:
             yield f"{self}: --events-topic and --image-topic choose others"
+        elif self.image and self.unread:
+            yield str(self)
         if not self.events:
             yield "there are no events: captions come from the images alone"
-        if not self.image:
+        if not self.image or self.image.fault:
             yield from map(unread_images, self.unread)
         for candidate in (self.events, self.image):
             if candidate and candidate.fault:
@@ -78,7 +80,9 @@ class Choice(NamedTuple):
 
     def __str__(self) -> str:
         images = f"the images of {self.image}" if self.image else "no images"
-        others = f"; not those of {', '.join(map(str, self.others))}" if self.others else ""
+        unread = [f"{key.topic} ({key.type}, cannot be read)" for key in self.unread]
+        named = ", ".join([*map(str, self.others), *unread])
+        others = f"; not those of {named}" if named else ""
         events = f"the events of {self.events}" if self.events else "no events"
         return f"plays {events} and {images}{others}"
 

@@ -13,7 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE
 from crossspec_ros.recordings.arrays import is_size
-from crossspec_ros.recordings.fields import common_size
+from crossspec_ros.recordings.fields import count_pixels, sensor_size
 from crossspec_ros.recordings.prophesee import header_of
 from crossspec_ros.recordings.source import damaged
 
@@ -48,9 +48,9 @@ class DatEvents:
             self._bytes = path.stat().st_size - self._first_byte
             version = header.get("version", "2")
             self._bits = _BITS[version in ("0", "1")]
-            self.start_us, self.end_us, needed = self._survey()
+            self.start_us, self.end_us, pixels = self._survey()
             width, height = (_number(header.get(name, "")) for name in ("width", "height"))
-            self._size = width, height = (width, height) if is_size(width, height) else common_size(needed)
+            self._size = width, height = (width, height) if is_size(width, height) else sensor_size(pixels)
             self.format = f"Prophesee dat, version {version}, {width}x{height}"
         except BaseException:
             self.close()
@@ -84,17 +84,17 @@ class DatEvents:
                 x, y = place & ((1 << x_bits) - 1), place >> x_bits & ((1 << y_bits) - 1)
                 yield t + falls * _RANGE_US, x, y, place >> x_bits + y_bits & 1
 
-    def _survey(self) -> tuple[int, int, tuple[int, int]]:
-        """Times of the first and the last event, and the width and height that all need."""
-        first, last, width, height = None, 0, 1, 1
+    def _survey(self) -> tuple[int, int, np.ndarray]:
+        """Times of the first and the last event, and how often there is each x and each y."""
+        first, last, pixels = None, 0, np.zeros((2, MAX_SIZE), np.int64)
         for t, x, y, _ in self._columns():
             inside = (x < MAX_SIZE) & (y < MAX_SIZE)
             if inside.any():
                 first, last = int(t[inside][0]) if first is None else first, int(t[inside][-1])
-                width, height = max(width, int(x[inside].max()) + 1), max(height, int(y[inside].max()) + 1)
+                pixels += [count_pixels(axis[inside]) for axis in (x, y)]
         if first is None:
             raise InputError(f"'{self._path}' has no events: choose another recording, or copy it again")
-        return first, last, (width, height)
+        return first, last, pixels
 
 
 def _number(text: str) -> int:

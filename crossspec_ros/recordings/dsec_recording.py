@@ -12,7 +12,7 @@ from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, Record
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.align import Alignment
 from crossspec_ros.recordings.dsec import DISTORTED_FOLDER, EVENTS_FILE, FRAMES_FOLDER, DsecSequence
-from crossspec_ros.recordings.source import packets
+from crossspec_ros.recordings.source import first_sound_ns, packets
 
 
 class DsecRecording:
@@ -51,7 +51,8 @@ class DsecRecording:
         )
         self.image_topic = "/camera/image_raw/compressed" if len(stamps) else None
         self.image_type = COMPRESSED_IMAGE if len(stamps) else None
-        self.start_ns = min([self._sequence.events.start_us * 1000, *stamps[:1].tolist()])
+        start_ns = first_sound_ns(self._packets(), self._sequence.events)
+        self.start_ns = min([start_ns, *stamps[:1].tolist()])
         self.end_ns = max([self._sequence.events.end_us * 1000, *stamps[-1:].tolist()])
 
     def close(self) -> None:

@@ -24,6 +24,8 @@ _TOLERATED_BACK_US = 5_000
 _LIVE_RATE = 50e6
 """Events a second that one core cannot be sure to decode live."""
 _PART = 100_000
+_MANY = 1000
+"""Events that no sensor sends within a microsecond."""
 
 
 class EventSurvey(StampedSurvey):
@@ -101,7 +103,8 @@ class EventSurvey(StampedSurvey):
 
     def figures(self) -> dict[str, Any]:
         """All that is known; ends the digest, so only to be asked once."""
-        span_us = self._times.span()
+        # A single time that is far away would make the rate next to nothing.
+        span_us = self.stamps.span() // 1000 if self.strays else self._times.span()
         return {
             **super().figures(),
             "encodings": dict(self._encodings),
@@ -134,6 +137,11 @@ class EventSurvey(StampedSurvey):
             found.append(
                 f"the stream changes its encoding or size ({kinds}): only events of the first size are "
                 f"drawn, so record one camera a topic"
+            )
+        if self.events >= _MANY and not self._times.span():
+            found.append(
+                f"all {self.events} events have one time, {self._times.first} us, so they are one picture: "
+                f"store the time of each"
             )
         if self._decoder.missing:
             found.append(

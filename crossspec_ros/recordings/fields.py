@@ -23,8 +23,15 @@ _NAMES = {
     "p": ("p", "ps", "pol", "polarity", "polarities", "on", "sign"),
 }
 _POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
-_UNITS = {"sec": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns"} | {u: u for u in UNITS}
-_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_]+|[\s_]*[\[(](?:.*\s)?)({'|'.join(_UNITS)})[\])]?")
+_UNITS = {
+    name: unit
+    for unit, long in zip(UNITS, ("", "milli", "micro", "nano"), strict=True)
+    for name in (unit, f"{unit[:-1]}sec", f"{long}sec", f"{long}second", f"{long}seconds")
+    # With micro sign, with the Greek letter, and with either where the text is not UTF-8.
+} | dict.fromkeys(("\u00b5s", "\u03bcs", "\ufffds"), "us")
+_ANY_UNIT = "|".join(_UNITS)
+_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
+_SENTENCE = re.compile(rf"\btime\w*(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
 _LONGEST_NAME = 100
 # The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
@@ -36,6 +43,8 @@ _FEW = 100
 """Of fewer rows the values say little: the usual orders and units are taken."""
 _MOST, _SOME = 0.9, 0.01
 """Shares of the rows: strays, damage and late events are rarer than the rest."""
+_STRAY = 0.001
+"""Share of the events that may be outside of a sensor that holds the others."""
 _FRACTIONS = 0.25
 """Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
 _USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
@@ -55,6 +64,27 @@ def common_size(needed: tuple[int, int]) -> tuple[int, int]:
     """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
     fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
     return next(fitting, needed)
+
+
+def count_pixels(values: np.ndarray) -> np.ndarray:
+    """How often each pixel (`MAX_SIZE`,) of a row or column is in coordinates (N,) of any type."""
+    inside = values[(values >= 0) & (values < MAX_SIZE)]
+    return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
+
+
+def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
+    """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
+
+    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
+    outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
+    """
+    most = counts[0].sum() * _STRAY
+    # How many events lie at each pixel or behind it.
+    behind = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]
+    for size in (*stated, *_SENSORS):
+        if sum(axis[end] for axis, end in zip(behind, size, strict=True)) <= most:
+            return size
+    return np.count_nonzero(behind[0]), np.count_nonzero(behind[1])
 
 
 def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
@@ -100,6 +130,12 @@ def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
     return found[0] if len(found) == 1 else ({}, None)
 
 
+def stated_unit(line: str) -> str | None:
+    """The unit that a comment states in words, as in `timestamps are in ms`."""
+    found = _SENTENCE.search(line[: MOST_COLUMNS * _LONGEST_NAME].lower())
+    return _UNITS[found[1]] if found else None
+
+
 class Profile:
     """What the columns of a table hold, seen a block at a time."""
 
@@ -107,7 +143,7 @@ class Profile:
         self.width, self.count = width, 0
         # How many values of each column are a polarity, a pixel, a fraction, and below the one before.
         self._polar, self._pixels, self._fractions, self._falls = np.zeros((4, width), np.int64)
-        self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)
+        self._counts = np.zeros((width, MAX_SIZE), np.int64)
         self._last: np.ndarray = np.empty((0, width))
         self._samples: list[np.ndarray] = []
 
@@ -121,8 +157,7 @@ class Profile:
         self._fractions += (~whole).sum(axis=0)
         pixels = whole & (rows >= 0) & (rows < MAX_SIZE)
         self._pixels += pixels.sum(axis=0)
-        self._low = np.minimum(self._low, rows.min(axis=0))
-        self._high = np.maximum(self._high, np.where(pixels, rows, -1).max(axis=0))
+        self._counts += [count_pixels(column) for column in rows.T]
         self._falls += (np.diff(rows, axis=0, prepend=self._last) < 0).sum(axis=0)
         self._last = rows[-1:].copy()
         self._samples.append(rows[:: -(-len(rows) // _SAMPLE)].copy())
@@ -134,9 +169,14 @@ class Profile:
     def is_whole(self, column: int) -> bool:
         return is_whole(int(self._fractions[column]), self.count)
 
-    def needed(self, roles: dict[str, int]) -> tuple[int, int]:
-        """The width and height that all pixels need."""
-        return int(self._high[roles["x"]]) + 1, int(self._high[roles["y"]]) + 1
+    def size(self, roles: dict[str, int], stated: tuple[int, int] | None) -> tuple[int, int]:
+        """(width, height) of the sensor: the `stated` one, also with its height first, or a common one."""
+        counts = self._counts[[roles["x"], roles["y"]]]
+        if not stated:
+            return sensor_size(counts)
+        turned = [stated[::-1]] if stated[0] < stated[1] else []
+        found = sensor_size(counts, [stated, *turned])
+        return found if found in turned else stated
 
     def check(self, roles: dict[str, int]) -> None:
         """Raise ValueError where many values of a column cannot be what it is said to be."""
@@ -196,7 +236,14 @@ class Profile:
         # Strays are fewer.
         width, height = (int(np.quantile(self.sample(i), 1 - _SOME)) + 1 for i in (x, y))
         if size:
-            return not (width <= size[0] and height <= size[1]) and width <= size[1] and height <= size[0]
+            is_swapped = not (width <= size[0] and height <= size[1])
+            is_swapped &= width <= size[1] and height <= size[0]
+            if is_swapped and size[0] < size[1]:
+                raise ValueError(
+                    f"its size {size[0]} {size[1]} may be height and width, or the column {y + 1} may be x: "
+                    f"{_SAY_COLUMNS}"
+                )
+            return is_swapped
         if height <= width or self.count < _FEW:
             return False
         if common_size((width, height)) != common_size((height, width)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packets import MAX_SIZE, MAX_US
+from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.arrays import (
     MOST_STRAY,
     NAMED,
@@ -27,8 +27,10 @@ from crossspec_ros.recordings.fields import (
     Profile,
     choose_unit,
     common_size,
+    count_pixels,
     is_whole,
     read_columns,
+    sensor_size,
     to_us,
 )
 from crossspec_ros.recordings.hdf5_file import Hdf5File, whole_numbers
@@ -171,20 +173,13 @@ class Hdf5Events:
         stated = self._stated_size(layout)
         if stated and not layout.size_is_height_first:
             return stated
-        # Strays are outside of any sensor.
-        pixels = [[axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in look[1:3]] for look in looks]
-        needed = tuple(
-            int(max(axis.max(initial=0) for axis in axes)) + 1 for axes in zip(*pixels, strict=True)
-        )
         # Files without pictures state the largest coordinates, which is one less.
         larger = (stated[0] + 1, stated[1] + 1) if stated else None
         if larger and common_size(larger) == larger:
             stated = larger
         swapped = (stated[1], stated[0]) if stated else None
-        for size in (stated, swapped, layout.usual_size):
-            if size and needed[0] <= size[0] and needed[1] <= size[1]:
-                return size
-        return common_size((needed[0], needed[1]))
+        counts = np.sum([[count_pixels(axis) for axis in look[1:3]] for look in looks], axis=0)
+        return sensor_size(counts, [size for size in (stated, swapped, layout.usual_size) if size])
 
     def _stated_size(self, layout: Layout) -> tuple[int, int] | None:
         """As attributes or data sets of one number, of the file or the events' group; else by the layout."""

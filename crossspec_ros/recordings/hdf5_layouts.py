@@ -124,30 +124,34 @@ def layout_by_names(file: Hdf5File) -> Layout | None:
     size = (shape[2], shape[1]) if len(shape) == 3 else None
     pictures = (Pictures("frame", "frame_ts"),) if size else ()
     groups = ["", *(f"{name}/" for name in file.names()[:_MOST_NAMES] if file.is_group(name))]
-    tables = []
+    found: dict[str, Layout] = {}
     for group in groups:
         names = [name for name in file.names(group or "/")[:_MOST_NAMES] if not file.is_group(group + name)]
         roles, unit = find_roles(names)
         if len(roles) == len(ROLES):
             columns: Columns = tuple((group + names[roles[role]], None) for role in ROLES)
-            return Layout(
+            found[group or "/"] = Layout(
                 "lists", "", columns, f"{group}t_offset", usual_size=size, pictures=pictures, unit=unit
             )
+            continue
         for name in (group + name for name in names):
             fields, shape = file.fields(name) or ((), ())
             roles, unit = find_roles(fields)
+            # Other tables may be poses, or readings of an IMU.
+            is_table = "event" in name.lower() and not fields and len(shape) == 2
             if len(roles) == len(ROLES) and len(shape) == 1:
                 columns = tuple((name, fields[roles[role]]) for role in ROLES)
-                return Layout("table of fields", "", columns, usual_size=size, pictures=pictures, unit=unit)
-            # Other tables may be poses, or readings of an IMU.
-            is_named = "event" in name.lower()
-            if is_named and not fields and len(shape) == 2 and len(ROLES) <= shape[1] <= MOST_COLUMNS:
-                tables.append(name)
-    if len(tables) > 1:
+                found[name] = Layout(
+                    "table of fields", "", columns, usual_size=size, pictures=pictures, unit=unit
+                )
+            elif is_table and len(ROLES) <= shape[1] <= MOST_COLUMNS:
+                found[name] = Layout("table", "", ((name, 0),), usual_size=size, pictures=pictures)
+    # A table without names is taken where nothing is named.
+    sure = {name: layout for name, layout in found.items() if layout.name != "table"} or found
+    if len(sure) > 1:
+        last = [*sure][-1].strip("/")
         raise InputError(
-            f"'{file.path}' has several tables that could be events ({', '.join(tables[:5])}): give a "
-            f"file with one"
+            f"'{file.path}' has several that could be the events ({', '.join([*sure][:5])}): give a file of "
+            f"one, as `h5copy -i {file.path.name} -s {last} -o one.h5 -d {last.rpartition('/')[2]}` makes it"
         )
-    if not tables:
-        return None
-    return Layout("table", "", ((tables[0], 0),), usual_size=size, pictures=pictures)
+    return next(iter(sure.values()), None)

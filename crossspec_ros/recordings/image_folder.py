@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from pathlib import Path
@@ -116,6 +116,29 @@ def with_images_beside(recording: Recording, folder: Path) -> Recording:
     """
     inner = folder / "images"
     return WithImages(recording, inner) if inner.is_dir() and _files(inner, _PICTURES) else recording
+
+
+def picture_folders(folder: Path) -> list[Path]:
+    """This folder and those in it, down to DSEC's images/left/rectified, that have pictures."""
+    folders = [
+        folder,
+        *(path for pattern in ("*/", "*/*/", "*/*/*/") for path in sorted(folder.glob(pattern))),
+    ]
+    return [path for path in folders if path.is_dir() and _files(path, _PICTURES)]
+
+
+def with_pictures_in(recording: Recording, folder: Path, tell: Callable[[str], None]) -> Recording:
+    """A recording in a folder, with the pictures there if they can only be its own; others are told of."""
+    found = picture_folders(folder)
+    if found in ([folder], [folder / "images"]):
+        try:
+            return WithImages(recording, found[0])
+        except InputError as error:
+            tell(f"the images beside its events are not played: {error}")
+    elif found:
+        folders = ", ".join(f"'{path}'" for path in found[:5])
+        tell(f"there are images in {folders}, and none is played: --images takes those of a folder")
+    return recording
 
 
 def open_event_folder(path: Path, asked: Asked = BEST) -> Recording:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,21 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
             f"'{path}' has files .npz whose names do not only differ by a number: give one of them, or a "
             f"folder with those of one recording, as in 0001.npz, 0002.npz"
         )
-    return ArrayEvents(
-        path, [file for *_, file in sorted(numbered)], _columns, f"{len(numbered)} files npz", asked
-    )
+    files = [file for *_, file in sorted(numbered)]
+    events = ArrayEvents(path, files, _columns, f"{len(files)} files npz", asked)
+    if missing := _missing([number for _, number, _ in sorted(numbered)]):
+        events.remarks.append(
+            f"files .npz numbered {missing} are not there: copy them too, if they belong to it"
+        )
+    return events
+
+
+def _missing(numbers: list[int]) -> str:
+    """The numbers between that are missing, in words; nothing where so many are that they count otherwise."""
+    if numbers[-1] - numbers[0] + 1 > 2 * len(numbers) - 2:
+        return ""
+    gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
 
 
 def _columns(path: Path, asked: Asked) -> Columns:

@@ -128,6 +128,7 @@ _VIDEO = (
 _FOREIGN = {
     ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
     **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
+    ".gguf": "give a recording; it is a model, and models are folders of .safetensors and config.json",
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
     ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
@@ -184,23 +185,45 @@ def telling_unreadable(path: Path) -> Iterator[None]:
 def _find(path: Path, asked: Asked) -> Recording:
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
-    for format in _FORMATS:
-        if format.fits(path):
-            return _open(path, format, asked)
-    for format in (_ROSBAG2, _NPZ):
-        if path.is_dir() and any(file.name.endswith(format.suffixes) for file in path.iterdir()):
-            return _open(path, format, asked)
+    if format := _format_of(path):
+        return _open(path, format, asked)
     if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
         raise InputError(
             f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
         )
-    if remedy := _FOREIGN.get(path.suffix.lower()):
-        raise InputError(f"'{path}' is of a format that is not read: {remedy}")
+    if path.is_dir():
+        _name_recordings_in(path)
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if remedy := _FOREIGN.get(file.suffix.lower()):
+            raise InputError(f"'{file}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
     raise InputError(
         f"'{path}' is no recording: give {FORMATS} (a folder must have {folders}, or numbered .npz files in "
         f"it)"
     )
+
+
+def _format_of(path: Path) -> Format | None:
+    for format in _FORMATS:
+        if format.fits(path):
+            return format
+    for format in (_ROSBAG2, _NPZ):
+        if path.is_dir() and any(file.name.endswith(format.suffixes) for file in path.iterdir()):
+            return format
+    return None
+
+
+def _name_recordings_in(folder: Path) -> None:
+    """Raise InputError that names the recordings in a folder that is none, and the images there."""
+    from crossspec_ros.recordings.image_folder import picture_folders
+
+    # Texts may be of anything.
+    found = [path for path in sorted(folder.iterdir()) if path.suffix != ".txt" and _format_of(path)]
+    if found:
+        images = [path for path in picture_folders(folder) if not {path, *path.parents} & {*found}]
+        takes = f", with --images '{images[0]}'" if len(images) == 1 else ""
+        names = " or ".join(f"'{path}'" for path in found[:5])
+        raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}{takes}")
 
 
 def _open(path: Path, format: Format, asked: Asked) -> Recording:
@@ -221,6 +244,10 @@ def _open(path: Path, format: Format, asked: Asked) -> Recording:
         from crossspec_ros.recordings.source import SourceRecording
 
         opened = SourceRecording(path, opened)
+    if path.is_dir() and opened.image_topic is None and asked.images is None:
+        from crossspec_ros.recordings.image_folder import with_pictures_in
+
+        opened = with_pictures_in(opened, path, opened.remarks.append)
     for topic, own in ((asked.events, opened.event_topic), (asked.image, opened.image_topic)):
         if topic and topic.strip("/") != (own or "").strip("/"):
             opened.close()

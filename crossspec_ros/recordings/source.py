@@ -112,7 +112,8 @@ class SourceRecording:
         self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None
-        self.start_ns = min([events.start_us * 1000, *([images.start_ns] if images else [])])
+        start_ns = first_sound_ns(self._packets(), events)
+        self.start_ns = min([start_ns, *([images.start_ns] if images else [])])
         self.end_ns = max([events.end_us * 1000, *([images.end_ns] if images else [])])
 
     def messages(self) -> Iterator[RecordedMessage]:
@@ -172,6 +173,12 @@ def packets(
                     f"copy it again, or sort its events by their times"
                 )
             yield message
+
+
+def first_sound_ns(packets: Iterator[RecordedMessage], events: EventSource) -> int:
+    """Where events begin: a very first one that is a stray begins no window."""
+    sound = (message.stamp_ns for message in merged(packets) if not message.stray)
+    return next(sound, events.start_us * 1000)
 
 
 def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iterator[EventBatch]:

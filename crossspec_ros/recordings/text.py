@@ -13,16 +13,16 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.arrays import is_size, leaving_open, sound_events
+from crossspec_ros.recordings.arrays import MOST_STRAY, is_size, leaving_open, no_events, sound_events
 from crossspec_ros.recordings.fields import (
     MOST_COLUMNS,
     ROLES,
     Profile,
     choose_unit,
-    common_size,
     named_roles,
     power_of,
     read_columns,
+    stated_unit,
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
@@ -66,10 +66,12 @@ class TextEvents:
                 named, unit = read_columns(asked.columns) if asked.columns else (head.columns, head.unit)
                 self._columns = named or profile.roles(head.size)
                 profile.check(self._columns)
-                self._size = width, height = head.size or common_size(profile.needed(self._columns))
+                self._size = width, height = profile.size(self._columns, head.size)
                 t = self._columns["t"]
                 times, is_whole = profile.sample(t), profile.is_whole(t)
-                unit = choose_unit(times, is_whole, profile.count, self._size, asked.time_unit or unit)
+                unit = choose_unit(
+                    times, is_whole, profile.count, self._size, asked.time_unit or unit or head.unit
+                )
             self._power = power_of(unit)
             self._check_order(profile, unit)
             self.start_us, self.end_us = self._ends(starts)
@@ -117,7 +119,9 @@ class TextEvents:
             raise self._no_events()
         # The last that names them stands nearest to the events.
         found = [one for one in (named_roles(name, width) for name in names) if one[0]]
-        return _Head(place, width, size, *(found[-1] if found else ({}, None)))
+        columns, unit = found[-1] if found else ({}, None)
+        units = [unit, *map(stated_unit, names)]
+        return _Head(place, width, size, columns, next(filter(None, units), None))
 
     def _no_events(self) -> InputError:
         return InputError(
@@ -136,8 +140,11 @@ class TextEvents:
             yield start, len(rows)
 
     def _check_order(self, profile: Profile, unit: str) -> None:
-        """Raise InputError where times go back by more than a window again and again."""
-        times = to_us(profile.sample(self._columns["t"]), unit)
+        """Raise InputError where many times are none, or go back by more than a window again and again."""
+        sample = [profile.sample(self._columns[role]) for role in ROLES]
+        times = to_us(sample[0], unit)
+        if np.count_nonzero(times < 0) > max(1, MOST_STRAY * len(times)):
+            raise no_events(self._path, sample, unit, self._size)
         jumps = int(np.count_nonzero(np.diff(times) < -WINDOW_US))
         if jumps > max(1, MOST_JUMPS * len(times)):
             name, first = quote(str(self._path)), self._first_byte

@@ -159,15 +159,26 @@ def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     ],
 )
 def test_images_of_types_that_are_not_read_are_named_with_what_to_do(tmp_path, kind, remedy):
-    pictures = [("/cam/x", kind, SECOND, b"\0\1\0\0")]
+    def stored(messages):
+        return [(topic, message.type, message.stamp_ns, message.data) for topic, message in messages]
+
+    pictures, packets = [("/cam/x", kind, SECOND, b"\0\1\0\0")], stored(events("/ev"))
     protobuf = {kind: ("protobuf", "protobuf", "", "")} if "." in kind else {}
-    packets = [(topic, message.type, message.stamp_ns, message.data) for topic, message in events("/ev")]
     told = f"/cam/x has images of type {kind}"
     bag = mcap(tmp_path / "both.mcap", [*packets, *pictures], **protobuf)
     with closing(open_recording(bag)) as recording:
         (remark,) = recording.remarks
     for sentence in (remark, survey(bag)["findings"][0]):
         assert told in sentence and remedy in sentence
+    depth = stored(images("/d", 5, "16UC1"))
+    bag = mcap(tmp_path / "depth.mcap", [*packets, *depth, *pictures], **protobuf)
+    with closing(open_recording(bag)) as recording:
+        assert any(told in remark and remedy in remark for remark in recording.remarks)
+    bag = mcap(tmp_path / "rgb.mcap", [*packets, *stored(images("/rgb")), *pictures], **protobuf)
+    with closing(open_recording(bag)) as recording:
+        (remark,) = recording.remarks
+    assert f"/rgb (rgb8); not those of /cam/x ({kind}" in remark and remark.endswith("cannot be read)")
+    assert survey(bag)["plays"] == remark
     alone = mcap(tmp_path / "alone.mcap", pictures, **protobuf)
     with pytest.raises(InputError, match="has no events to play") as refused:
         open_recording(alone)

@@ -85,6 +85,13 @@ def test_frames_of_dsec_det_are_taken_where_none_are_rectified(of_dsec_det):
         DsecRecording(of_dsec_det, aligned=True)
 
 
+def test_frames_of_another_camera_are_told(of_dsec_det):
+    (of_dsec_det / "images/left").rename(of_dsec_det / "images/right")
+    assert any(
+        "images/right/distorted', and none is played" in told for told in survey(of_dsec_det)["findings"]
+    )
+
+
 def test_the_times_of_a_folder_in_a_sequence_are_found(of_dsec_det):
     report = survey(of_dsec_det, asked=Asked(images=of_dsec_det / "images/left/distorted"))
     assert "3 images of " in report["format"] and "images/timestamps.txt" in report["format"]

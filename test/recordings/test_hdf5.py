@@ -155,7 +155,8 @@ def test_large_chunks_are_kept_unpacked_and_refused_where_there_is_no_room(tmp_p
 def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest, size):
     events = sample("e2vid")
     x, y = (np.minimum(values, most) for values, most in zip((events.x, events.y), largest, strict=True))
-    x[0], y[0] = largest
+    # More than strays.
+    x[:10], y[:10] = largest
     path = write(tmp_path / "recording.h5", "e2vid", EventBatch(events.t, x, y, events.p, *size))
     with h5py.File(path, "a") as file:
         del file.attrs["sensor_resolution"]
@@ -581,6 +582,15 @@ def test_the_size_may_be_stated_beside_the_events(tmp_path, state):
     assert survey(path)["topics"][0]["resolutions"].keys() == {"700x500"}
 
 
+@pytest.mark.parametrize(("layout", "size"), [("e2vid", "240x180"), ("lists", "346x260")])
+def test_a_stray_pixel_makes_no_other_sensor(tmp_path, layout, size):
+    events = sample(layout)
+    events.x[1000], events.y[2000] = 1500, 1999
+    report = survey(write(tmp_path / "x.h5", layout, events))
+    topic = next(topic for topic in report["topics"] if topic["kind"] == "events")
+    assert topic["resolutions"].keys() == {size} and topic["events"] == 4998
+
+
 @pytest.mark.parametrize("look", [100_000, 100])
 def test_one_event_that_is_none_costs_no_other(tmp_path, monkeypatch, look):
     """Whether it is among those that are looked at or not."""
@@ -594,6 +604,18 @@ def test_one_event_that_is_none_costs_no_other(tmp_path, monkeypatch, look):
     assert report["topics"][0]["events"] == 4997
     told = "events outside sensor 1, polarities that are none 1, times before 1970 or after 2038 1"
     assert any(f"({told})" in finding for finding in report["findings"])
+
+
+@pytest.mark.parametrize(
+    "names", ["left/t left/x left/y left/p", "ts xs ys ps", "cam/ts cam/x cam/y cam/pol"]
+)
+def test_two_cameras_in_a_file_are_refused(tmp_path, names):
+    events = sample("lists")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, part in zip(names.split(), "txyp", strict=True):
+            file[name] = file[f"right/{part}"] = getattr(events, part)
+    with pytest.raises(InputError, match=r"could be the events \(.*, right/\): .* `h5copy"):
+        open_recording(tmp_path / "x.h5")
 
 
 def test_what_values_leave_open_is_refused_or_said(tmp_path):

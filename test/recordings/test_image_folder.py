@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 
 import cv2
@@ -24,7 +25,7 @@ NAMES = [f"frame_{i}.png" for i in range(8, 13)]  # in which 10 follows 9
 
 
 def pictures(folder, names=NAMES):
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(names):
         cv2.imwrite(str(folder / name), np.full((24, 32, 3), 40 * i, np.uint8))
     return folder
@@ -203,6 +204,53 @@ def test_a_folder_of_events_plays_with_the_images_in_it(tmp_path, events_file):
     report = survey(folder)
     assert next(topic["events"] for topic in report["topics"] if topic["kind"] == "events") == len(EVENTS)
     assert "5 images of '" in report["format"]
+
+
+def npz_folder(folder):
+    folder.mkdir()
+    for number, part in enumerate((EVENTS[: len(EVENTS) // 2], EVENTS[len(EVENTS) // 2 :])):
+        np.savez(folder / f"{number:06}.npz", t=part.t, x=part.x, y=part.y, p=part.p)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("inner", "times", "told"),
+    [
+        ("images", "images/timestamps.txt", ""),
+        (".", "timestamps.txt", ""),
+        ("images", None, "are not played: '.*images' has 5 images without times: put a file timestamps.txt"),
+        ("left/rectified", "left/timestamps.txt", "in '.*left/rectified', and none is played: --images"),
+    ],
+)
+def test_images_beside_a_folder_of_npz_play_or_are_told(tmp_path, inner, times, told):
+    folder = npz_folder(tmp_path / "drive")
+    pictures(folder / inner, [f"{i:06}.png" for i in range(5)])
+    if times:
+        (folder / times).write_text(lines(map(str, STAMPS_US)))
+    recording = open_recording(folder)
+    assert [bool(re.search(told, remark)) for remark in recording.remarks] == [True] * bool(told)
+    images = [message for message in recording.messages() if message.kind == "image"]
+    assert [image.stamp_ns // 1000 for image in images] == ([] if told else STAMPS_US)
+
+
+@pytest.mark.parametrize("names", [("events_aligned",), ("a", "b")])
+def test_a_folder_of_recordings_names_them(tmp_path, names):
+    for name in names:
+        npz_folder(tmp_path / name)
+    pictures(tmp_path / "images_corrected")
+    there = " or ".join(f"'.*/{name}'" for name in names)
+    with pytest.raises(
+        InputError, match=f"give what is in it, {there}, with --images '.*/images_corrected'$"
+    ):
+        open_recording(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("a.mp4", "ffmpeg -i VIDEO"), ("a.gguf", "it is a model")])
+def test_a_folder_of_other_files_says_what_to_do(tmp_path, name, remedy):
+    (tmp_path / name).write_bytes(b"x")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match=f"{name}' is of a format that is not read: .*{remedy}"):
+            open_recording(path)
 
 
 def test_losses_of_images_are_told_of_a_bag_too(tmp_path):

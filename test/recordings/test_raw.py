@@ -144,9 +144,10 @@ def test_dat_files(tmp_path, events, block, monkeypatch):
     assert check_info(tmp_path / "ride.dat", events) == "Prophesee dat, version 2, 640x480"
     kept, damage = read(DatEvents(saved(tmp_path / "torn.dat", encode_dat(events)[:-3])))
     assert kept == events[:-1] and "(torn words 1)" in damage
-    bent = encode_dat([*events, [events[-1][0], 9000, 5, 1]])
-    kept, damage = read(DatEvents(saved(tmp_path / "bent.dat", bent)))
-    assert kept == events and "(events outside sensor 1)" in damage
+    for x in (1500, 9000):
+        bent = encode_dat([*events, [events[-1][0], x, 5, 1]], b"% Version 2\n")
+        kept, damage = read(DatEvents(saved(tmp_path / "bent.dat", bent)))
+        assert kept == events and "(events outside sensor 1)" in damage
 
 
 def test_dat_files_of_the_first_version(tmp_path):

@@ -50,8 +50,10 @@ def frames(largest, encoding):
         (3000, "below 4096 as of a camera with 12 bits, or of a dark scene", 3000 >> 8),
         (9000, "below 16384 as of a camera with 14 bits, or of a dark scene", 9000 >> 8),
         (40_000, "", 40_000 >> 8),
-        # Behind a lens cap.
-        (90, "", 0),
+        # Of 8 bits, or behind a lens cap.
+        (255, "samples of 16 bits are 0 to 255 in the first 4 images, and of their upper 8 bits", 0),
+        (90, "next to nothing is left", 0),
+        (0, "", 0),
     ],
 )
 def test_a_depth_is_told_and_used_where_the_range_is_its_own(tmp_path, encoding, largest, told, brightest):
@@ -65,8 +67,17 @@ def test_a_depth_is_told_and_used_where_the_range_is_its_own(tmp_path, encoding,
     # A Bayer pattern's neighbours are averaged.
     assert abs(int(pixels[-1].max()) - brightest) <= (40 if "bayer" in encoding else 1)
     assert pixels[-1].shape == (8, 12, 3) and pixels[0].max() <= pixels[-1].max()
-    assert sum("largest sample" in finding for finding in survey(bag)["findings"]) == bool(told)
+    assert sum("of 16 bits" in finding for finding in survey(bag)["findings"]) == bool(told)
     assert any(told in finding for finding in survey(bag)["findings"])
+
+
+def test_a_narrow_range_is_told(tmp_path):
+    """As of a thermal camera, which counts hundredths of a kelvin."""
+    pixels = np.linspace(29_000, 29_600, 96).astype("<u2").view(np.uint8).reshape(8, 12, 2)
+    message = RecordedMessage(SECOND, "image", IMAGE, image(SECOND, pixels, "mono16"))
+    bag = bag_of(tmp_path / "bag", *events("/ev"), ("/cam", message))
+    for told in (open_recording(bag).remarks, survey(bag)["findings"]):
+        assert any("samples of 16 bits are 29000 to 29600" in sentence for sentence in told)
 
 
 def test_samples_of_other_byte_order_are_moved_up_as_well(tmp_path):

@@ -172,6 +172,8 @@ OPEN = {
     "two cameras": (lambda t, x, y, p: table(t, x, y, p, t % 2), "columns 4, 5 could each be p.*--columns"),
     "two clocks": (lambda t, x, y, p: table(t, t + 9000, x, y, p), "columns 1, 2 could each be t.*--columns"),
     "one time": (lambda t, x, y, p: table(t * 0 + 5, x, y, p), "no column can be t.*--columns"),
+    "height before width": (lambda t, x, y, p: "480 640\n" + table(t, x, y, p), "column 3 may be x.*--col"),
+    "before zero": (lambda t, x, y, p: table((t - 600_000) / 1e6, x, y, p), "t from -0.59.* are no events"),
     "bytes": (
         lambda t, x, y, p: table(t, x, y, 255 * p),
         "be p: name them|p, are no polarities",
@@ -193,6 +195,7 @@ def test_what_stays_open_is_refused(tmp_path, written, sentence):
         (OPEN["nanoseconds"][0], Asked(time_unit="ns"), "t x y p, times in ns"),
         (OPEN["nanoseconds"][0], Asked(columns="t_ns,x,y,p"), "t x y p, times in ns"),
         (OPEN["y before x"][0], Asked(columns="t,y,x,p"), "t y x p, times in us"),
+        (OPEN["height before width"][0], Asked(columns="t,x,y,p"), "t x y p, times in us"),
         (OPEN["two cameras"][0], Asked(columns="t,x,y,p,camera"), "t x y p, times in us"),
         (OPEN["two clocks"][0], Asked(columns="host, t, x, y, p"), "t x y p, times in us"),
     ],
@@ -202,6 +205,55 @@ def test_an_option_says_what_is_what(tmp_path, written, asked, told):
     report = survey(tmp_path / "x.txt", asked=asked)
     assert report["format"] == f"text, {told}, 640x480" and report["topics"][0]["events"] == 3900
     assert report["duration_s"] == pytest.approx(1.29, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("header", "unit"),
+    [
+        ("time (milliseconds),x,y,p", "ms"),
+        ("x,y,p,timestamp_milliseconds", "ms"),
+        ("# timestamps are in milliseconds", "ms"),
+        ("# times: ms", "ms"),
+        ("time in ms,x,y,p", "ms"),
+        ("t / ms,x,y,p", "ms"),
+        ("time (nanoseconds),x,y,p", "ns"),
+        ("time [\u00b5s],x,y,p", "us"),
+        ("time (\u03bcs),x,y,p", "us"),
+        ("# timestamp_microsec x y p", "us"),
+        ("t (second),x,y,p", "s"),
+    ],
+)
+def test_a_unit_is_taken_however_it_is_written(tmp_path, header, unit):
+    t, x, y, p = drive()
+    t = t * {"s": 1e-6, "ms": 1e-3, "us": 1, "ns": 1000}[unit]
+    columns = (x, y, p, t) if "x,y,p," in header else (t, x, y, p)
+    (tmp_path / "x.csv").write_text(header + "\n" + table(*columns, between=","), encoding="utf-8")
+    report = survey(tmp_path / "x.csv")
+    assert f"times in {unit}," in report["format"]
+    assert report["duration_s"] == pytest.approx(1.29, abs=0.02)
+
+
+@pytest.mark.parametrize("header", ["", "640 480\n"])
+def test_a_stray_pixel_makes_no_other_sensor(tmp_path, header):
+    t, x, y, p = drive()
+    x[1000], y[2000] = 1500, 1999
+    (tmp_path / "x.txt").write_text(header + table(t, x, y, p))
+    report = survey(tmp_path / "x.txt")
+    assert "640x480" in report["format"] and report["topics"][0]["events"] == 3898
+    assert any("(events outside sensor 2)" in finding for finding in report["findings"])
+
+
+def test_events_of_one_time_are_told(tmp_path):
+    t, x, y, p = drive()
+    (tmp_path / "x.txt").write_text("t x y p\n" + table(t * 0 + 5, x, y, p))
+    assert any(
+        "all 3900 events have one time, 5 us" in told for told in survey(tmp_path / "x.txt")["findings"]
+    )
+
+
+def test_a_unit_is_taken_of_a_text_that_is_not_utf_8(tmp_path):
+    (tmp_path / "x.csv").write_text("t [\u00b5s],x,y,p\n" + table(*drive(), between=","), encoding="latin-1")
+    assert "times in us" in survey(tmp_path / "x.csv")["format"]
 
 
 @pytest.mark.parametrize(
