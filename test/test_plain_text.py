@@ -70,9 +70,10 @@ def test_captions_remarks_and_reports_are_harmless(capsys):
     tell_remarks(Recording())
     tell_losses(Recording())
     topic = {"topic": HOSTILE, "type": HOSTILE, "kind": "images", "messages": 1, "rate_hz": 1.0}
-    topic["encodings"] = {HOSTILE: 1}
+    topic |= {"encodings": {HOSTILE: 1}, "first_stamp_ns": 0, "last_stamp_ns": 0}
+    topic |= {"gaps": [], "resolutions": [], "events": 0}
     report = {"path": HOSTILE, "format": HOSTILE, "bytes": 1, "messages": 1, "duration_s": 1.0}
-    _print({**report, "topics": [topic], "plays": HOSTILE, "findings": [HOSTILE]})
+    _print({**report, "topics": [topic], "plays": HOSTILE, "findings": [HOSTILE]}, False)
     told = "".join(capsys.readouterr())
     assert r"\x1b[2J" in told and not (OBEYED - {"\n"}) & set(told)
 

@@ -146,7 +146,9 @@ def processor_settings(
 
 
 def no_config(file: Path, family: str, error: Exception) -> InputError:
-    """What to raise for values that make no model of the family."""
+    """What to raise for values that make no model of the family; a sentence about another file stays."""
+    if isinstance(error, InputError):
+        return InputError(str(error))
     return InputError(
         f"'{file}' is no config of {family} ({one_line(error)[:160]}): take the one that came "
         f"with the weights"

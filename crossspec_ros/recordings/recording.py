@@ -229,7 +229,7 @@ def _name_recordings_in(folder: Path) -> None:
 def _open(path: Path, format: Format, asked: Asked) -> Recording:
     from crossspec_ros.recordings.unpacking import check_solid
 
-    if path.is_file():
+    if not path.is_dir():  # a pipe is no file, and would be waited for
         check_solid(path)
     elif format.contents and not format.has_topics:
         check_solid(path / format.contents)

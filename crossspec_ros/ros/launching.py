@@ -37,7 +37,7 @@ from launch.launch_description import LaunchDescription
 from launch.logging import get_logger
 from launch.substitutions import LaunchConfiguration
 from launch.utilities import normalize_to_list_of_substitutions, perform_substitutions
-from launch_ros.actions import Node
+from launch_ros.actions import Node as NodeAction
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.utilities import prefix_namespace
 
@@ -101,7 +101,7 @@ def is_launched(file: str) -> bool:
     )
 
 
-class GuestNode(Node):
+class GuestNode(NodeAction):
     """A node whose start cannot end launch, unless it `raises`."""
 
     def __init__(self, *, raises: bool, **options: Any) -> None:
@@ -135,7 +135,7 @@ class Graph:
         self._environment = dict(context.environment) | transport_variables()
         self._is_alone = is_launched(FILES[kind])
         self._ends_launch = self._respawns = self._is_over = False
-        self._nodes: list[Node] = []
+        self._nodes: list[NodeAction] = []
 
     async def start(self, context: LaunchContext) -> None:
         """Plan in a process, so that launch goes on meanwhile, and start the nodes.
@@ -176,7 +176,7 @@ class Graph:
             PopLaunchConfigurations(),
         ]
 
-    def _node(self, node: Mapping[str, Any]) -> Node:
+    def _node(self, node: Mapping[str, Any]) -> NodeAction:
         """A node of `launch_plan.plan`; a string among its parameters stays a string."""
         parameters = {
             name: ParameterValue(value, value_type=type(value)) for name, value in node["parameters"].items()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 from unprivileged import unprivileged
 
@@ -56,8 +54,6 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("crossspec_ros.recordings.text.TextEvents.batches", fail)
     with pytest.raises(InputError, match=r"events.txt' cannot be read \(Input/output error\)"):
         survey(path)
-    with closing(open_recording(path)):
-        pass
 
 
 def test_a_command_tells_the_file_that_it_cannot_use(capsys, monkeypatch):
