@@ -52,6 +52,8 @@ class DsecSequence:
             self._frames = sorted(path for path in found if path.is_file())
             if self._frames:
                 break
+        else:
+            self.frames_folder = FRAMES_FOLDER
         stamps = self.path / FRAME_STAMPS_FILE
         try:
             times_us = read_times(stamps, len(self._frames)).split() if self._frames else []

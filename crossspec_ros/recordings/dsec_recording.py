@@ -46,7 +46,7 @@ class DsecRecording:
         stamps = self._sequence.frame_stamps_ns
         self.remarks: Sequence[str] = (
             [f"the frames are those of {DISTORTED_FOLDER}, for there are none in {FRAMES_FOLDER}"]
-            if is_distorted and len(stamps)
+            if is_distorted
             else []
         )
         self.image_topic = "/camera/image_raw/compressed" if len(stamps) else None
