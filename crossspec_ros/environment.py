@@ -56,7 +56,7 @@ def transport_variables() -> dict[str, str]:
 def isolation() -> dict[str, str]:
     """Variables that keep a run to this host and to a domain of its own, whatever the user has set."""
     variables = {"ROS_DOMAIN_ID": str(claim_domain()), "ROS_STATIC_PEERS": ""}
-    if not os.environ.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS):
+    if not _is_fast_dds(os.environ):
         return variables | {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     variables |= dict.fromkeys(_OPENING, "") | {"SKIP_DEFAULT_XML_FILE": "1"}
     name = "fastdds_isolated.xml" if _has_shared_memory() else "fastdds_isolated_small.xml"
@@ -76,6 +76,10 @@ _OPENING = (
     "ROS2_EASY_MODE",
 )
 """Set by the user, each of these can make participants open more than our profile says; empty, none does."""
+
+
+def _is_fast_dds(environment: Mapping[str, str]) -> bool:
+    return environment.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS)
 
 
 def _is_humble() -> bool:
@@ -148,7 +152,7 @@ def _free_shared_memory() -> int:
 
 
 def ros_faults(environment: Mapping[str, str]) -> Iterator[str]:
-    """What in a shell's variables keeps ROS nodes from starting or from finding each other, a sentence each.
+    """Faults in a shell's variables that keep ROS nodes from starting or finding each other, a sentence each.
 
     ROS itself says this in lines of its layers, after minutes, or not at all.
     """
@@ -180,13 +184,12 @@ def ros_faults(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def server_fault(environment: Mapping[str, str]) -> str:
-    """What is wrong with the discovery server, for people who wait; empty where nothing is.
+    """Fault of the discovery server, for people who wait; empty where there is none.
 
     A node does not ask: it connects when the server comes.
     """
     servers = environment.get("ROS_DISCOVERY_SERVER", "")
-    is_used = environment.get("RMW_IMPLEMENTATION", _FAST_DDS).startswith(_FAST_DDS)
-    if not (servers and is_used) or any(map(_may_listen, servers.split(";"))):
+    if not (servers and _is_fast_dds(environment)) or any(map(_may_listen, servers.split(";"))):
         return ""
     return (
         f"no discovery server listens at ROS_DISCOVERY_SERVER='{servers}': start it (fastdds discovery), "

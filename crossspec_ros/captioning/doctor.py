@@ -264,7 +264,7 @@ def findings() -> Iterator[str]:
 
 
 def refusals(names: Sequence[str], models: Sequence[Architecture[Any] | None]) -> Iterator[str]:
-    """What captioning with the target and the draft of these names would refuse, a sentence each; of the
+    """Refusals of captioning with the target and the draft of these names, a sentence each; of the
     hub's without what only weights tell."""
     for i, (name, model) in enumerate(zip(names, models, strict=True)):
         try:

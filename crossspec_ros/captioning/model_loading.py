@@ -115,7 +115,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
-    """What the captioner's parameters ask for; None always takes the likeliest token.
+    """Sampling that the captioner's parameters ask for; None always takes the likeliest token.
 
     Raises InputError for values that sampling does not take, or that contradict each other.
     """
@@ -154,7 +154,7 @@ def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
 
 @lru_cache
 def published_generation(models: Path, target: str) -> dict[str, Any]:
-    """What the target's generation_config.json says of sampling; what is left out of it is logged, once."""
+    """Sampling by the target's generation_config.json; what is left out of it is logged, once."""
     from crossspec_ros.models.config_files import generation_values
     from crossspec_ros.models.loading import target_path
 

@@ -15,7 +15,7 @@ WARNING = (
 
 
 def warning(pair: ModelPair) -> str:
-    """What to tell once before these models caption, whatever the camera; empty where nothing is.
+    """Sentence to tell once before these models caption, whatever the camera; empty where there is none.
 
     The vocabulary tells, for it is the checkpoint's own wherever that lies, also behind a server.
     """

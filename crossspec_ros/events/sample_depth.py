@@ -16,7 +16,7 @@ LOOKED_AT = 50
 """Images of a topic by which its depth is told."""
 _DEPTHS = (10, 12, 14)
 _FEW_GREYS = 8
-"""Of 256 that are captioned; fewer show next to nothing."""
+"""Greys of the 256 that are captioned; fewer show next to nothing."""
 
 
 class SampleDepth:
@@ -41,7 +41,7 @@ class SampleDepth:
         return next((16 - bits for bits in _DEPTHS if self._largest == (1 << bits) - 1), 0)
 
     def finding(self) -> str | None:
-        """What is to be known of it, where not all 16 bits are used."""
+        """Finding where not all 16 bits are used, in words."""
         if not self.shift and 0 < self._largest - self._smallest < _FEW_GREYS << 8:
             return (
                 f"the samples of 16 bits are {self._smallest} to {self._largest} in the first {self._images} "

@@ -26,7 +26,7 @@ _ALWAYS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale
 HALF = (0.5, 0.5, 0.5)
 """Mean and deviation of most image processors."""
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""Those of CLIP's."""
+"""Mean and deviation of CLIP's image processor."""
 LANCZOS, BICUBIC = 1, 3
 """Ways to resample, by their numbers in PIL."""
 _NOT_OURS = frozenset({"num_labels", "id2label", "label2id", "return_dict"})
@@ -103,7 +103,7 @@ def open_part(file: Path) -> BinaryIO:
 
 
 def generation_values(folder: Path) -> dict[str, Any]:
-    """What generation_config.json says; raises InputError where it cannot be read."""
+    """Values of generation_config.json; raises InputError where it cannot be read."""
     file = folder / "generation_config.json"
     values = read_json(file) if file.is_file() else {}
     return {name: value for name, value in values.items() if value is not None}
@@ -125,7 +125,7 @@ def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
 def processor_settings(
     folder: Path | None, family: str, part: str = "video_processor", **made: object
 ) -> tuple[Path, dict[str, Any]]:
-    """What the checkpoint in `folder` says of its processor, and in which file; nothing where it has none.
+    """Settings of the processor of the checkpoint in `folder`, and their file; none where it has none.
 
     The order is that of transformers 5: the part of processor_config.json, as its `save_pretrained` writes
     it, then a file of the part's own. Settings that nobody says are those of the family.
@@ -146,7 +146,7 @@ def processor_settings(
 
 
 def no_config(file: Path, family: str, error: Exception) -> InputError:
-    """What to raise for values that make no model of the family; a sentence about another file stays."""
+    """Error for values that make no model of the family; a sentence about another file stays."""
     if isinstance(error, InputError):
         return InputError(str(error))
     return InputError(

@@ -146,7 +146,7 @@ class ArrayEvents:
 
 
 class _Look(NamedTuple):
-    """What one file of several holds: some of its times, and how often it has each x and each y."""
+    """Contents of one file of several: some of its times, and how often it has each x and each y."""
 
     events: int
     times: np.ndarray
@@ -159,7 +159,7 @@ class _Look(NamedTuple):
 def sound_events(
     t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, size: tuple[int, int], damage: Counter[str]
 ) -> EventBatch:
-    """Those that a sensor of `size` can have sent; the others are counted by kind.
+    """Events that a sensor of `size` can have sent; the others are counted by kind.
 
     `t` (N,) are us, -1 for none (`to_us`); x, y and p (N,) are numbers of any type.
     """

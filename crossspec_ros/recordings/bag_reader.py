@@ -77,7 +77,7 @@ def _is_packed(name: str) -> bool:
 
 
 class _Storage(Protocol):
-    """What BagReader asks of a file that is open."""
+    """Reader of one open file, as BagReader asks for it."""
 
     @property
     def connections(self) -> Sequence[Connection]: ...
@@ -94,7 +94,7 @@ class _Storage(Protocol):
 
 
 class _Metadata(NamedTuple):
-    """What metadata.yaml says of a bag."""
+    """Contents of metadata.yaml of a bag."""
 
     files: list[str]
     topics: list[TopicKey]
@@ -245,7 +245,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _metadata(folder: Path) -> _Metadata:
-    """What metadata.yaml says; raises ValueError where it cannot be used."""
+    """Contents of metadata.yaml; raises ValueError where it cannot be used."""
     try:
         told: Any = read_yaml(folder / "metadata.yaml")["rosbag2_bagfile_information"]
         files = [PurePath(name).name for name in told["relative_file_paths"]]

@@ -26,7 +26,7 @@ from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Asked
 
 _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "foxglove"}
-"""Of image_transport, by what the types of their packets have in their names."""
+"""Transports of image_transport, by what the types of their packets have in their names."""
 _IMAGES_OF_OTHERS = re.compile(r"/FFMPEGPacket|(theora|264)\w*/(msg/)?\w*Packet|(Image|Video)( in \w+)?$")
 _DERIVED = re.compile(
     r"corrupt|degrad|nois|blur|overlay|annotat|debug|mask|segment|depth|dispar|result|detect|heat"
@@ -131,7 +131,7 @@ def has_images(type_name: str) -> bool:
 
 
 def unread_images(key: TopicKey) -> str:
-    """What to do with the images of such a topic."""
+    """Remedy for the images of such a topic."""
     way = f"record them as {IMAGE}"
     transport = next((name for part, name in _TRANSPORTS.items() if part in key.type), "")
     if transport and " in " not in key.type:

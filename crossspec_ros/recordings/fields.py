@@ -1,4 +1,4 @@
-"""What people call t, x, y and p, in which order they store them, and in which unit the times are.
+"""Names of t, x, y and p as people write them, the order in which they stand, and the unit of the times.
 
 Names go first, then what the values of the whole file can be. Raises ValueError, a sentence that names the
 option, where that leaves it open: a wrong guess would caption something else.
@@ -36,11 +36,11 @@ _LONGEST_NAME = 100
 # The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
 MOST_COLUMNS = 8
-"""Of a table of events."""
+"""Columns of a table of events at most."""
 _SAMPLE = 1000
 """Rows that are kept of each block."""
 _FEW = 100
-"""Of fewer rows the values say little: the usual orders and units are taken."""
+"""Rows at least; the values of fewer say little: the usual orders and units are taken."""
 _MOST, _SOME = 0.9, 0.01
 """Shares of the rows: strays, damage and late events are rarer than the rest."""
 _STRAY = 0.001
@@ -105,7 +105,7 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
 
 
 def read_columns(text: str) -> tuple[dict[str, int], str | None]:
-    """What `--columns` says, as `find_roles`; raises ValueError where one of the four lacks."""
+    """Roles that `--columns` names, as `find_roles`; raises ValueError where one of the four lacks."""
     roles, unit = find_roles(text.split(","))
     if len(roles) < len(ROLES):
         raise ValueError(f"--columns is '{text}', and it must name t, x, y and p, as in --columns x,y,p,t")
@@ -113,7 +113,7 @@ def read_columns(text: str) -> tuple[dict[str, int], str | None]:
 
 
 def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
-    """What a header or comment says of `width` columns, as `find_roles`; nothing unless it is sure."""
+    """Roles that a header or comment gives `width` columns, as `find_roles`; nothing unless it is sure."""
     # In a line without bound, the search would take without bound too.
     if len(line) > MOST_COLUMNS * _LONGEST_NAME:
         return {}, None
@@ -137,7 +137,7 @@ def stated_unit(line: str) -> str | None:
 
 
 class Profile:
-    """What the columns of a table hold, seen a block at a time."""
+    """Values of a table's columns, seen a block at a time."""
 
     def __init__(self, width: int) -> None:
         self.width, self.count = width, 0

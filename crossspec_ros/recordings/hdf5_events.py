@@ -47,7 +47,7 @@ _MOST_SIZES = 16
 _LOOKS, _LOOK = 8, 100_000
 """So many places, of so many events each, are looked at for size, unit and what is wrong as a whole."""
 _MOST_BLOCKS = 32
-"""Of a table that are looked at for what its columns are."""
+"""Rows of a table that are looked at for what its columns are."""
 
 
 class Hdf5Events:

@@ -19,7 +19,7 @@ Column = tuple[str, Part | None]
 
 
 Columns = tuple[Column, ...]
-"""Those of t, x, y and p; of one alone, a table, the values tell which of its columns they are."""
+"""Names of t, x, y and p; of one alone, a table, the values tell which of its columns they are."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ LAYOUTS = (
     Layout("lists", "t, x, y, p", _lists(""), offset="t_offset"),
 )
 _MOST_NAMES = 100
-"""Of what is at the top, or in a group there."""
+"""Names of events at the top, or in a group there."""
 
 
 def layout_by_names(file: Hdf5File) -> Layout | None:

@@ -307,7 +307,7 @@ def _windows(duration_s: float, cameras: Iterable[dict[str, Any]]) -> str:
 
 
 def _rate(topic: dict[str, Any]) -> str:
-    """What a camera's topic brings a second, and how large its pictures are."""
+    """Rate of a camera's topic, and how large its pictures are."""
     what = f"{_words(topic['rate_hz'])} {'images' if topic['kind'] == 'images' else 'packets'} a second"
     if topic.get("events_per_s"):
         what = f"{topic['events_per_s']:,.0f} events in {what}"

@@ -66,7 +66,7 @@ class _Chunk(NamedTuple):
     at: int
     length: int
     size: int
-    """Of what it unpacks to."""
+    """Bytes that it unpacks to."""
     end: int
     """Behind it and its message indexes."""
     channels: array[int]
@@ -289,7 +289,7 @@ def type_of(name: str, encoding: str) -> str:
 
 
 def chunk_parts(body: bytes | memoryview) -> tuple[int, int, str, memoryview]:
-    """What a chunk says it unpacks to, its checksum, how it is packed, and what is; raises struct.error."""
+    """Bytes of an unpacked chunk, its checksum, its packing, and what is packed; raises struct.error."""
     size, crc = struct.unpack_from("<QI", body, 16)
     compression, start = text(body, 28)
     (length,) = struct.unpack_from("<Q", body, start)

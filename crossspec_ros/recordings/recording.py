@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 UNITS = ("s", "ms", "us", "ns")
-"""Of times, as they are said and found."""
+"""Units of times, as they are said and found."""
 
 
 class Asked(NamedTuple):
-    """What the user says of a recording; what is empty is chosen, or told by its values.
+    """Statements of the user about a recording; what is empty is chosen, or told by its values.
 
     Arguments of commands and of launch, and parameters of the player, have the names in `ASKED`.
     """
@@ -32,18 +32,18 @@ class Asked(NamedTuple):
     columns: str = ""
     """Names of a table's columns in their order, comma between."""
     time_unit: str = ""
-    """Of the events' times, one of `UNITS`."""
+    """Unit of the events' times, one of `UNITS`."""
     images: Path | None = None
     """A folder of images to take in place of its own."""
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Asked:
-        """What these of all arguments or parameters say."""
+        """Statements among all arguments or parameters."""
         events, image, columns, unit, folder = (str(values.get(name) or "") for name in ASKED)
         return cls(events, image, columns, unit, Path(folder) if folder else None)
 
     def parameters(self) -> dict[str, str]:
-        """Those of the player that say so."""
+        """Parameters of the player that say so."""
         values = (*self[:4], str(self.images.resolve()) if self.images else "")
         return {name: value for name, value in zip(ASKED, values, strict=True) if value}
 

@@ -16,7 +16,7 @@ from crossspec_ros.recordings.unpacking import MOST_UNPACKED, TooLarge
 
 _SHARED = "SELECT count(*) > count(DISTINCT CASE typeof(id) WHEN 'integer' THEN id END) FROM topics"
 _BYTES = "CASE typeof({0}) WHEN 'blob' THEN length({0}) WHEN 'text' THEN length(CAST({0} AS BLOB)) ELSE 0 END"
-"""Of a column that is no number; of a blob, SQLite reads nothing but its length."""
+"""Bytes of a column that is no number; of a blob, SQLite reads nothing but its length."""
 _TABLES = ("topics", "messages", "schema", "metadata")
 _NO_DEFINITION = MessageDefinition(MessageDefinitionFormat.NONE, "")
 
@@ -136,7 +136,7 @@ def _marks(values: Collection[Any]) -> str:
 
 
 def read_only(file: Path) -> str:
-    """What opens a database so that nothing is written beside it."""
+    """Address that opens a database so that nothing is written beside it."""
     return f"{file.resolve().as_uri()}?mode=ro&immutable=1"
 
 

@@ -155,7 +155,7 @@ class GuardedNode(Node):
                 service.callback = self.boundary.guarded(callback, what, is_watched=False)
 
     def _with_overrides(self, make: Callable[..., Any], entity: str, topic: str, qos: Any) -> Any:
-        """What `make` makes of a profile with what the parameters `qos_overrides.TOPIC.ENTITY.POLICY` say.
+        """Endpoint by `make`, of a profile with what the parameters `qos_overrides.TOPIC.ENTITY.POLICY` say.
 
         Only policies that are overridden become parameters, or each topic would have three of them. rclpy
         writes into the profile that it is given, which others share.

@@ -235,8 +235,8 @@ class Graph:
                 return None
             # A replay that has ended must not play again, however it ended; a signal's code is negative.
             code = event.returncode
-            is_over = is_ours and (code == BAD_INPUT or (code >= 0 and node["name"] == PLAYER))
-            if not is_over and self._restarts(is_ours):
+            stays_ended = is_ours and (code == BAD_INPUT or (code >= 0 and node["name"] == PLAYER))
+            if not stays_ended and self._restarts(is_ours):
                 return None
             if self._ends_launch and code:
                 raise RuntimeError(f"{event.process_name} ended with code {code}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import Value, nearest
+from crossspec_ros.captioning.params import Value, read_choice
 from crossspec_ros.captioning.replay_parameters import chosen_models, given, window_shape
 from crossspec_ros.captioning.settings import NODES, CameraSettings, SynchronizerSettings
 from crossspec_ros.errors import InputError
@@ -72,8 +72,7 @@ def live_graph(
     a camera, topic, models or configuration that cannot work, and where a driver is missing, with the line
     that installs it.
     """
-    if camera not in CAMERAS:
-        raise InputError(f"camera is '{camera}', which is none: {nearest(camera, CAMERAS)}")
+    read_choice("camera", camera, CAMERAS)
     if events and camera != "topics":
         raise InputError(f"events is '{events}', but camera:={camera} has its own topic: set camera:=topics")
     if (source or frames) and camera != "dv_network":
