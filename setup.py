@@ -73,10 +73,7 @@ setup(
     extras_require={
         "ros": ROS,
         "serve": names("requirements-serve.txt"),
-        "experiments": names("requirements-experiments.txt"),
-        "test": [
-            name for kind in ("dev", "serve", "experiments") for name in names(f"requirements-{kind}.txt")
-        ],
+        "test": [name for kind in ("dev", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

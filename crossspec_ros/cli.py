@@ -9,23 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.arguments import (
-    at_least,
-    captioned,
-    checked,
-    lazily,
-    named_models,
-    recorded,
-    seconds,
-)
-from crossspec_ros.bench.arguments import add_bench
+from crossspec_ros.arguments import at_least, captioned, checked, lazily, named_models, recorded, seconds
 from crossspec_ros.errors import InputError
+from crossspec_ros.extensions import extension, extension_names
 from crossspec_ros.models.placement import DTYPES
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
 from crossspec_ros.serving.options import ServeOptions
-from crossspec_ros.training.tiny import FAMILIES, PAIR
 
 if TYPE_CHECKING:
     from crossspec_ros.arguments import Subparsers
@@ -49,6 +40,16 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown
+
+
+_LABORATORY = {
+    "advise": "say which mode to run on this machine",
+    "bench": "measure",
+    "experiments": "run the published experiments",
+    "fuzz": "publish unsound messages, read unsound files",
+    "synth": "write a drive through the synthetic world",
+    "train": "train models",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,17 +89,23 @@ def make_parser() -> argparse.ArgumentParser:
         _doctor,
         _regress,
         _info,
-        _synth,
         _convert,
-        _train,
         _serve,
-        add_bench,
-        _experiments,
-        _advise,
-        _fuzz,
+        _laboratory,
     ):
         register(subparsers)
     return parser
+
+
+def _laboratory(subparsers: Subparsers) -> None:
+    """Add the laboratory's commands, or say of each that it is not installed."""
+    if "commands" in extension_names(""):
+        extension("commands", "the laboratory")(subparsers)
+        return
+    for name, purpose in _LABORATORY.items():
+        parser = subparsers.add_parser(name, help=f"{purpose} (in the laboratory, not installed)")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER)
+        parser.set_defaults(handler=lambda args: extension("commands", f"crossspec {args.command}"))
 
 
 def _replay(subparsers: Subparsers) -> None:
@@ -223,18 +230,6 @@ def _convert(subparsers: Subparsers) -> None:
     parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))
 
 
-def _synth(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "synth", help="write a drive through the synthetic world as a DSEC sequence"
-    )
-    parser.add_argument("out", type=Path, help="the directory to write")
-    parser.add_argument("--seconds", type=int, default=9, help="length of the drive [9]")
-    parser.add_argument(
-        "--seed", type=int, default=1_000_001, help="which drive; below 1000000 are training's [1000001]"
-    )
-    parser.set_defaults(handler=lazily("crossspec_ros.training.synth:run"))
-
-
 def _serve(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
@@ -301,75 +296,6 @@ def _serve(subparsers: Subparsers) -> None:
     parser.set_defaults(handler=lazily("crossspec_ros.serving.command:run"))
 
 
-def _train(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("train", help="train models")
-    models = parser.add_subparsers(required=True, metavar="MODELS")
-    tiny = models.add_parser(
-        "tiny", help="the tiny pair on the synthetic world, on two CPU cores in an hour or two"
-    )
-    _folders(tiny, "the models", "build/models", "windows and checkpoints", "build/tiny")
-    tiny.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")
-    tiny.add_argument(
-        "--family",
-        choices=FAMILIES,
-        default=PAIR,
-        help=f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]",
-    )
-    tiny.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")
-    tiny.set_defaults(handler=lazily("crossspec_ros.training.tiny:run"))
-    _train_heads(models)
-    _train_handoff(models)
-
-
-def _train_heads(models: Subparsers) -> None:
-    parser = models.add_parser(
-        "heads",
-        help="draft heads for a pair of models, from the states of both on the same windows",
-        description="Asks both models about windows, keeps their states, and trains draft heads on them. "
-        "With the same arguments an interrupted run goes on where it stopped; else name another --work.",
-    )
-    parser.add_argument("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
-    parser.add_argument(
-        "--recordings",
-        type=found,
-        nargs="+",
-        metavar="PATH",
-        help=f"learn from these [synthetic drives]: {FORMATS}",
-    )
-    recorded(parser)
-    parser.add_argument("--question", help="what is asked about every window")
-    parser.add_argument("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
-    parser.add_argument("--steps", type=at_least(1), help="training steps, at most [the head's own]")
-    parser.add_argument(
-        "--models", type=found, help="folder of the target and draft checkpoints [models/tiny]"
-    )
-    named_models(parser)
-    parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
-    parser.add_argument("--device", help="where models and heads run: auto, cpu, cuda or cuda:N [auto]")
-    parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
-    _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
-    parser.set_defaults(handler=lazily("crossspec_ros.training.heads:run"))
-
-
-def _train_handoff(models: Subparsers) -> None:
-    parser = models.add_parser(
-        "handoff", help="what aligns a pair's event features into its target's space, on one core"
-    )
-    parser.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
-    _folders(
-        parser, "the weights", "build/handoff", "windows, features and a checkpoint", "build/handoff_work"
-    )
-    parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
-    parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
-    parser.set_defaults(handler=lazily("crossspec_ros.training.handoff:run"))
-
-
-def _folders(parser: argparse.ArgumentParser, made: str, out: str, kept: str, work: str) -> None:
-    """Add where what is trained goes, and what an interrupted training goes on from."""
-    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for {made} [{out}]")
-    parser.add_argument("--work", type=Path, default=Path(work), help=f"folder for {kept} [{work}]")
-
-
 def _info(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "info",
@@ -382,80 +308,6 @@ def _info(subparsers: Subparsers) -> None:
     parser.add_argument("--verbose", action="store_true", help="show zeros and raw times as well")
     parser.add_argument("--json", type=Path, help="write all of it here as well")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.recordings.info:run")))
-
-
-def _experiments(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "experiments",
-        help="run the published experiments against other people's ways to decode, and write a report",
-        description="Runs experiments on the tiny pair: 1 frames, 2 all ways and their stages, 3 alignment, "
-        "4 streaming, 5 quality, 6 ablations, 7 use of the device. What was measured already in the folder "
-        "is kept, so that an interrupted run goes on.",
-    )
-    parser.add_argument(
-        "which",
-        nargs="*",
-        metavar="N",
-        help="numbers of experiments, or all [all: half an hour on two cores]",
-    )
-    parser.add_argument("--quick", action="store_true", help="few windows: under five minutes on two cores")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("build/experiments"),
-        metavar="FOLDER",
-        help="for the report, raw results and what was trained on the way [build/experiments]",
-    )
-    parser.add_argument("--seed", type=at_least(0), default=0, help="of training and of intervals [0]")
-    parser.add_argument("--models", type=found, help="folder of the models [that of the package]")
-    parser.set_defaults(handler=lazily("crossspec_ros.experiments.command:run"))
-
-
-def _fuzz(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("fuzz", help="unsound messages and files, and what survives them")
-    what = parser.add_subparsers(required=True, metavar="WHAT")
-    for name, count, purpose in (
-        ("messages", 100_000, "publish unsound messages of every type to the nodes"),
-        ("files", 20_000, "read unsound files of every format"),
-        ("server", 20_000, "say unsound messages to a served target"),
-    ):
-        description = f"{purpose.capitalize()}. The exit code is 1 where a bar is missed."
-        fuzz = what.add_parser(name, help=purpose, description=description)
-        fuzz.add_argument("count", type=at_least(1), nargs="?", default=count, help=f"how many [{count}]")
-        fuzz.add_argument("--seed", type=int, default=0, help="of what is random [0]")
-        fuzz.add_argument("--json", type=Path, help="write the figures here as well")
-        if name == "messages":
-            fuzz.add_argument(
-                "--compressed",
-                action="store_true",
-                help="let the synchronizer take compressed images and dvs_msgs/EventArray",
-            )
-        if name == "files":
-            fuzz.add_argument(
-                "--findings",
-                type=Path,
-                default=Path("build/findings"),
-                help="where files go that were not handled well [build/findings]",
-            )
-        fuzz.set_defaults(handler=checked(lazily(f"crossspec_ros.fuzz.{name}:run")))
-
-
-def _advise(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "advise", help="say which mode to run on this machine, from a measurement of experiment 2"
-    )
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        default=Path("build/experiments"),
-        help="of the measurement [build/experiments]",
-    )
-    parser.add_argument(
-        "--lossy", action="store_true", help="also tell of ways whose captions are not the target's own"
-    )
-    parser.add_argument("--period", type=seconds, default=1.0, help="seconds of a window [1]")
-    parser.set_defaults(handler=lazily("crossspec_ros.experiments.advise:run"))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ LOCKS = ("python", "kilted")
 USES = {
     "requirements.txt": "running",
     "requirements-serve.txt": "the server of a target",
-    "requirements-experiments.txt": "experiments",
+    "requirements-lab.txt": "the laboratory",
     "requirements-dev.txt": "checks of the code",
     "requirements-kilted.txt": "ROS without apt",
 }

@@ -115,7 +115,12 @@ def steps(ros: str) -> list[Step]:
     return [
         *plan,
         Step("interfaces", "message types", interfaces, lambda: build_interfaces(ros, lacking)),
-        Step("project", "crossspec_ros itself", [ROOT / "setup.py", ROOT / "setup.cfg"], install_project),
+        Step(
+            "project",
+            "crossspec_ros itself, and its laboratory",
+            [ROOT / "setup.py", ROOT / "setup.cfg", ROOT / "lab" / "pyproject.toml"],
+            install_project,
+        ),
     ]
 
 
@@ -224,7 +229,8 @@ def build_interfaces(ros: str, stand_ins: Sequence[Path]) -> None:
 
 def install_project() -> None:
     """The commands, run from the source tree."""
-    pip("install", "--no-deps", "--no-build-isolation", "--use-pep517", "-e", str(ROOT))
+    editable = [argument for folder in (ROOT, ROOT / "lab") for argument in ("-e", str(folder))]
+    pip("install", "--no-deps", "--no-build-isolation", "--use-pep517", *editable)
 
 
 def part(lock: Path, is_wanted: Callable[[str], object] = bool) -> str:

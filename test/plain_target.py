@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from crossspec_lab.world.grammar import QUESTION
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -19,7 +20,6 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.video_llava import target_prompt_ids
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 

@@ -20,8 +20,6 @@ THREADS = {
     ("ros/run.py", "Timer"): "for an interrupt that would be lost, and to end the process",
     ("ros/dv_camera.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }
-ASKING = ("fuzz_publisher.py", "soak_faults.py")
-"""Commands that send requests on purpose, and end."""
 NODES = {"Node", "LifecycleNode"}
 MAKERS = {"create_node", "ActionServer", "ActionClient", "create_client", "create_guard_condition"}
 """Of nodes and callbacks that no boundary guards."""
@@ -29,7 +27,6 @@ MAKERS = {"create_node", "ActionServer", "ActionClient", "create_client", "creat
 
 def sources() -> list[tuple[str, ast.Module]]:
     paths = [path for folder in RUNS for path in sorted((PACKAGE / folder).rglob("*.py"))]
-    paths = [path for path in paths if path.name not in ASKING]
     return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_text())) for path in paths]
 
 

@@ -10,12 +10,12 @@ import zipfile
 
 import pytest
 import torch
+from crossspec_lab.train.checkpoint import load_checkpoint, save_checkpoint
 
 from crossspec_ros import pickles
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.pickles import check_pickle, check_torch_file
-from crossspec_ros.training.checkpoint import load_checkpoint, save_checkpoint
 
 TUPLES = {"memo": b"q\1h\1\x86", "copies": b"2\x86"}
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.handoff import FeatureHandoff
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder, StandIn
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.memory_file import MemoryFile
@@ -30,7 +29,7 @@ def speculative_decoder(
     memory: Path | None = None,
     said: Mapping[bytes, Said] | None = None,
     heads: Mapping[str, Head] = MappingProxyType({}),
-    handoff: FeatureHandoff | None = None,
+    handoff: StandIn | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.engine.session import Engine
+from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -27,13 +27,31 @@ from crossspec_ros.windows.assembler import has_surplus
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
+    import torch
+
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.captioning.handoff import FeatureHandoff
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
+
+
+class StandIn(Protocol):
+    """Event features that may stand in for a window's frames, which is lossy; an extension brings one."""
+
+    def reads_ahead(self, frame: int) -> bool:
+        """Whether the `frame`-th frame of a window is prefilled as it comes."""
+
+    def fit(
+        self,
+        session: Session,
+        frames: Sequence[np.ndarray],
+        stamps_ns: Sequence[int],
+        events: torch.Tensor | None,
+    ) -> bool:
+        """Give the session these frames (H, W, 3), or features made of `events` (k + patches, width) for
+        them; returns whether features stand in."""
 
 
 class PrefillHiddenDecoder:
@@ -56,7 +74,7 @@ class PrefillHiddenDecoder:
         engine: Engine | None = None,
         owns_engine: bool = False,
         drafts: DraftModel | None = None,
-        handoff: FeatureHandoff | None = None,
+        handoff: StandIn | None = None,
     ) -> None:
         self.pair, self.policy = pair, policy
         self._handoff = handoff

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
 from crossspec_ros.errors import InputError, chain, first_line
+from crossspec_ros.extensions import extension
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.paths import found, share_dir
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-    from crossspec_ros.captioning.handoff import FeatureHandoff
+    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder, StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
@@ -94,11 +94,9 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
         return fitting_heads(models_folder(settings) / "heads", pair.target, pair.draft)
     folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
     for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
-        from crossspec_ros.drafting.heads.draft_lora import merge
-
         if pair.draft is None:
             raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
-        merge(pair.draft, folder)
+        extension("draft_lora", f"the LoRA adapter '{folder}'")(pair.draft, folder)
         folders.remove(folder)
     for folder in folders:
         if inner := head_folders(folder):
@@ -177,16 +175,14 @@ def load_models(settings: CaptionerSettings, placement: Placement, only: Only = 
     )
 
 
-def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> FeatureHandoff | None:
+def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> StandIn | None:
     """The feature hand-off of the captioner's parameters, which lies beside the checkpoints; None where it is
     off. Raises InputError where it is missing, damaged, or of another pair."""
     if settings.handoff == "off":
         return None
-    from crossspec_ros.captioning.handoff import FeatureHandoff
-    from crossspec_ros.drafting import handoff
-
-    folder = models_folder(settings) / handoff.FOLDER
-    return FeatureHandoff(handoff.load_handoff(folder, pair.target, pair.draft), settings.handoff)
+    load = extension("handoff", "the feature hand-off")
+    stand_in: StandIn = load(models_folder(settings), pair, settings.handoff)
+    return stand_in
 
 
 def check_cpu_memory(settings: CaptionerSettings, placement: Placement, only: Only = "") -> None:

@@ -32,13 +32,7 @@ from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
 from crossspec_ros.recordings.dsec_recording import DsecRecording
-from crossspec_ros.recordings.recording import (
-    BEST,
-    Asked,
-    open_recording,
-    tell_losses,
-    tell_remarks,
-)
+from crossspec_ros.recordings.recording import BEST, Asked, open_recording, tell_losses, tell_remarks
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.recordings.truth import GROUND_TRUTH, MOST_TRUTH_BYTES
 

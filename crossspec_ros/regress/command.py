@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,7 @@ from crossspec_ros.plain_text import plain_text
 from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
 from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
 from crossspec_ros.regress.difference import Check, verdict
-from crossspec_ros.regress.golden import (
-    compare,
-    compare_window,
-    golden_folder,
-    read_golden,
-    write_golden,
-)
+from crossspec_ros.regress.golden import compare, compare_window, golden_folder, read_golden, write_golden
 from crossspec_ros.regress.junit import junit
 from crossspec_ros.regress.other_load import OtherLoad
 from crossspec_ros.regress.page import Page
@@ -56,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
+    if args.html and find_spec("matplotlib") is None:
+        raise InputError("--html needs matplotlib, which is missing: run `pip install matplotlib`")
     golden = read_golden(folder / WINDOWS, setup)
     baseline = read_baseline(folder / LIVE, setup) if args.live else None
     expected = {record.end_ns: record for record in golden.windows}

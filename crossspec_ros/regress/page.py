@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
 from PIL import Image
 
 from crossspec_ros.regress.difference import Check, verdict
@@ -102,6 +101,9 @@ def _image(pixels: np.ndarray) -> str:
 
 
 def _timeline(trace: Trace) -> str:
+    # Only these pages are drawn on a robot, which has no matplotlib otherwise.
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10, 1.7), layout="constrained")
     axes = figure.add_subplot()
     draw_timeline(axes, trace)

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from crossspec_lab.world.camera import SENSOR_SIZE
 from planted import write_drive
 from tokenizers import Tokenizer
 
 from crossspec_ros.captioning.tiny_pair import FEWEST_TOKENS, WARNING, warning
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
-from crossspec_ros.training.world.camera import SENSOR_SIZE
 
 MODELS = share_dir() / "models"
 

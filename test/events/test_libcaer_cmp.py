@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
 from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
-from crossspec_ros.events.libcaer_cmp_encoder import encode_libcaer_cmp
 
 HIGH, LOW, X, Y, BASE, V8 = (kind << 12 for kind in range(6))
 ON = 1 << 11

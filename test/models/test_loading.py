@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_layouts import TINY, copied, edit, hub_weights, weights, write
+from crossspec_lab.world.dataset import event_window, frame_window
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import LanguageModel
@@ -20,7 +21,6 @@ from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DTYPES, Only, Placement, placement_of
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
-from crossspec_ros.training.dataset import event_window, frame_window
 
 QUESTION = "What are the key elements in this scene?"
 DRIVE = 1_000_000

@@ -8,6 +8,8 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
+from crossspec_lab.world.grammar import QUESTION, caption
+from crossspec_lab.world.scene import drive
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -16,8 +18,6 @@ from crossspec_ros.models.eventgpt import draft_prompt
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.models.video_llava import target_prompt
 from crossspec_ros.paths import share_dir
-from crossspec_ros.training.world.grammar import QUESTION, caption
-from crossspec_ros.training.world.scene import drive
 
 CHATML = "<|im_start|>assistant\n"
 SENTENCES = [caption(scene) for seed in range(60) for scene in drive(seed, 2)]

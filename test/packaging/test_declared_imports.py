@@ -63,9 +63,12 @@ SYSTEM = {
 
 EXTRAS = {
     "crossspec_ros/serving": ("-serve",),
-    "crossspec_ros/experiments": ("-experiments",),
+    "crossspec_ros/regress/page.py": ("-lab",),
+    "crossspec_ros/telemetry/timeline.py": ("-lab",),
+    "lab": ("-lab", "-dev"),
     "scripts": ("-dev",),
-    "test": ("-serve", "-experiments", "-dev"),
+    "conftest.py": ("-dev",),
+    "test": ("-serve", "-lab", "-dev"),
 }
 """Folders that may need more than what is in requirements.txt."""
 
@@ -73,8 +76,8 @@ EXTRAS = {
 @cache
 def imports(folder: str) -> frozenset[tuple[str, str]]:
     """Packages from elsewhere that files below the folder import, wherever in them, each with the file."""
-    own = {path.stem for part in ("scripts", "test") for path in (ROOT / part).rglob("*.py")}
-    known = sys.stdlib_module_names | NEWER_PYTHON | own | {"crossspec_ros"}
+    own = {path.stem for part in ("scripts", "test", "lab") for path in (ROOT / part).rglob("*.py")}
+    known = sys.stdlib_module_names | NEWER_PYTHON | own | {"crossspec_ros", "crossspec_lab", "conftest"}
     found: set[tuple[str, str]] = set()
     for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -107,7 +110,7 @@ def is_ros(name: str) -> bool:
     return name in ROS or name.endswith(("_msgs", "_srvs", "_interfaces")) or name in DESKTOP | OPTIONAL
 
 
-@pytest.mark.parametrize("folder", ["crossspec_ros", "launch", "scripts", "test"])
+@pytest.mark.parametrize("folder", ["crossspec_ros", "launch", "scripts", "test", "lab"])
 def test_every_import_is_pinned(folder: str) -> None:
     missing = []
     for name, path in sorted(imports(folder)):

@@ -18,7 +18,7 @@ import setup_env
 from setup_env import LOCKS, ROOT, SetupError
 
 MADE_OF = {
-    "python": ("", "-dev", "-serve", "-experiments"),
+    "python": ("", "-dev", "-serve", "-lab"),
     "kilted": ("-kilted",),
     "jazzy": ("-jazzy",),
     "audit": ("-audit",),

@@ -16,11 +16,11 @@ from itertools import pairwise
 import dv_processing as dv
 import numpy as np
 import pytest
+from crossspec_lab.trials.processes import free_ports
 from event_samples import assert_equal, random_batch
 from hdf5_samples import write
 from serving import serving
 
-from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv as dv_module
 from crossspec_ros.events import dv_camera, dv_stream

@@ -268,7 +268,7 @@ def test_a_hostile_file_is_refused_or_bounded(outcomes, name, way):
 HEADER = """
 import os, socket, struct, sys
 import dv_processing as dv
-from crossspec_ros.bench.processes import free_ports
+from crossspec_lab.trials.processes import free_ports
 (port,) = free_ports(1)
 writer = dv.io.NetworkWriter("127.0.0.1", port, dv.io.Stream.EventStream(0, "events", "cam", (346, 260)))
 with socket.create_connection(("127.0.0.1", port), timeout=5) as client:

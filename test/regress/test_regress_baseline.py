@@ -17,13 +17,7 @@ from stand_ins import write_models
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress import baseline as module
 from crossspec_ros.regress import checks, other_load
-from crossspec_ros.regress.baseline import (
-    Baseline,
-    Tolerances,
-    compare_live,
-    read_baseline,
-    write_baseline,
-)
+from crossspec_ros.regress.baseline import Baseline, Tolerances, compare_live, read_baseline, write_baseline
 from crossspec_ros.regress.difference import all_differences, verdict
 from crossspec_ros.regress.golden import Golden
 from crossspec_ros.regress.junit import junit

@@ -12,6 +12,7 @@ import dv_processing as dv
 import numpy as np
 import pytest
 import rclpy
+from crossspec_lab.trials.processes import free_ports
 from event_camera_msgs.msg import EventPacket
 from outsider import spinning, to_ns
 from rclpy.parameter import Parameter
@@ -19,7 +20,6 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from serving import serving
 
-from crossspec_ros.bench.processes import free_ports
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.dv_camera import Link, open_sources

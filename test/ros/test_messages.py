@@ -9,13 +9,7 @@ from crossspec_ros.captioning.settings import EVENT_TYPES
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.events.stream import make_stream
-from crossspec_ros.ros.messages import (
-    closed_counts,
-    closed_message,
-    image_message,
-    message_class,
-    rgb8_array,
-)
+from crossspec_ros.ros.messages import closed_counts, closed_message, image_message, message_class, rgb8_array
 from crossspec_ros.windows.window import Counts
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)

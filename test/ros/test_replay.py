@@ -8,13 +8,13 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from crossspec_lab.world.grammar import claimed
 from crossspec_msgs.msg import WindowReport
 from outsider import STAGES, TOPICS, outsider, to_ns
 
 from crossspec_ros.captioning.comparison import NEXT
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.messages import closed_counts
-from crossspec_ros.training.world.grammar import claimed
 
 pytestmark = pytest.mark.realtime
 

@@ -20,11 +20,11 @@ from types import SimpleNamespace
 import grpc
 import numpy as np
 import pytest
+from crossspec_lab.compare.fleet_robot import StepwiseEngine
+from crossspec_lab.trials.mutations import mutated
 from killing import kill
 from plain_target import QUESTION, generated
 
-from crossspec_ros.bench.fleet_robot import StepwiseEngine
-from crossspec_ros.bench.mutations import mutated
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
@@ -38,13 +38,7 @@ from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving import conversation
 from crossspec_ros.serving.command import await_end
-from crossspec_ros.serving.conversation import (
-    MOST_HELLO,
-    MOST_LISTS,
-    add_servicer,
-    again_and_again,
-    converse,
-)
+from crossspec_ros.serving.conversation import MOST_HELLO, MOST_LISTS, add_servicer, again_and_again, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.serving.rate import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.serving.robot_stream import RobotStream

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from crossspec_lab.compare.event_streams import ENCODERS
 
-from crossspec_ros.bench.event_streams import ENCODERS
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder

@@ -13,28 +13,22 @@ import torch
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, write
 from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.extensions import extension, extension_names
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
 
 _LOG = logging.getLogger(__name__)
 
-KINDS = ("adapter", "eagle", "event_head", "language_model", "medusa", "next_state", "token_adapter")
-"""Files in this folder that hold a head."""
+KINDS = ("eagle", "language_model", "medusa")
+"""Files in this folder that hold a head; extensions bring further kinds."""
 PEFT = "adapter_config.json"
-"""In the folder of a head that changes the draft itself, see `draft_lora`."""
+"""File in the folder of a LoRA adapter, which changes the draft itself."""
 _VERSION = 1
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
     """An untrained head; raises InputError for a kind or options that there are not."""
-    if kind not in KINDS:
-        raise InputError(f"there is no head of the kind {kind!r}: it must be one of {', '.join(KINDS)}")
-    module = import_module(f"{__package__}.{kind}")
-    found: type[Head] = next(
-        one
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Head) and one.__module__ == module.__name__
-    )
+    found = _class(kind)
     try:
         return found(sizes, **options)
     except MemoryError:
@@ -45,6 +39,24 @@ def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
             f"a head of the kind {kind} cannot have the options {options} ({first_line(error)}): take the "
             f"config.json that came with the weights"
         ) from error
+
+
+def _class(kind: str) -> type[Head]:
+    if kind not in KINDS:
+        further = extension_names("head.")
+        if kind not in further:
+            raise InputError(
+                f"there is no head of the kind {kind!r}: it must be one of {', '.join((*KINDS, *further))}; "
+                f"the laboratory has more (`pip install ./lab` in the repository of crossspec_ros)"
+            )
+        found: type[Head] = extension(f"head.{kind}", f"the kind {kind!r} of draft heads")
+        return found
+    module = import_module(f"{__package__}.{kind}")
+    return next(
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Head) and one.__module__ == module.__name__
+    )
 
 
 def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:

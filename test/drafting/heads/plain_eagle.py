@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from crossspec_lab.world.grammar import QUESTION
 from plain_target import prompt
 from torch import Tensor
 
@@ -13,7 +14,6 @@ from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 

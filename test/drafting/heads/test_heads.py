@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
+from crossspec_lab.train.variants import VARIANTS, new_head
+from crossspec_lab.world.grammar import QUESTION
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
@@ -25,9 +28,6 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.training.pairs import PairExtractor, PairShards, extract
-from crossspec_ros.training.variants import VARIANTS, new_head
-from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 NAMES = [name for name, one in VARIANTS.items() if one.kind not in ("draft_lora", "eagle", "medusa")]

@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.train.pairs import PairExtractor
+from crossspec_lab.train.variants import new_head
+from crossspec_lab.world.grammar import QUESTION
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads import online
@@ -15,9 +18,6 @@ from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.training.pairs import PairExtractor
-from crossspec_ros.training.variants import new_head
-from crossspec_ros.training.world.grammar import QUESTION
 from crossspec_ros.windows.window import Window
 
 

@@ -1,1 +1,0 @@
-"""Synthetic driving world, datasets, and training of the tiny models."""

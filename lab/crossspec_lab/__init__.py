@@ -1,0 +1,1 @@
+"""Laboratory of crossspec_ros: measurements, training and trials; nothing on a robot imports it."""

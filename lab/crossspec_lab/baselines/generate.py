@@ -1,0 +1,102 @@
+"""transformers' own `generate`: alone, with prompt lookup, and with an assistant."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+
+from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_ros.models.base import LanguageModel
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+_LOOKUP_TOKENS = 8
+
+
+class TransformersGenerate:
+    """transformers' own `generate`.
+
+    `plain`, from pixels and ids; `lookup`, prompt lookup; `assisted`, with the draft's language model as the
+    assistant, which sees the text only: transformers has no place for a draft with other eyes. The latter two
+    cannot take a video, so they get our one-shot encoding of the frames as words.
+    """
+
+    def __init__(self, pair: ModelPair, how: str) -> None:
+        self._pair, self._how = pair, how
+        if how != "plain":
+            self._target = _text_model(pair.target, pair.target.spec.eos_ids[0])
+        self._options: dict[str, Any] = {}
+        if how == "lookup":
+            self._options = {"prompt_lookup_num_tokens": _LOOKUP_TOKENS}
+        elif how == "assisted":
+            assert pair.draft is not None
+            self._options = {"assistant_model": _text_model(pair.draft, pair.target.spec.eos_ids[0])}
+
+    @torch.inference_mode()
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        target, eos_ids = self._pair.target, self._pair.target.spec.eos_ids
+        if self._how == "plain":
+            model, inputs = target.module, target.inputs(window.frames, question)
+        else:
+            model, inputs = self._with_words(window, question, trace)
+        with trace.span("decode"):
+            out = model.generate(  # type: ignore[operator]
+                **inputs,
+                do_sample=False,
+                max_new_tokens=LIMIT,
+                eos_token_id=list(eos_ids),
+                pad_token_id=eos_ids[0],
+                **self._options,
+            )
+            return Written(tuple(out[0, inputs["input_ids"].shape[1] :].tolist()))
+
+    def _with_words(
+        self, window: Window, question: str, trace: Trace
+    ) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
+        """The language model with a word for each token of the frames, so that `generate` needs ids only."""
+        target, (before, after) = self._pair.target, self._pair.target.prompt_ids(question)
+        with trace.span("frame_encode"):
+            chunks = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
+            closing = target.closing(question).embeds
+            video = torch.cat([*(chunk.embeds for chunk in chunks), closing[: len(closing) - len(after)]])
+        words = target.module.get_input_embeddings().weight  # type: ignore[operator]
+        places = range(len(words), len(words) + len(video))
+        self._target.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([words, video])))
+        self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may come upon them
+        if assistant := self._options.get("assistant_model"):
+            draft: Any = self._pair.draft
+            own = draft.module.get_input_embeddings().weight
+            blank = own.new_zeros(len(words) + len(video) - len(own), own.shape[1])
+            assistant.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([own, blank])))
+            assistant.config.vocab_size = self._target.config.vocab_size
+        ids = torch.tensor([[*before, *places, *after]], device=target.device)
+        return self._target, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def text_generates(pair: ModelPair) -> dict[str, TransformersGenerate]:
+    """Those by name that give the frames as words.
+
+    A family with several axes cannot take them, and an assistant must share most of the target's vocabulary.
+    """
+    if pair.target.spec.axes > 1:
+        return {}
+    found = {"prompt lookup": TransformersGenerate(pair, "lookup")}
+    if pair.draft and 2 * pair.shared_ids > pair.draft.tokenizer.get_vocab_size():
+        found["assisted"] = TransformersGenerate(pair, "assisted")
+    return found
+
+
+def _text_model(model: LanguageModel, eos_id: int) -> PreTrainedModel:
+    """A language model that shares the weights of another but has embeddings of its own."""
+    with torch.device("meta"):
+        text: Any = AutoModelForCausalLM.from_config(copy.deepcopy(model.body.config))
+    shell, module = text.base_model, cast(Any, model.module)
+    shell.layers, shell.norm, shell.rotary_emb = model.body.layers, model.body.norm, model.body.rotary_emb
+    text.lm_head = module.lm_head
+    text.generation_config = GenerationConfig(eos_token_id=eos_id, pad_token_id=eos_id)
+    return text.eval()

@@ -1,0 +1,54 @@
+"""SpecVLM: an EAGLE-2 head that sees the frames through an elastic compressor."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+from torch import Tensor
+
+from crossspec_lab.baselines.compression import ElasticCompressor
+from crossspec_lab.baselines.whole import Whole
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.drafting.heads.eagle import Eagle
+from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.models.pair import ModelPair
+
+NODES = 32
+"""Of a tree at most. EAGLE-2's 60 take twice as long on a CPU, and its tree is 6 deep either way."""
+_COMPRESSED = 8
+
+
+class SpecVLMHead(Eagle):
+    """SpecVLM's draft model (Huang et al., 2025): EAGLE-2 behind eight tokens to which its elastic compressor
+    brings the frames.
+
+    It learns by online-logit distillation: cross entropy with the target's distribution, which is read from
+    the target's states as it learns, and smooth L1 of these states.
+    """
+
+    kind = "specvlm"
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes, version=2, queries=_COMPRESSED)
+        # In the place of EAGLE's own.
+        del self.queries, self.compress
+        heads = int(self.chosen.layer["num_attention_heads"])
+        self.elastic = ElasticCompressor(sizes.width, _COMPRESSED, heads)
+
+    def _compressed(self, frames: Tensor, seen: Tensor) -> Tensor:
+        return cast(Tensor, self.elastic(frames.to(self.dtype), seen))
+
+
+class SpecVLM(Whole):
+    """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
+
+    lossless: ClassVar[bool] = True
+
+    def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
+        proposers = [HeadProposer("specvlm", head)]
+        decoder = speculative_decoder(pair, proposers=proposers)
+        decoder.policy = Policy(proposers, None, Limits(max_nodes=NODES))
+        super().__init__(decoder)

@@ -1,0 +1,1 @@
+"""Measurements of ours beside others."""

@@ -1,0 +1,140 @@
+"""A drive as a GIF: both cameras, when each model works, and the caption as it is verified.
+
+A second runs in real time up to its last frame. What follows is over in a blink, so it is shown ten times
+slower, beside the target alone, which gets the window then.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from crossspec_lab.compare.lived import Second, Words
+from crossspec_lab.world.camera import FRAME_PERIOD_S
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import Canvas
+from crossspec_ros.telemetry.timeline import COLOURS, ROWS
+
+_OPEN_STEP_MS, _SLOW_STEP_MS, _SLOWER, _HOLD_MS = 125, 10, 10, 2500
+_MOST_STEPS = 30
+"""After the last frame; a slow machine takes longer ones."""
+_SHOWN_EVENTS_US = 50_000
+_PICTURE_SIZE = (400, 300)
+_OURS, _ALONE, _DRAFT = "#31a354", "#636363", "#d94801"
+_COLOURS = 200
+_COLUMNS = 112
+
+
+def write_gif(seconds: Sequence[Second], others: Sequence[Words], out: Path) -> None:
+    """Animate the seconds; `others` is what the target alone said of each."""
+    last_ms = max(words[-1][0] for words in [*others, *(second.words for second in seconds)])
+    frames: list[Image.Image] = []
+    durations: list[int] = []
+    for second, other in zip(seconds, others, strict=True):
+        batch = second.drive.events(second.second, second.second + 1)
+        for at_ms, duration_ms in _moments(second.ms(second.trace.marks["closed"]) - 1000, last_ms):
+            frames.append(_frame(second, batch, other, at_ms, last_ms))
+            durations.append(duration_ms)
+    palette = _palette(frames)
+    frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
+
+
+def _palette(frames: Sequence[Image.Image]) -> Image.Image:
+    """One for all frames, or colours flicker; made of some of them side by side."""
+    width, height = frames[0].size
+    chosen = frames[:: max(1, len(frames) // 12)]
+    sheet = Image.new("RGB", (width, height * len(chosen)))
+    for i, frame in enumerate(chosen):
+        sheet.paste(frame, (0, i * height))
+    return sheet.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+
+
+def _moments(first_ms: float, last_ms: float) -> Iterator[tuple[float, int]]:
+    """Each picture's time from the last frame in ms, and how long it is shown in ms."""
+    for at_ms in range(round(first_ms), 0, _OPEN_STEP_MS):
+        yield at_ms, _OPEN_STEP_MS
+    step_ms = max(_SLOW_STEP_MS, round(last_ms / _MOST_STEPS))
+    for at_ms in range(0, int(last_ms), step_ms):
+        yield at_ms, step_ms * _SLOWER
+    yield last_ms, _HOLD_MS
+
+
+def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_ms: float) -> Image.Image:
+    figure = Figure(figsize=(8, 6.2), dpi=90)
+    grid = figure.add_gridspec(
+        3, 1, height_ratios=(3.4, 1.1, 2.2), left=0.09, right=0.98, top=0.95, bottom=0.01, hspace=0.25
+    )
+    closes_ms = second.ms(second.trace.marks["closed"])
+    # The next second is another scene, so what follows the close is drawn over what was seen before it.
+    t = second.second + 1 + min(at_ms - closes_ms, -1000 * FRAME_PERIOD_S) / 1000
+    # Nor are the events of the scene before those of this one.
+    t = max(t, second.second + _SHOWN_EVENTS_US / 1e6)
+    pictures = grid[0].subgridspec(1, 2, wspace=0.03).subplots(squeeze=False)[0]
+    shown = (second.drive.picture(t, _PICTURE_SIZE), _event_image(batch, t))
+    titles = ("RGB camera", "event camera: red is brighter, blue is darker")
+    for axes, image, title in zip(pictures, shown, titles, strict=True):
+        axes.imshow(image, aspect="auto")
+        axes.set_title(title, fontsize=9)
+        axes.axis("off")
+    before, after = grid[1].subgridspec(1, 2, width_ratios=(3, 2), wspace=0.03).subplots(squeeze=False)[0]
+    _work(before, second, at_ms, (closes_ms - 1000, 0), "ms before the second's last frame")
+    _work(after, second, at_ms, (0, last_ms * 1.03), f"ms after it, {_SLOWER} times slower")
+    after.barh(2, max(0, min(at_ms, other[-1][0])), color=_ALONE, height=0.7)
+    after.set_yticks([])
+    _text(figure.add_subplot(grid[2]), second, other, at_ms)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def _event_image(batch: EventBatch, t: float) -> np.ndarray:
+    """The events of the last moment before `t` seconds."""
+    first, last = np.searchsorted(batch.t, (t * 1e6 - _SHOWN_EVENTS_US, t * 1e6))
+    canvas = Canvas(batch.width, batch.height)
+    t_us, x, y, p = (values[first:last] for values in (batch.t, batch.x, batch.y, batch.p))
+    canvas.draw(EventBatch(t_us, x, y, p, batch.width, batch.height))
+    return canvas.image()
+
+
+def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float], label: str) -> None:
+    """What the models have done so far, a row for each."""
+    for row, name in enumerate(("draft", "target")):
+        for span in second.trace.spans:
+            start_ms, end_ms = second.ms(span.start_ns), second.ms(span.end_ns)
+            if span.stage in ROWS[name] and start_ms < at_ms:
+                width_ms = min(end_ms, at_ms) - start_ms
+                axes.barh(row, width_ms, left=start_ms, color=COLOURS[span.stage], height=0.7)
+    axes.axvline(at_ms, color="black", linewidth=0.8)
+    axes.set_yticks(range(3), ["draft", "target", "alone"], fontsize=8)
+    axes.set_ylim(2.6, -0.6)
+    axes.set_xlim(*limits)
+    axes.tick_params("x", labelsize=7)
+    axes.set_xlabel(label, fontsize=8, labelpad=1)
+
+
+def _text(axes: Axes, second: Second, other: Words, at_ms: float) -> None:
+    axes.axis("off")
+    drafted_ms = [second.ms(span.end_ns) for span in second.trace.spans if span.stage == "draft_decode"]
+    draft: Words = [(max(drafted_ms), second.drafts[0])] if second.drafts and drafted_ms else []
+    blocks = (
+        ("guess from the events", draft, _DRAFT),
+        ("caption, verified by the target", second.words, _OURS),
+        ("the target alone, for comparison", other, _ALONE),
+    )
+    for i, (name, words, colour) in enumerate(blocks):
+        said = [text for ms, text in words if ms <= at_ms]
+        done = bool(words) and at_ms >= words[-1][0]
+        when = f": complete after {words[-1][0]:.0f} ms" if done and words[-1][0] > 0 else ""
+        top = 1 - i / 3
+        axes.text(-0.06, top, name + when, color=colour, fontsize=8.5, weight="bold", va="top")
+        late = "(not done when the last frame came)" if not words and at_ms >= 0 else ""
+        text = textwrap.fill(said[-1] if said else late, _COLUMNS)
+        axes.text(-0.06, top - 0.08, text, fontsize=8, va="top", linespacing=1.15)

@@ -1,0 +1,113 @@
+"""`crossspec bench captions`: what the models get right on unseen drives, and what the draft foresees.
+
+Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then to
+the target, and all but its last event image to the draft.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from crossspec_lab.compare.harness import check_windows, table, tell
+from crossspec_lab.compare.held_out import held_out_windows
+from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
+from crossspec_lab.world.grammar import caption as true_caption
+from crossspec_lab.world.scene import Scene
+from crossspec_ros.captioning.assembly import autoregressive_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.engine.accept import agreement
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+
+@dataclass
+class Tally:
+    """Counts over all windows."""
+
+    right: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    values: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
+    exact: Counter[str] = field(default_factory=Counter)
+    leading: list[int] = field(default_factory=list)
+    guesses: list[tuple[int, int]] = field(default_factory=list)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print a table, and write the figures to `args.json` if asked."""
+    check_windows(args.windows)
+    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
+    assert pair.draft is not None and pair.translation is not None
+    tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
+    with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):
+        for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
+            _measure(decoder, drafts, window, scene, tally)
+    figures = _figures(tally)
+    print(table(f"{args.windows} held-out windows: share of attributes right", figures["attributes"]))
+    for name, value in figures.items():
+        if isinstance(value, float):
+            print(f"{name.replace('_', ' '):<46} {value:.3f}")
+    tell(args, figures)
+    return 0
+
+
+def _measure(
+    decoder: PrefillHiddenDecoder, drafts: DraftModel, window: Window, scene: Scene, tally: Tally
+) -> None:
+    target = decoder.caption(window, QUESTION, Trace())
+    draft = drafts.draft(window.event_images[:-1], QUESTION, 64)
+    drafts.submit(draft.run, Trace()).result()
+    wanted = attributes(scene)
+    for name, text in (("target", target.text), ("draft", draft.text)):
+        said = claimed(text)
+        tally.right[name].update(key for key, value in wanted.items() if said.get(key) == value)
+        tally.exact[name] += text == true_caption(scene)
+    for key, value in wanted.items():
+        tally.values[key][_visible_context(key, scene), value] += 1
+    tally.leading.append(agreement(draft.tokens, target.token_ids))
+    tally.guesses += zip(target.token_ids, draft.guesses(target.token_ids), strict=True)
+
+
+def _visible_context(attribute: str, scene: Scene) -> str:
+    """What events show that narrows down an attribute which they do not show: tunnels are lit by lamps, and
+    nobody drives fast towards a red light."""
+    return {"light": str(scene.tunnel), "signal color": scene.ego}.get(attribute, "")
+
+
+def _chance(values: Counter[tuple[str, str]]) -> float:
+    """Share right of the best guess that knows the context alone."""
+    best: dict[str, int] = {}
+    for (context, _), count in values.items():
+        best[context] = max(count, best.get(context, 0))
+    return sum(best.values()) / values.total()
+
+
+def _figures(tally: Tally) -> dict[str, Any]:
+    # The words that every caption has are the template; the others say something about the scene.
+    n, tokens = len(tally.leading), tally.guesses
+    frequency = Counter(token for token, _ in tokens)
+    telling = [(token, guess) for token, guess in tokens if frequency[token] < n]
+    asked = {key: values.total() for key, values in tally.values.items()}
+    return {
+        "windows": n,
+        "attributes": {
+            key: {name: tally.right[name][key] / asked[key] for name in ("target", "draft")}
+            | {"chance": _chance(values), "needs_color": key in COLOR_ATTRIBUTES}
+            for key, values in tally.values.items()
+        },
+        "target_attributes_right": sum(tally.right["target"].values()) / sum(asked.values()),
+        "target_exact": tally.exact["target"] / n,
+        "draft_attributes_right": sum(tally.right["draft"].values()) / sum(asked.values()),
+        "draft_leading_tokens_accepted": float(np.mean(tally.leading)),
+        "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
+        "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
+        "tokens": len(tokens) / n,
+    }

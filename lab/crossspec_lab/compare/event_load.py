@@ -1,0 +1,188 @@
+"""Measures a synchronizer from outside: plays a driver at a given event rate and counts what comes back.
+
+`python -m crossspec_lab.compare.event_load 10 --seconds 5`, beside a synchronizer; two lines come out: one
+when the load begins, and the figures as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from crossspec_msgs.msg import WindowClosed
+from event_camera_msgs.msg import EventPacket
+from rclpy.executors import ExternalShutdownException
+from sensor_msgs.msg import Image
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.evt3 import TIME_HIGH
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.messages import event_packet, to_ns
+from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts
+from crossspec_ros.ros.run import run
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.window import Counts
+
+WIDTH, HEIGHT = 640, 480
+PACKET_US = 1024
+"""A quarter of what TIME_LOW counts: of a packet's time words only the first changes as time goes on."""
+_QUARTERS = 4
+_PACKETS = 16 * _QUARTERS
+_SEQ = 0x0123456789ABCDEF
+"""Stands where a packet's number will be."""
+
+_LEAST_S = 2.0
+_STARTUP_S, _PATIENCE_S = 20.0, 30.0
+
+
+class Packets:
+    """Any number of serialized EVT3 packets in a row, of `PACKET_US` each, with random pixels.
+
+    `rate` is in million events per second, `offsets_us` (n,) has the times of the events in each packet.
+    """
+
+    def __init__(self, rate: float, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        count = max(1, round(rate * PACKET_US))
+        self.offsets_us = np.arange(count) * PACKET_US // count
+        self._messages: list[tuple[bytearray, int]] = []
+        for index in range(_PACKETS):
+            x, y, p = (rng.integers(0, size, count, np.uint16) for size in (WIDTH, HEIGHT, 2))
+            t = index % _QUARTERS * PACKET_US + self.offsets_us
+            payload = encode_evt3(EventBatch(t, x, y, p.astype(np.uint8), WIDTH, HEIGHT))
+            message = event_packet(0, payload, "evt3", (WIDTH, HEIGHT), _SEQ)
+            self._messages.append((bytearray(message), len(message) - len(payload)))
+        self._seq_at = message.index(struct.pack("<Q", _SEQ))
+
+    def message(self, index: int, stamp_ns: int) -> bytes:
+        """The packet from `index * PACKET_US` of the sensor's time on; its number is one more."""
+        message, payload_at = self._messages[index % _PACKETS]
+        struct.pack_into("<iI", message, 4, *divmod(stamp_ns, SECOND))
+        struct.pack_into("<Q", message, self._seq_at, index + 1)
+        struct.pack_into("<H", message, payload_at, TIME_HIGH << 12 | index // _QUARTERS & 0xFFF)
+        return bytes(message)
+
+
+class LoadNode(GuardedNode):
+    """Publishes in the thread that calls `measure`, while another one spins it."""
+
+    def __init__(self, rate: float, seconds: float) -> None:
+        if rate <= 0 or seconds < _LEAST_S:
+            raise InputError(
+                f"{rate:g} Mev/s for {seconds:g} s measures nothing: ask for a rate above 0 and at least "
+                f"{_LEAST_S:g} s"
+            )
+        super().__init__("event_load")
+        self._rate, self._seconds = rate, seconds
+        self._packets = Packets(rate)
+        self._images: list[tuple[int, int]] = []
+        self._closed: dict[int, Counts] = {}
+        self._events = self.create_publisher(EventPacket, "events", best_effort(1000))
+        self.create_subscription(Image, "synchronizer/event_image", self._take_image, RELIABLE, raw=True)
+        self.create_subscription(WindowClosed, "synchronizer/window_closed", self._take_closed, RELIABLE)
+
+    def measure(self) -> dict[str, Any]:
+        """The figures: events sent and counted by the windows, lost packets, times in ms.
+
+        The windows are all that the load lies in, which it closes at its end. Raises TimeoutError when there
+        is no synchronizer or it does not close them.
+        """
+        self._wait(self._is_heard, _STARTUP_S, "no synchronizer was found: start one without remaps")
+        print(f"{self._rate:g} Mev/s for {self._seconds:g} s", flush=True)
+        start_ns = time.time_ns()
+        late_s, took_s = self._publish()
+        end_ns = time.time_ns()
+        # The last packet's events are after its stamp.
+        last = WindowGrid().end(WindowGrid().index(end_ns + PACKET_US * 1000))
+        self._wait(
+            lambda: self._is_closed(last), _PATIENCE_S, "the synchronizer does not close the last window"
+        )
+        windows = [counts for end, counts in self._closed.items() if end > start_ns]
+        # A slice that ends before the load begins waits for it, one that ends after it does not wait at all.
+        latencies = [at - stamp for stamp, at in self._images if start_ns <= stamp <= end_ns]
+        sent = len(late_s) * len(self._packets.offsets_us)
+        return {
+            "rate_mev_s": self._rate,
+            "seconds": self._seconds,
+            "sent_mev_s": sent / took_s / 1e6,
+            "publishing_late_ms": _spread(late_s * 1e3),
+            "events_sent": sent,
+            "events_counted": sum(counts.events for counts in windows),
+            "lost_packets": sum(counts.lost_packets for counts in windows),
+            "event_images": sum(counts.event_images for counts in windows),
+            "event_image_ms": _spread(np.array(latencies) / 1e6),
+        }
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def _publish(self) -> tuple[np.ndarray, float]:
+        """Publish in real time; how late each packet was (n,), and how long all took, in s."""
+        packets = round(self._seconds * 1e6 / PACKET_US)
+        late_s = np.zeros(packets)
+        start_s = time.monotonic()
+        for index in range(packets):
+            due_s = start_s + (index + 1) * PACKET_US / 1e6
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            late_s[index] = time.monotonic() - due_s
+            self._events.publish(self._packets.message(index, time.time_ns()))
+            if not self.context.ok():
+                raise ExternalShutdownException
+        return late_s, time.monotonic() - start_s
+
+    def _is_closed(self, end_ns: int) -> bool:
+        """Whether the window that ends there has closed; says once more that the stream has passed it."""
+        self._events.publish(event_packet(end_ns + SECOND, b"", "evt3", (0, 0)))
+        return end_ns in self._closed
+
+    def _is_heard(self) -> bool:
+        """Whether a window has closed by empty packets, of which this sends one more.
+
+        That a subscription is seen from here does not say that it listens already.
+        """
+        self._events.publish(event_packet(time.time_ns(), b"", "evt3", (WIDTH, HEIGHT)))
+        return bool(self._closed)
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, complaint: str) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(complaint)
+            time.sleep(0.1)
+            if not self.context.ok():
+                raise ExternalShutdownException
+
+    def _take_image(self, message: bytes) -> None:
+        self._images.append((cdr_stamp_ns(message), time.time_ns()))
+
+    def _take_closed(self, message: WindowClosed) -> None:
+        self._closed[to_ns(message.header.stamp)] = closed_counts(message)
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {"median": float(np.median(values)), "max": float(values.max())}
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point; what it does not know is for ROS."""
+    parser = argparse.ArgumentParser(prog="event_load", description="load a synchronizer and measure it")
+    parser.add_argument("rate", type=float, help="million events per second")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long [5]")
+    own, ros = parser.parse_known_args(args)
+    run(
+        lambda: LoadNode(own.rate, own.seconds),
+        ros,
+        work=lambda node: print(json.dumps(node.measure()), flush=True),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The ways from an event stream's packets to event images that `crossspec bench events` compares."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crossspec_lab.compare.event_streams import EPOCH_US, Stream
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.clock import SensorClock
+from crossspec_ros.events.dvs import DvsDecoder
+from crossspec_ros.events.packet_decoder import make_decoder
+from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.slices import Slices, Stamped, TimeSlices, split
+from crossspec_ros.windows.synchronizer import Synchronizer
+
+STAGES = ("decode", "window", "render")
+OURS = "ours"
+MOST_EVENTS = 5_000_000
+_LOOP_EVENTS, _DV_EVENTS = 30_000, 500_000
+_SLICE_US = 200_000
+_BLUE_AND_RED = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)
+
+Event = tuple[int, int, int, int]
+"""t in us, x, y, p."""
+
+
+class Way(NamedTuple):
+    """`run` takes a stream through a stage and those before it and returns the number of events.
+
+    Slow ways get the start of the stream only.
+    """
+
+    run: Callable[[Stream, str], int]
+    most_events: int = MOST_EVENTS
+
+
+def ways(stream: Stream) -> dict[str, Way]:
+    """All that read the stream's encoding, by name."""
+    found = {OURS: Way(ours)}
+    if stream.encoding == "evt3":
+        found["Python loop"] = Way(_python_loop, _LOOP_EVENTS)
+        found["evt3 library + numpy"] = Way(_library)
+        found["dv-processing (aedat4)"] = Way(_Dv(), _DV_EVENTS)
+    return found
+
+
+def start_of(stream: Stream, most_events: int) -> Stream:
+    """The first packets of the stream, which have so many events at least if there are as many."""
+    decoder, events, packets = decoder_of(stream), 0, []
+    for packet in stream.packets:
+        if events >= most_events:
+            break
+        events += len(decoder.decode(packet.payload, packet.time_base))
+        packets.append(packet)
+    return replace(stream, packets=packets)
+
+
+def decoder_of(stream: Stream) -> Any:
+    if stream.encoding == "dvs":
+        return DvsDecoder()
+    return make_decoder(stream.encoding, stream.width, stream.height)
+
+
+class _Undrawn:
+    """Slices that are cut and not drawn."""
+
+    rendered = 0
+    kept_bytes = 0
+
+    def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
+        self.rendered_ns = start_ns
+        self._edges = [start_ns + i * (end_ns - start_ns) // images for i in range(images + 1)]
+
+    def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
+        for _ in split(batch, self._edges, since_ns, until_ns):
+            pass
+
+    def images(self, passed_ns: int) -> Iterator[Stamped]:
+        return iter(())
+
+
+def ours(stream: Stream, stage: str) -> int:
+    decoder, clock, events = decoder_of(stream), SensorClock(), 0
+    slicing: type[Slices] = TimeSlices if stage == "render" else _Undrawn
+    synchronizer = Synchronizer(WindowGrid(), slicing=slicing)
+    for packet in stream.packets:
+        batch = decoder.decode(packet.payload, packet.time_base)
+        events += len(batch)
+        if stage != "decode":
+            batch = batch.at(clock.to_ros_ns(batch.t, packet.stamp_ns))
+            for _ in synchronizer.add_events(batch):
+                pass
+    return events
+
+
+def _library(stream: Stream, stage: str) -> int:
+    """The `evt3` library; slices are kept as arrays until they are whole, then drawn by numpy."""
+    import evt3
+
+    decoder, events, kept = evt3.Decoder(), 0, list[Any]()
+    for packet in stream.packets:
+        found = decoder.feed(packet.payload)
+        events += len(found.t)
+        if stage == "decode":
+            continue
+        edges = np.flatnonzero(np.diff(found.t // _SLICE_US)) + 1
+        parts = (np.split(values, edges) for values in (found.x, found.y, found.p))
+        for i, part in enumerate(zip(*parts, strict=True)):
+            if i:
+                _draw_kept(kept, stream, stage)
+            kept.append(part)
+    _draw_kept(kept, stream, stage)
+    return events
+
+
+def _draw_kept(kept: list[Any], stream: Stream, stage: str) -> None:
+    if stage == "render" and kept:
+        x, y, p = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
+        last = np.full(stream.height * stream.width, 2, np.uint8)
+        last[y.astype(np.intp) * stream.width + x] = p
+        reached = np.flatnonzero(last != 2)
+        image = np.full((stream.height * stream.width, 3), 255, np.uint8)
+        image[reached] = _BLUE_AND_RED[last[reached]]
+    kept.clear()
+
+
+def _python_loop(stream: Stream, stage: str) -> int:
+    events, slices = loop(stream), dict[int, list[Event]]()
+    if stage != "decode":
+        for event in events:
+            slices.setdefault(event[0] // _SLICE_US, []).append(event)
+    if stage == "render":
+        for kept in slices.values():
+            image = np.full((max(stream.height, 1024), max(stream.width, 1024), 3), 255, np.uint8)
+            for _, x, y, p in kept:
+                image[y, x] = (255, 0, 0) if p else (0, 0, 255)
+    return len(events)
+
+
+def loop(stream: Stream) -> list[Event]:
+    """The events of an evt3 stream, word by word."""
+    events: list[Event] = []
+    high = low = row = base = polarity = 0
+    for packet in stream.packets:
+        for (word,) in struct.iter_unpack("<H", packet.payload):
+            kind, value = word >> 12, word & 0xFFF
+            if kind == 0x0:
+                row = value & 0x7FF
+            elif kind == 0x2:
+                events.append((high << 12 | low, value & 0x7FF, row, value >> 11))
+            elif kind == 0x3:
+                base, polarity = value & 0x7FF, value >> 11
+            elif kind in (0x4, 0x5):
+                size = 12 if kind == 0x4 else 8
+                for i in range(size):
+                    if value >> i & 1:
+                        events.append((high << 12 | low, base + i, row, polarity))
+                base += size
+            elif kind == 0x6:
+                low = value
+            elif kind == 0x8:
+                high = (high & ~0xFFF) + (4096 if value < (high & 0xFFF) - 10 else 0) | value
+    return events
+
+
+class _Dv:
+    """dv-processing from end to end, on a recording of the same events in its own format."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+
+    def __call__(self, stream: Stream, stage: str) -> int:
+        import dv_processing as dv
+
+        path = Path(self._folder.name) / f"{len(stream.packets)}.aedat4"
+        if not path.exists():
+            self._write(stream, path)
+        recording, slicer = dv.io.MonoCameraRecording(str(path)), dv.EventStreamSlicer()
+        visualizer = dv.visualization.EventVisualizer((stream.width, stream.height))
+        draw = visualizer.generateImage if stage == "render" else len
+        slicer.doEveryTimeInterval(datetime.timedelta(microseconds=_SLICE_US), draw)
+        events = 0
+        while (batch := recording.getNextEventBatch()) is not None:
+            events += len(batch)
+            if stage != "decode":
+                slicer.accept(batch)
+        return events
+
+    def _write(self, stream: Stream, path: Path) -> None:
+        import dv_processing as dv
+
+        config = dv.io.MonoCameraWriter.EventOnlyConfig("camera", (stream.width, stream.height))
+        writer, decoder = dv.io.MonoCameraWriter(str(path), config), decoder_of(stream)
+        for packet in stream.packets:
+            batch, store = decoder.decode(packet.payload), dv.EventStore()
+            columns = (EPOCH_US + np.maximum.accumulate(batch.t), batch.x, batch.y, batch.p.astype(bool))
+            for event in zip(*(values.tolist() for values in columns), strict=True):
+                store.push_back(*event)
+            writer.writeEvents(store)

@@ -1,0 +1,335 @@
+"""`crossspec bench gpu`: what the 7B models take on a device, with random weights and told captions.
+
+Times of passes against the device's copy bandwidth, and latencies from a window's last frame by replay of a
+recorded caption trace. `--tiny` does the same with small models on the CPU, which says nothing about a GPU
+but runs all that a GPU runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from rich.progress import track
+from transformers.utils import logging
+
+from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.compare.chrome_trace import chrome_trace
+from crossspec_lab.compare.gpu_models import Dimensions, random_pair
+from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
+from crossspec_lab.compare.gpu_told import Teller
+from crossspec_lab.compare.harness import (
+    Decoder,
+    Runs,
+    compared,
+    draw_bars,
+    ratio,
+    spread,
+    table,
+    take_turns,
+    tell,
+)
+from crossspec_lab.compare.latency import ALONE, GENERATE, HIDING, OURS, begun_at_last_frame, captions, lived
+from crossspec_lab.compare.trace import Response, read_trace, replay
+from crossspec_lab.world.grammar import QUESTION
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.model_loading import free_memory
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.registry import USUAL, make_proposers
+from crossspec_ros.errors import InputError
+from crossspec_ros.files import write_report
+from crossspec_ros.models.footprint import measured_bytes
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.memory import resident_mb
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
+from crossspec_ros.windows.window import Window
+
+TOLD = (
+    "random weights; captions are told: the models compute as usual, but what is accepted follows the "
+    "recorded tokens. Prompts are in the words of models/tiny's tokenizers."
+)
+_COPY_BYTES, _TINY_COPY_BYTES = 4 << 30, 16 << 20
+_WINDOW_S, _TINY_WINDOW_S = 1.0, 0.25
+_WARM_UP = 2
+"""Windows: a draft's buffers are kept until the next caption, so that the next draft needs others."""
+
+
+class Case(NamedTuple):
+    """A window of noise, and what will be said about it."""
+
+    window: Window
+    response: Response
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print tables, and write figures, plot and timeline if asked."""
+    placements = _placements(args)
+    logging.set_verbosity_error()
+    like = load_pair(share_dir() / "models" / "tiny")
+    dimensions = tiny() if args.tiny else Dimensions("7B", released_target(), released_draft())
+    if args.target:
+        known = target_architecture(Path(args.target))
+        name = Path(args.target).name
+        dimensions = dimensions._replace(name=name, target=known, tokenizer=known.tokenizer())
+    heard, responses = _responses(args, dimensions)
+    device = torch.device(placements[0].device)
+    copies = copy_bandwidth(device, _TINY_COPY_BYTES if args.tiny else _COPY_BYTES, args.repeats)
+    free_memory()
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU",
+        "torch": torch.__version__,
+        "dimensions": dimensions.name,
+        "told": TOLD,
+        "trace": args.trace.name,
+        "stride": args.stride,
+        "heard": len(heard),
+        "repeats": args.repeats,
+        "rounds": args.rounds,
+        "copy_gb_s": spread(np.array(copies) / 1e9),
+        "dtypes": {},
+    }
+    timelines: dict[str, Sequence[Trace]] = {}
+    for placement in placements:
+        pair = random_pair(like, dimensions, placement)
+        measured: dict[str, Any] = {
+            "placement": str(placement),
+            "attention": pair.target.body.config._attn_implementation,
+            "bytes": {
+                "target's weights": measured_bytes(pair.target.module),
+                "draft's weights": measured_bytes(pair.draft.module) if pair.draft else 0,
+            },
+        }
+        with _peak("passes", placement, measured["bytes"]):
+            passes = _passes(pair, args.repeats, float(np.median(copies)))
+        free_memory()
+        with _peak("latency", placement, measured["bytes"]):
+            window_s = _TINY_WINDOW_S if args.tiny else _WINDOW_S
+            runs, cost = replay_windows(pair, responses, args.rounds, heard, window_s)
+        latency = latencies(runs) | {"policy_cost_ms": {n: 1e3 * s for n, s in cost.items()}}
+        result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
+        timelines |= {f"{placement.dtype}: {name}": mine.traces for name, mine in runs.items()}
+        # Now, because the next dtype may take longer than there is time.
+        tell(args, result, lambda: _draw(result))
+        if args.timeline:
+            write_report(args.timeline, json.dumps(chrome_trace(timelines)) + "\n")
+        # The next models come in the place of these.
+        del pair
+        free_memory()
+    print_tables(result)
+    return 0
+
+
+def tiny() -> Dimensions:
+    """Those of the shipped pair."""
+    folder = share_dir() / "models" / "tiny"
+    return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
+
+
+def _placements(args: argparse.Namespace) -> list[Placement]:
+    dtypes = dict.fromkeys(args.dtypes.split(","))
+    if unknown := [dtype for dtype in dtypes if dtype not in DTYPES]:
+        raise InputError(f"--dtypes has '{unknown[0]}': give some of {','.join(DTYPES)}, with commas between")
+    for name in (args.device, args.draft_device):
+        if name not in ("auto", "") and not re.fullmatch(DEVICE, name):
+            raise InputError(f"'{name}' is no device: give one of {', '.join(DEVICES)}")
+    if args.tiny and (args.device != "auto" or args.draft_device):
+        raise InputError("--tiny runs on the CPU: leave out --device and --draft-device")
+    if not args.tiny and not torch.cuda.is_available():
+        raise InputError(
+            "bench gpu measures 7B models, but torch finds no CUDA device: run it where there is one, or try "
+            "it on the CPU with --tiny"
+        )
+    devices = ("cpu", "") if args.tiny else (args.device, args.draft_device)
+    return [available(dtype, *devices) for dtype in dtypes]
+
+
+def _responses(
+    args: argparse.Namespace, dimensions: Dimensions
+) -> tuple[Sequence[Response], Sequence[Response]]:
+    """The responses that the memory begins with, and those of the windows."""
+    every = read_trace(args.trace)[:: args.stride]
+    responses = every[args.heard : args.heard + args.windows]
+    if not responses:
+        raise InputError(
+            f"the trace '{args.trace}' has {len(every)} responses at stride {args.stride}, and --heard "
+            f"{args.heard} leaves none to measure: lower it"
+        )
+    largest = max(max((*response.target, *response.draft)) for response in every)
+    words = dimensions.target.sizes.vocabulary
+    if largest >= words:
+        raise InputError(
+            f"the trace '{args.trace}' has the token {largest}, but the {dimensions.name} target knows "
+            f"{words}: give a trace of its own tokens"
+        )
+    return every[: args.heard], responses
+
+
+def _passes(pair: ModelPair, repeats: int, copied: float) -> dict[str, Any]:
+    """Figures of single passes, `copied` being bytes per second."""
+    frames = noise(np.random.default_rng(0), pair.frames, pair.frame_size)
+    verify = verify_seconds(pair, frames, QUESTION, repeats)
+    read = pass_bytes(pair, pair.target.spec.frame_tokens)
+    medians = {size: float(np.median(times)) for size, times in verify.items()}
+    return {
+        "verify_ms": {size: spread(np.array(times) * 1e3) for size, times in verify.items()},
+        "verify_32_to_1": medians[32] / medians[1],
+        "pass_bytes": read,
+        "bound_ms": read / copied * 1e3,
+        "achieved_gb_s": read / medians[1] / 1e9,
+        "bandwidth_share": read / medians[1] / copied,
+    }
+
+
+def replay_windows(
+    pair: ModelPair,
+    responses: Sequence[Response],
+    rounds: int,
+    heard: Sequence[Response] = (),
+    window_s: float = 1.0,
+) -> tuple[dict[str, Runs], dict[int, float]]:
+    """Caption a window of noise for each response, `rounds` times, by all decoders in turn.
+
+    Ours begins each round with a memory that knows the captions `heard` and none of `responses`. A window
+    lasts `window_s`, which ours lives through in real time. Returns as well what passes cost, in seconds by
+    size, as ours measured it.
+    """
+    teller, rng = Teller(pair, QUESTION), np.random.default_rng(0)
+    with ExitStack() as stack:
+
+        def owned(decoder: Any) -> Any:
+            return stack.enter_context(closing(decoder))
+
+        def told(decoder: Decoder[Window]) -> Decoder[Case]:
+            def caption(case: Case, trace: Trace) -> tuple[int, ...]:
+                wanted = teller.tell(case.response)
+                said = decoder(case.window, trace)
+                if said != wanted:
+                    raise AssertionError(f"told {wanted}, but said {said}")
+                return said
+
+            return caption
+
+        ours = owned(speculative_decoder(teller.pair))
+        decoders = {
+            OURS: told(lived(ours)),
+            ALONE: told(begun_at_last_frame(captions(owned(ours.alone())))),
+            HIDING: told(begun_at_last_frame(owned(PublishedPrefillHiding(teller.pair)))),
+            GENERATE: told(begun_at_last_frame(TransformersGenerate(teller.pair, "plain"))),
+        }
+        cost, runs = ours.policy.cost, {name: Runs() for name in decoders}
+        windows = _windows(pair, window_s, rng)
+        for turn in range(rounds + 1):
+            ours.policy = Policy(make_proposers(USUAL), copy.deepcopy(cost))
+            if turn and heard:
+                replay(heard, ours.policy, "what the memory has heard")
+            # The first does not count: all that is slow the first time.
+            now = responses if turn else responses[:_WARM_UP]
+            label = f"captioning, round {turn} of {rounds}" if turn else "warming up"
+            cases = (Case(next(windows), response) for response in track(now, label))
+            done = take_turns(decoders, cases)
+            if turn:
+                for name, mine in runs.items():
+                    mine.extend(done[name])
+    return runs, cost.table()
+
+
+def _windows(pair: ModelPair, window_s: float, rng: np.random.Generator) -> Iterator[Window]:
+    length, index = round(window_s * 1e9), 0
+    while True:
+        event_images = noise(rng, pair.event_images, pair.event_image_size)
+        frames = noise(rng, pair.frames, pair.frame_size)
+        stamps = tuple(i * length // pair.frames for i in range(pair.frames))
+        yield Window(index, 0, length, event_images, frames, stamps)
+        index += 1
+
+
+def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
+    """(images, size, size, 3) uint8 that nobody has seen."""
+    return rng.integers(0, 256, (images, size, size, 3), np.uint8)
+
+
+def latencies(runs: Mapping[str, Runs]) -> dict[str, Any]:
+    """Times by decoder, tokens of ours a pass, and how much of our draft was hidden."""
+    ours = runs[OURS]
+    passes = sum(span.stage in ("verify", "decode") for trace in ours.traces for span in trace.spans)
+    return {
+        "windows": len(ours.traces),
+        "modes": compared(runs, ALONE),
+        "times_sooner_than_generate": ratio(runs[GENERATE].ms_from_last_frame(), ours.ms_from_last_frame()),
+        # The first pass of a caption reads the question and counts as prefill.
+        "tokens_per_pass": sum(map(len, ours.tokens)) / (len(ours.tokens) + passes),
+        "hidden_share": spread([_hidden_share(trace) for trace in ours.traces]),
+    }
+
+
+def _hidden_share(trace: Trace) -> float:
+    stages = trace.stages
+    return trace.hidden / (sum(stages.get(stage, 0.0) for stage in DRAFT_STAGES) or 1.0)
+
+
+@contextmanager
+def _peak(phase: str, placement: Placement, sizes: dict[str, int]) -> Iterator[None]:
+    """The most bytes that were allocated on each device; on the CPU, the process's size afterwards."""
+    devices = {placement.device, placement.draft_on}
+    for device in devices - {"cpu"}:
+        torch.cuda.reset_peak_memory_stats(device)
+    yield
+    for device in devices:
+        size = resident_mb() * 1e6 if device == "cpu" else torch.cuda.max_memory_allocated(device)
+        sizes[f"{phase} on {device}"] = int(size)
+
+
+def print_tables(figures: dict[str, Any]) -> None:
+    """Everything, a row for each dtype."""
+    runs, latency = figures["dtypes"], {d: run["latency"] for d, run in figures["dtypes"].items()}
+    print(f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; {TOLD}\n")
+    print(table("T_verify(n), n tokens in one pass: ms", {d: run["verify_ms"] for d, run in runs.items()}))
+    single = ("bound_ms", "achieved_gb_s", "bandwidth_share", "verify_32_to_1")
+    copies = {"copy_gb_s": figures["copy_gb_s"]}
+    print(table("one pass", {d: copies | {key: run[key] for key in single} for d, run in runs.items()}))
+    sizes = {d: {name: size / 1e9 for name, size in run["bytes"].items()} for d, run in runs.items()}
+    print(table("memory, at most after each phase, GB", sizes))
+    for dtype, found in latency.items():
+        rows = {name: {k: row[k] for k in row if k != "stages_ms"} for name, row in found["modes"].items()}
+        print(table(f"{dtype}: {found['windows']} windows, ms", rows))
+    ours = ("tokens_per_pass", "hidden_share", "times_sooner_than_generate")
+    print(table(OURS, {d: {key: found[key] for key in ours} for d, found in latency.items()}))
+
+
+def _draw(figures: dict[str, Any]) -> Figure:
+    """T_verify(n) over what the copy bandwidth allows, and latencies by decoder."""
+    runs = figures["dtypes"]
+    figure = Figure(figsize=(11, 4 + 3 * len(runs)), layout="constrained")
+    curve, *bars = figure.subplots(1 + len(runs), 1)
+    for (dtype, run), axes in zip(runs.items(), bars, strict=True):
+        sizes, rows = list(map(int, run["verify_ms"])), list(run["verify_ms"].values())
+        (line,) = curve.plot(sizes, [row["median"] for row in rows], marker=".", label=dtype)
+        ends = [[row[key] for row in rows] for key in ("p10", "p90")]
+        curve.fill_between(sizes, *ends, color=line.get_color(), alpha=0.2)
+        curve.axhline(run["bound_ms"], color=line.get_color(), linestyle=":")
+        modes = run["latency"]["modes"]
+        draw_bars(axes, modes, {name: name for name in modes}, "last_frame_to_caption_ms")
+        axes.set_title(dtype)
+    curve.set(xlabel="tokens of a pass", ylabel="ms", ylim=(0, None), title="T_verify(n); dotted: read once")
+    curve.legend()
+    figure.suptitle(f"{figures['dimensions']}, random weights, on {figures['device']}")
+    return figure

@@ -1,0 +1,130 @@
+"""Windows of drives that training never saw, and how a decoder lives through them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from functools import partial
+
+from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
+from crossspec_lab.world.dataset import HELD_OUT
+from crossspec_lab.world.scene import Scene, drive
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.resize import resize_shortest
+from crossspec_ros.windows.slices import TimeSlices
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.window import Window
+
+FIRST_SEED = HELD_OUT + 500_000
+WINDOWS_PER_DRIVE = 4
+
+
+def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
+    """Windows of drives that training never saw, at the sizes the synchronizer would send them."""
+    for i in range(count):
+        seed, second = FIRST_SEED + i // WINDOWS_PER_DRIVE, i % WINDOWS_PER_DRIVE
+        scenes = drive(seed, WINDOWS_PER_DRIVE + 1)
+        yield window_of(pair, scenes, seed, second), scenes[second]
+
+
+def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
+    """One second of a drive as the captioner would get it from the synchronizer."""
+    grid = WindowGrid(slots=pair.frames)
+    synchronizer = Synchronizer(grid, pair.event_images, slicing=TimeSlices)
+    assembler = WindowAssembler(grid)
+    batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))
+    in_ros_time = EventBatch(batch.t * 1000, batch.x, batch.y, batch.p, batch.width, batch.height)
+    updates = list(synchronizer.add_events(in_ros_time))
+    for tick in range(round(1 / FRAME_PERIOD_S)):
+        t = second + tick * FRAME_PERIOD_S
+        updates += synchronizer.add_frame(round(t * SECOND), partial(frame, scenes, seed, t))
+    for update in [*updates, *synchronizer.restart()]:
+        if isinstance(update, FrameReady):
+            assembler.add_frame(update.stamp_ns, resize_shortest(update.image, pair.frame_size))
+        elif isinstance(update, EventImageReady):
+            assembler.add_event_image(update.stamp_ns, resize_shortest(update.image, pair.event_image_size))
+        else:
+            return next(iter(assembler.close(update.end_ns, update.frames, update.event_images)))
+    raise AssertionError("a window with data closes")
+
+
+def live(
+    decoder: PrefillHiddenDecoder,
+    window: Window,
+    trace: Trace,
+    question: str,
+    on_draft: Callable[[str], None] | None = None,
+    trusted: Window | None = None,
+    opened_ns: int | None = None,
+) -> Caption:
+    """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
+
+    Frames come at their stamps, event images at the ends of slices of equal time; when the last frame has
+    come the answer is begun, and told when the window has closed. `trusted` is the part of the window that
+    the caption may rest on, by default all of it. It opened at `opened_ns` (`perf_counter_ns`), by default
+    now; what should have come since then comes at once.
+    """
+    length, slices = window.end_ns - window.start_ns, len(window.event_images)
+    arrivals: list[tuple[int, partial[Future[None] | None]]] = []
+    for i, (image, stamp_ns) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
+        is_last = i + 1 == len(window.frames)
+        take = partial(decoder.stream_frame, window.index, image, stamp_ns, is_last)
+        arrivals.append((stamp_ns - window.start_ns, take))
+    for i, image in enumerate(window.event_images):
+        draft = partial(decoder.stream_event_image, window.index, image, question, on_draft)
+        arrivals.append(((i + 1) * length // slices, draft))
+    opened = time.perf_counter_ns() if opened_ns is None else opened_ns
+    last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
+    arrivals.sort(key=lambda arrival: arrival[0])
+    ends = [offset for offset, _ in arrivals[1:]] + [length]
+    for (offset, take_image), end in zip(arrivals, ends, strict=True):
+        _sleep_until(opened + offset)
+        work = take_image()
+        if opened + offset < last_ns:
+            # As the captioner does, once a frame is read, and looking for other work in between.
+            if take_image.func == decoder.stream_frame and isinstance(work, Future):
+                wait([work], max(0, opened + end - time.perf_counter_ns()) / 1e9)
+            while decoder.prepare(window.index, question) and time.perf_counter_ns() < opened + end:
+                pass
+        elif opened + offset == last_ns:
+            decoder.begin(window.index, question)
+            decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)
+    _sleep_until(opened + length)
+    # Not now: what is still to be read when the second is over counts as waiting.
+    trace.mark("last_frame", last_ns)
+    trace.mark("closed", opened + length)
+    return decoder.caption(trusted or window, question, trace)
+
+
+def _sleep_until(at_ns: int) -> None:
+    time.sleep(max(0, at_ns - time.perf_counter_ns()) / 1e9)
+
+
+def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
+    """Give a decoder the window's images as while it is open, and let all of it be read and drafted."""
+    for _ in _stream(decoder, window, question, len(window.frames)):
+        pass
+
+
+def read_all_but_last(decoder: PrefillHiddenDecoder, window: Window, question: str) -> Iterator[int]:
+    """As `stream`, up to where the last frame is awaited; yields the frames so far after each."""
+    return _stream(decoder, window, question, len(window.frames) - 1)
+
+
+def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int) -> Iterator[int]:
+    drafting = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
+    for work in drafting:
+        if work is not None:
+            work.result()
+    for i in range(frames):
+        read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i])
+        if read is not None:
+            read.result()
+        yield i + 1

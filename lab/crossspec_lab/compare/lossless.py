@@ -1,0 +1,219 @@
+"""`crossspec bench lossless`: is the caption the target's own? The claims of docs/decoding.md, counted."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import random
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
+
+import torch
+from rich.progress import track
+from transformers.utils import logging
+
+from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.speculative import FixedGamma
+from crossspec_lab.baselines.written import Baseline
+from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
+from crossspec_lab.compare.held_out import held_out_windows, stream
+from crossspec_lab.compare.sampling_check import check_sampling
+from crossspec_lab.world.grammar import QUESTION
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.heads.files import fitting_heads
+from crossspec_ros.drafting.heads.head import Head
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
+
+
+class Asked(NamedTuple):
+    """A question about a window, and the target's own answer. Nobody times it, so traces stay empty."""
+
+    window: Window
+    question: str
+    wanted: tuple[int, ...]
+
+
+class Adversary(Proposer):
+    """Trees of random shape, right and wrong tokens, duplicates and ends of sequence, around the answer."""
+
+    name = "adversary"
+
+    def __init__(self, vocabulary: int, eos_id: int) -> None:
+        self.answer: tuple[int, ...] = ()
+        self._random, self._vocabulary, self._eos = random.Random(0), vocabulary, eos_id
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        at, nodes = len(context.tokens), self._random.randrange(24)
+        parents: list[int] = []
+        tokens: list[int] = []
+        depths: list[int] = []
+        for i in range(nodes):
+            parents.append(self._random.randrange(max(ROOT, i - 3), i))
+            depths.append(1 if parents[i] == ROOT else depths[parents[i]] + 1)
+            place = at + depths[i] - 1
+            if place < len(self.answer) and self._random.random() < 0.8:
+                tokens.append(self.answer[place])
+            else:
+                tokens.append(self._random.choice([self._eos, self._random.randrange(3, self._vocabulary)]))
+        return DraftTree(tuple(tokens), tuple(parents), (0.5,) * nodes, ((self.name,),) * nodes)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
+    check_windows(args.windows)
+    logging.set_verbosity_error()
+    models = args.models or share_dir() / "models" / "tiny"
+    pair = load_pair(models, target=args.target)
+    rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
+    windows = [window for window, _ in rendered]
+    # Others' ways of decoding, and rounding, are the usual pair's business.
+    is_usual = not args.target
+    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    exact = count_equal(pair, windows, "float32", is_usual, heads)
+    reduced = {}
+    if is_usual:
+        pair.target.module.to(torch.bfloat16)
+        # For a rate a quarter of them will do.
+        heads = fitting_heads(models / "heads", pair.target, pair.draft)
+        reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", is_usual, heads)
+    sampling = {
+        name: {"passed": check.passed, **dataclasses.asdict(check)}
+        for name, check in check_sampling(args.samples).items()
+    }
+    figures = {name: {"equal": row["identical"], "total": row["answers"]} for name, row in exact.items()}
+    print(table("float32, greedy: answers identical to transformers' generate(do_sample=False)", figures))
+    if reduced:
+        print(
+            table(
+                "bfloat16, greedy: identical answers, and where the others first differ: token, and by how "
+                "many logits the target alone prefers its own there",
+                {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
+            )
+        )
+    print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
+    tell(args, figures | ({"bfloat16": reduced} if reduced else {}) | {"sampling": sampling})
+    right = all(row["equal"] == row["total"] for row in figures.values())
+    checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())
+    return 0 if right and checked else 1
+
+
+def _median(value: Any) -> Any:
+    return (spread(value) if value else None) if isinstance(value, list) else value
+
+
+def count_equal(
+    pair: ModelPair, windows: list[Window], label: str, others: bool, heads: Mapping[str, Head]
+) -> dict[str, Any]:
+    """Answers to `QUESTIONS` compared with transformers' greedy `generate`: ours, and those of `others`.
+
+    Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
+    """
+    plain = TransformersGenerate(pair, "plain")
+    cases = [
+        Asked(window, question, plain(window, question, Trace()).tokens)
+        for window in track(windows, f"asking in {label}")
+        for question in QUESTIONS
+    ]
+    with ExitStack() as stack:
+        decoders = _ours(pair, stack, heads) | (_others(pair, stack) if others else {})
+        runs = take_turns(decoders, track(cases, f"comparing in {label}"))
+    figures = {}
+    for name, mine in runs.items():
+        wrong = [(case, got) for case, got in zip(cases, mine.tokens, strict=True) if got != case.wanted]
+        places = [_first_difference(case.wanted, got) for case, got in wrong]
+        figures[name] = {
+            "identical": len(cases) - len(wrong),
+            "answers": len(cases),
+            "first_divergence": places,
+            "margin": [_margin(pair, case, at) for (case, _), at in zip(wrong, places, strict=True)],
+        }
+    return figures
+
+
+def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
+    adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
+
+    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
+        stack.enter_context(closing(decoder))
+
+        def answer(case: Asked, trace: Trace) -> tuple[int, ...]:
+            adversary.answer = case.wanted
+            stream(decoder, case.window, case.question)
+            return decoder.caption(case.window, case.question, Trace()).token_ids
+
+        return answer
+
+    def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
+        return PrefillHiddenDecoder(pair, Policy(proposers, None))
+
+    one_shot = stack.enter_context(closing(unlimited(*make_proposers(["memory", "event_draft"]))))
+
+    def asking(case: Asked, trace: Trace) -> tuple[int, ...]:
+        if case.question == QUESTIONS[0]:
+            return one_shot.caption(case.window, case.question, Trace()).token_ids
+        return one_shot.ask(case.question, Trace()).token_ids
+
+    def alone(head: Head) -> Proposer:
+        proposer = HeadProposer("head", head)
+        proposer.load(pair.target)
+        return proposer
+
+    with_heads = unlimited(*map(alone, heads.values()))
+    return {
+        "target alone, streamed": streamed(unlimited()),
+        "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
+        "event draft": streamed(unlimited(*make_proposers(["event_draft"]))),
+        "prompt lookup": streamed(unlimited(*make_proposers(["lookup"]))),
+        "adversary": streamed(unlimited(adversary)),
+        **({"draft heads": streamed(with_heads)} if heads else {}),
+        "all, measured policy": streamed(speculative_decoder(pair, heads=heads)),
+        "one-shot, further questions": asking,
+    }
+
+
+def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
+    def other(baseline: Baseline) -> Decoder[Asked]:
+        return lambda case, trace: baseline(case.window, case.question, Trace()).tokens
+
+    plain_text = {f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()}
+    return {
+        **plain_text,
+        "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
+        "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
+    }
+
+
+def _first_difference(wanted: tuple[int, ...], got: tuple[int, ...]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), len(got))
+
+
+@torch.inference_mode()
+def _margin(pair: ModelPair, case: Asked, at: int) -> float:
+    """By how many logits the target alone prefers its own token `at` that place over the second best.
+
+    Where numerics alone decide, that is of the size of the arithmetic's rounding; where it is large, the
+    decoder is wrong.
+    """
+    inputs = pair.target.inputs(case.window.frames, case.question)
+    said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
+    for name, prompt in inputs.items():
+        if prompt.shape == inputs["attention_mask"].shape and name != "attention_mask":
+            more = said if name == "input_ids" else torch.zeros_like(said)
+            inputs[name] = torch.cat([prompt, more.to(prompt.dtype)], 1)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
+    return float(best[0] - best[1])

@@ -1,0 +1,263 @@
+"""`crossspec bench trace`: the proposers and the policy against recorded outputs of a target.
+
+Each response is replayed pass by pass: a proposer sees what a running system would have seen, that is the
+verified tokens, the event draft and the responses before, and the recorded tokens decide what is accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.progress import track
+
+from crossspec_lab.compare.harness import table, tell
+from crossspec_ros.drafting.context_mixing import FURTHER, ORDERS
+from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers import memory as caption_memory
+from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.engine.tree import DraftTree, follow
+from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
+
+SHARED_IDS = 32000
+"""Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
+
+WHOLE = "caption memory and event draft"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which proposers take part, and what of the memory's constants is taken out."""
+
+    proposers: Sequence[str]
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    drafts: bool = True
+
+
+_UNLEARNED = {"LEARNING_RATE": 0.0, "BIAS_RATE": 0.0}
+_ALL_COUNT = {"RECENT": 10**9, "DECAY": 1.0}
+_RUNS_ALONE = {"CONTEXTS": ORDERS, "FIRST_WEIGHTS": (1.0, *FURTHER * (0.0,))}
+VARIANTS = {
+    WHOLE: Variant(("memory", "event_draft")),
+    "caption memory": Variant(("memory",)),
+    "that does not see the event draft": Variant(("memory",), drafts=False),
+    "nor the caption before": Variant(("memory",), {"BIAS_RATE": 0.0}),
+    "nor learns to weigh": Variant(("memory",), _UNLEARNED),
+    "nor prefers the latest": Variant(("memory",), _UNLEARNED | _ALL_COUNT),
+    "nor looks beside the last tokens": Variant(("memory",), _UNLEARNED | _ALL_COUNT | _RUNS_ALONE),
+    "event draft": Variant(("event_draft",)),
+    "prompt lookup": Variant(("lookup",)),
+}
+_MOST_BYTES = 64 << 20
+"""Of a trace: some sixty thousand responses."""
+_STEP = 50
+_NOTHING = -1
+"""No token: what follows the last one of a response."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """One recorded response of the target, and what the event draft wrote about the same window."""
+
+    target: tuple[int, ...]
+    draft: tuple[int, ...]
+
+
+@dataclass
+class Replay:
+    """The results of all passes."""
+
+    passes: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    drafted: Counter[tuple[str, int]] = field(default_factory=Counter)
+    accepted: Counter[tuple[str, int]] = field(default_factory=Counter)
+    asked_at: Counter[int] = field(default_factory=Counter)
+    hit_at: Counter[int] = field(default_factory=Counter)
+    propose_ms: list[float] = field(default_factory=list)
+
+    def acceptance_length(self, since: int = 0) -> float:
+        """Tokens per pass, the target's own included, of the responses from `since` on."""
+        return sum(self.tokens[since:]) / sum(self.passes[since:])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay `args.file`, print tables, and write figures and plot if asked."""
+    for name in ("stride", "nodes"):
+        if getattr(args, name) < 1:
+            raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
+    responses, replays = read_trace(args.file)[:: args.stride], dict[str, Replay]()
+    for name, variant in VARIANTS.items():
+        seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
+        policy = Policy(make_proposers(variant.proposers), None, Limits(max_nodes=args.nodes))
+        with _changed(caption_memory, variant.memory):
+            replays[name] = replay(seen, policy, name)
+        if name == WHOLE:
+            reliability = policy.calibrations()
+    figures = _figures(replays, args) | {"reliability": reliability}
+    _print(figures)
+    tell(args, figures, lambda: _draw(figures))
+    return 0
+
+
+@contextmanager
+def _changed(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
+    """Let a module's constants have other values for a while: what is taken out of it for comparison."""
+    before = {name: getattr(module, name) for name in values}
+    vars(module).update(values)
+    try:
+        yield
+    finally:
+        vars(module).update(before)
+
+
+def read_trace(path: Path) -> list[Response]:
+    """Read a JSONL trace, one object a line with `target_tokens` and maybe `draft_tokens`.
+
+    Raises:
+        InputError: the file is missing, empty, or a line is not such an object.
+    """
+    try:
+        lines = read_small(path, _MOST_BYTES).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror or error if isinstance(error, OSError) else "it is no text"
+        raise InputError(f"the trace '{path}' cannot be read ({reason}): give a JSONL file") from None
+    responses = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            target, draft = (tuple(map(int, row.get(k, ()))) for k in ("target_tokens", "draft_tokens"))
+            if not all(0 <= token < 1 << 31 for token in (*target, *draft)):
+                raise ValueError("a token is below 0 or has more than 31 bits")
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise InputError(
+                f"line {number} of the trace '{path}' is no response ({error}): "
+                'each must be an object like {"target_tokens": [450, 1820], "draft_tokens": []}'
+            ) from None
+        if not target:
+            raise InputError(f"line {number} of the trace '{path}' has no target_tokens: leave that line out")
+        shared = (i for i, token in enumerate(draft) if token >= SHARED_IDS)
+        responses.append(Response(target, draft[: next(shared, len(draft))]))
+    if not responses:
+        raise InputError(f"the trace '{path}' is empty: give one with a response a line")
+    return responses
+
+
+def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
+    """Let the policy guess each response in turn, from what it knows already."""
+    result = Replay()
+    # A running system knows where it would cut a response, not where the target will end it.
+    limit = max(len(response.target) for response in responses)
+    for response in track(responses, description=f"replaying: {label}"):
+        written, passes, target = 0, 0, response.target
+        while written < len(target):
+            context = Context(
+                "",
+                target[:written],
+                draft_tokens=response.draft,
+                draft_probs=(1.0,) * len(response.draft),
+            )
+            started = time.perf_counter()
+            tree = policy.propose(context, unread=1, left=limit - written)
+            result.propose_ms.append((time.perf_counter() - started) * 1e3)
+            depths = [0, *tree.depths()]
+            rest = (*target[written:], _NOTHING)
+            path, _ = follow(tree, lambda node: rest[depths[1 + node]])  # noqa: B023
+            new = target[written : written + len(path) + 1]
+            _count(result, tree, path, written)
+            ended = written + len(new) == len(target)
+            policy.observe(PassResult(context, tree, path, new, ended))
+            written += len(new)
+            passes += 1
+        result.passes.append(passes)
+        result.tokens.append(written)
+    return result
+
+
+def _count(result: Replay, tree: DraftTree, path: tuple[int, ...], written: int) -> None:
+    depths = tree.depths()
+    for node, sources in enumerate(tree.sources):
+        for source in sources:
+            result.drafted[source, depths[node]] += 1
+            result.accepted[source, depths[node]] += node in path
+    # A position counts as hit when the tree held its token, up to the first that it lacked.
+    for i in range(len(path) + 1):
+        result.asked_at[written + i] += 1
+        result.hit_at[written + i] += i < len(path)
+
+
+def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, Any]:
+    whole = replays[WHOLE]
+    sources = sorted({source for source, _ in whole.drafted})
+    depths = sorted({depth for _, depth in whole.drafted})
+    return {
+        "trace": args.file.name,
+        "stride": args.stride,
+        "nodes": args.nodes,
+        "responses": len(whole.passes),
+        "mean_acceptance_length": whole.acceptance_length(),
+        "last_third": whole.acceptance_length(since=len(whole.passes) * 2 // 3),
+        "passes_per_caption": float(np.mean(whole.passes)),
+        "propose_ms_p50": float(np.median(whole.propose_ms)),
+        "propose_ms_p95": float(np.percentile(whole.propose_ms, 95)),
+        "ablations": {name: one.acceptance_length() for name, one in replays.items()},
+        "sources": {
+            source: {
+                "drafted": [whole.drafted[source, depth] for depth in depths],
+                "accepted": [whole.accepted[source, depth] for depth in depths],
+            }
+            for source in sources
+        },
+        "hit_rate_by_position": [
+            whole.hit_at[position] / asked for position, asked in sorted(whole.asked_at.items())
+        ],
+        "warm_up": [
+            sum(whole.tokens[since : since + _STEP]) / sum(whole.passes[since : since + _STEP])
+            for since in range(0, len(whole.passes), _STEP)
+        ],
+    }
+
+
+def _print(figures: dict[str, Any]) -> None:
+    lengths = {name: {"tokens a pass": length} for name, length in figures["ablations"].items()}
+    print(table("mean acceptance length, the target's own token included", lengths))
+    for name, value in figures.items():
+        if not isinstance(value, dict | list):
+            print(f"{name.replace('_', ' '):<24} {value if isinstance(value, str) else round(value, 2)}")
+
+
+def _draw(figures: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    (warm, hits), (depth, trust) = figure.subplots(2, 2)
+    warm.plot(np.arange(len(figures["warm_up"])) * _STEP, figures["warm_up"], marker=".")
+    warm.set(xlabel="responses so far", ylabel="tokens a pass", title="warm-up", ylim=(0, None))
+    # The last token that fits is never asked for: a pass gives one for nothing.
+    hits.plot(figures["hit_rate_by_position"][:-1])
+    hits.set(xlabel="position in the response", ylabel="hit rate", title="token foreseen", ylim=(0, 1))
+    for source, row in figures["sources"].items():
+        rate = np.divide(row["accepted"], np.maximum(1, row["drafted"]))
+        depth.plot(np.arange(1, len(rate) + 1), rate, marker=".", label=source)
+    depth.set(xlabel="depth in the tree", ylabel="accepted / drafted", title="sources", xlim=(0, 24))
+    depth.legend()
+    for source, bins in figures["reliability"].items():
+        trust.plot([b[0] for b in bins], [b[1] for b in bins], marker=".", label=source)
+    trust.plot([0, 1], [0, 1], color="grey", linewidth=0.7)
+    trust.set(xlabel="predicted", ylabel="observed", title="calibration before correction")
+    trust.legend()
+    figure.suptitle(
+        f"{figures['trace']}, stride {figures['stride']}, {figures['nodes']} nodes: "
+        f"{figures['mean_acceptance_length']:.2f} tokens a pass"
+    )
+    return figure

@@ -1,0 +1,177 @@
+"""Experiment 3: how many of the draft's tokens the target would take, by how well both are aligned.
+
+Heads of the same kind learn on the same windows, from a linear probe to distillation, and the published
+adapters beside them. Acceptance is the share of tokens that are the target's own, given its tokens before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from crossspec_lab.experiments import statistics
+from crossspec_lab.experiments.records import Log, Record
+from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.setting import Setting
+from crossspec_lab.heads.adapter import Adapter
+from crossspec_lab.train.variants import new_head
+from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes
+
+TITLE = "Acceptance by alignment"
+NUMBER = 3
+CONDITION = "held out"
+NONE, SPECVLM = "none", "SpecVLM"
+ADAPTERS = ("L1", "L2", "L3", "L4", "L5", "B1", "dream", "token_adapter")
+_OF_DRAFT = ("L1", "L2", "L3", "L4", "L5", "token_adapter")
+"""Adapters that see nothing of the target."""
+_TEMPERATURE = 0.1
+_BATCH = 16
+
+
+class Contrastive(Adapter):
+    """An MLP that learns to tell the target's state at a token from those at others (InfoNCE, van den Oord et
+    al., 2018); the target's head reads it out."""
+
+    kind = "contrastive"
+
+    def loss(self, pairs: Pairs) -> Tensor:
+        told, seen = self.predicted(pairs), pairs.is_token
+        mine = F.normalize(told[seen], dim=-1)
+        wanted = F.normalize(pairs.choosing[seen], dim=-1)
+        likeness = mine @ wanted.T / _TEMPERATURE
+        # The head reads lengths too, which a cosine does not tell.
+        return F.cross_entropy(likeness, torch.arange(len(mine))) + F.smooth_l1_loss(
+            told[seen], pairs.choosing[seen]
+        )
+
+
+class Distilled(Adapter):
+    """An MLP that learns the target's distribution at each token (Hinton et al., 2015)."""
+
+    kind = "distilled"
+
+    def loss(self, pairs: Pairs) -> Tensor:
+        seen = pairs.is_token
+        teacher = F.softmax(self.read_out(pairs.choosing[seen]), -1)
+        return F.cross_entropy(self.read_out(self.predicted(pairs)[seen]), teacher)
+
+
+def levels(sizes: Sizes) -> dict[str, Callable[[], Head]]:
+    """Heads from the weakest to the strongest alignment, as they were published, and the adapters."""
+    inner = max(64, sizes.scaled(2048))
+    found: dict[str, Callable[[], Head]] = {
+        "linear": lambda: Adapter(sizes),
+        "mlp": lambda: Adapter(sizes, [inner]),
+        "contrastive": lambda: Contrastive(sizes, [inner]),
+        "distilled": lambda: Distilled(sizes, [inner]),
+    }
+    return found | {name: partial(new_head, name, sizes) for name in ADAPTERS}
+
+
+def measure(setting: Setting) -> Log:
+    """Train what is missing, then ask it about windows that nobody learned from."""
+    log = setting.log(NUMBER)
+    heads = levels(setting.trained.sizes)
+    names = [NONE, SPECVLM, *heads]
+    count = setting.size.windows
+    if not log.begin(CONDITION, len(names), count):
+        return log
+    task = setting.progress.add_task("3: alignment", total=len(names))
+    held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
+    batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
+    for name in names:
+        head: Head | None = None
+        if name == SPECVLM:
+            head = setting.trained.specvlm
+        elif name != NONE:
+            head = setting.trained.head(name, heads[name])
+        for window, (right, five, cosines) in enumerate(_asked(head, batches)):
+            log.add(_record(name, window, right, five, cosines))
+        setting.progress.advance(task)
+    return log
+
+
+@torch.inference_mode()
+def _asked(head: Head | None, batches: Sequence[Pairs]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """Of each window: which tokens are right, which are among the best five, and the cosines of states."""
+    found: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    for pairs in batches:
+        seen, cosines = pairs.is_token, None
+        if head is None:
+            assert pairs.draft_tokens is not None
+            right = pairs.draft_tokens == pairs.tokens
+            five = right
+        else:
+            best = head.logits(pairs).topk(5).indices
+            right, five = best[..., 0] == pairs.tokens, (best == pairs.tokens[..., None]).any(-1)
+            predicted = head.predicted(pairs)
+            if predicted is not None:
+                cosines = torch.cosine_similarity(predicted, pairs.choosing, -1)
+        for row, mask in enumerate(seen):
+            # A head on the target's own states knows nothing of the first token.
+            kept = mask.clone()
+            kept[0] &= head is None or "hidden" not in head.needs
+            near = None if cosines is None else cosines[row][kept]
+            found.append((right[row][kept], five[row][kept], near))
+    return found
+
+
+def _record(way: str, window: int, right: Tensor, five: Tensor, cosines: Tensor | None) -> Record:
+    in_a_row = int(right.long().cumprod(0).sum())
+    more: dict[str, Any] = {"right": float(right.float().mean()), "five": float(five.float().mean())}
+    more["in_a_row"] = in_a_row
+    if cosines is not None:
+        more["cosine"] = float(cosines.mean())
+        more["above"] = [float((cosines >= least).float().mean()) for least in (0.8, 0.85, 0.9)]
+    return Record(NUMBER, CONDITION, way, window, "", (), (), 0.0, more=more)
+
+
+def result(setting: Setting, log: Log) -> Result:
+    """Acceptance of each level, beside what was predicted for it."""
+    found, rows = Result(), list[list[Cell]]()
+    shares: dict[str, statistics.Interval] = {}
+    for way in log.ways(CONDITION):
+        records = log.rows(CONDITION, way)
+        shares[way] = statistics.mean([100 * r.told("right", float) for r in records], setting.seed)
+        five = statistics.mean([100 * r.told("five", float) for r in records], setting.seed)
+        row = statistics.mean([float(r.told("in_a_row", int)) for r in records], setting.seed)
+        cosine = (
+            statistics.mean([r.told("cosine", float) for r in records], setting.seed)
+            if "cosine" in records[0].more
+            else None
+        )
+        rows.append([way, shares[way], five if way != NONE else None, row, cosine])
+        found.figures[way.lower()] = shares[way]
+        if way == "token_adapter":
+            found.figures["token_adapter_top5"] = five
+        if way == "L4":
+            above = np.mean([r.told("above", list) for r in records], 0)
+            found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
+            found.figures["cosine"] = cosine
+    found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)
+    found.tables.append(
+        Table(
+            f"{len(log.rows(CONDITION, NONE))} held-out windows; heads learned on "
+            f"{setting.size.train_windows} others",
+            [
+                "alignment",
+                "tokens accepted, %",
+                "among the best five, %",
+                "right in a row",
+                "cosine of states",
+            ],
+            rows,
+        )
+    )
+    found.notes.append(
+        "The tiny draft was trained on the same captions as the tiny target, so it speaks as the target does "
+        "without any alignment: what it lacks are colours and light, which events do not show. The "
+        "predictions are for EventGPT-7B, which words its sentences otherwise."
+    )
+    return found

@@ -1,0 +1,143 @@
+"""`crossspec experiments`: the seven experiments by one command, and one report of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from transformers.utils import logging
+
+from crossspec_lab.compare.held_out import held_out_windows
+from crossspec_lab.experiments import ablations, alignment, device, frames, quality, report, stages, streaming
+from crossspec_lab.experiments.advise import advice
+from crossspec_lab.experiments.result import Result
+from crossspec_lab.experiments.setting import FULL, QUICK, Setting, Size
+from crossspec_lab.experiments.trained import Trained
+from crossspec_lab.experiments.ways import ALONE, WAYS
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.drafting.heads.files import fitting_heads
+from crossspec_ros.errors import InputError
+from crossspec_ros.files import NoSmallFileError, read_small, replace_file
+from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.video_llava import VideoLlava
+from crossspec_ros.paths import share_dir
+
+EXPERIMENTS: dict[int, ModuleType] = {
+    module.NUMBER: module for module in (frames, stages, alignment, streaming, quality, ablations, device)
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure what is not there yet, and write the report."""
+    numbers = asked(args.which)
+    check_packages(numbers)
+    logging.set_verbosity_error()
+    models = args.models or share_dir() / "models" / "tiny"
+    check_models(models)
+    size = QUICK if args.quick else FULL
+    digest = models_digest([path for path in (target_path(models, ""), draft_path(models, "")) if path])
+    identity = {"models": digest, "seed": args.seed, "size": asdict(size), "ways": list(WAYS)}
+    identity |= report.machine()
+    check_same(args.out, identity)
+    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        setting = prepared(args, models, size, digest, progress)
+        results: dict[int, tuple[str, Result]] = {}
+        for number in numbers:
+            module = EXPERIMENTS[number]
+            log = module.measure(setting)
+            results[number] = module.TITLE, module.result(setting, log)
+    ways = setting.log(stages.NUMBER)
+    said = (
+        advice(ways) if ways.rows(stages.ALL, ALONE) else "Not known: experiment 2, which tells, was not run."
+    )
+    name = "report" if numbers == list(EXPERIMENTS) else "report_" + "_".join(map(str, numbers))
+    around = report.environment(setting, identity, shlex.join(["crossspec", *sys.argv[1:]]))
+    markdown, page = report.write(args.out, name, results, around, said)
+    print(f"{said}\nreport: {markdown} and {page}")
+    return 0
+
+
+def asked(which: list[str]) -> list[int]:
+    """The numbers of experiments; raises InputError for others."""
+    known = {str(number): number for number in EXPERIMENTS}
+    if unknown := [one for one in which if one not in (*known, "all")]:
+        raise InputError(
+            f"there is no experiment '{unknown[0]}': give numbers from 1 to {max(EXPERIMENTS)}, or all"
+        )
+    return list(EXPERIMENTS) if not which or "all" in which else sorted({known[one] for one in which})
+
+
+def check_packages(numbers: Sequence[int]) -> None:
+    """Raise InputError where packages are missing that these experiments need."""
+    needed = ["scipy", *(["pycocoevalcap"] if quality.NUMBER in numbers else [])]
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise InputError(f"{missing[0]} is missing: pip install -r requirements-lab.txt")
+
+
+def check_models(models: Path) -> None:
+    """Raise InputError where the folder lacks a part that some ways need."""
+    if missing := [part for part in ("target", "draft", "heads") if not (models / part).is_dir()]:
+        raise InputError(
+            f"there is no folder '{models / missing[0]}': name with --models one that has target, draft and "
+            f"heads, as models/tiny has"
+        )
+
+
+def check_same(out: Path, identity: Mapping[str, Any]) -> None:
+    """Raise InputError where the folder has results of another identity, or cannot be written; else remember
+    this one."""
+    file = out / "raw" / "identity.json"
+    content = (json.dumps(identity, indent=1) + "\n").encode()
+    try:
+        if file.exists() and not _has(file, content):
+            raise InputError(
+                f"'{out}' has results of other models, another seed, machine or version, or of --quick: name "
+                f"another folder with --out, or remove it"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, content)
+    except OSError as error:
+        raise InputError(
+            f"'{out}' cannot be written ({error.strerror}): name a folder with --out where there is room and "
+            f"the right to write"
+        ) from None
+
+
+def _has(file: Path, content: bytes) -> bool:
+    try:
+        return read_small(file, len(content)) == content
+    except NoSmallFileError:
+        return False
+
+
+def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:
+    """Models and windows; raises InputError for models with which some ways cannot caption."""
+    pair = load_pair(models)
+    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    if not isinstance(pair.target, VideoLlava) or pair.draft is None or not heads:
+        raise InputError(
+            f"'{models}' is no Video-LLaVA with an event draft and a draft head, which some ways need: name "
+            f"a folder like the tiny pair's"
+        )
+    task = progress.add_task("rendering windows", total=size.windows + 1)
+    windows = []
+    for i, (window, scene) in enumerate(held_out_windows(pair, size.windows + 1)):
+        # Every drive counts its own from 0.
+        windows.append((replace(window, index=i), scene))
+        progress.advance(task)
+    *measured, (warm, _) = windows
+    trained = Trained(
+        pair, digest, args.out / "work", size.train_windows, size.train_steps, args.seed, progress
+    )
+    return Setting(pair, heads, trained, measured, warm, size, args.seed, args.out, progress)

@@ -1,0 +1,145 @@
+"""Experiment 7: how busy the processor is, how much draft work is hidden, and the bandwidth that is used.
+
+Busy is the processor time of this process as a share of all cores that it may use; models share these. The
+longest operations are torch.profiler's, of one more window each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
+from crossspec_lab.experiments import statistics
+from crossspec_lab.experiments.compare import Run, running
+from crossspec_lab.experiments.records import Log, Record
+from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.setting import Setting
+from crossspec_lab.experiments.ways import ALONE, OURS, SPECVLM, made
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
+from crossspec_ros.windows.window import Window
+
+TITLE = "Use of the device"
+NUMBER = 7
+CONDITION = "profiled"
+_WAYS = (OURS, ALONE, SPECVLM)
+_COPIED = 64 << 20
+
+
+def measure(setting: Setting) -> Log:
+    """The same windows one way after the other; the profiler sees one more of each way, for it slows."""
+    log, windows = setting.log(NUMBER), setting.some(setting.size.ablation_windows)
+    if not log.begin(CONDITION, len(_WAYS), len(windows)):
+        return log
+    bandwidth = max(copy_bandwidth(setting.pair.target.device, _COPIED, 5))
+    task = setting.progress.add_task("7: use of the device", total=len(_WAYS))
+    for way, make in made(setting, _WAYS).items():
+        with ExitStack() as stack:
+            run = running(make(), stack)
+            run(setting.warm, Trace())
+            rows = [_measured(setting, way, run, window, truth, bandwidth) for window, truth in windows]
+            ops = _longest(run, setting.warm)
+        for row in rows:
+            log.add(replace(row, more={**row.more, "ops": ops}))
+        setting.progress.advance(task)
+    return log
+
+
+def _measured(setting: Setting, way: str, run: Run, window: Window, truth: str, bandwidth: float) -> Record:
+    trace, cpu_s, begun_ns = Trace(), time.process_time(), time.perf_counter_ns()
+    written = run(window, trace)
+    ended_ns, cpu_s = time.perf_counter_ns(), time.process_time() - cpu_s
+    # Ours works from the first frame on, others from the last.
+    since_ns = begun_ns if way == OURS else trace.marks["last_frame"]
+    stages, cores = trace.stages, len(os.sched_getaffinity(0))
+    decoding_s = sum(stages.get(name, 0.0) for name in ("verify", "decode")) / 1e3
+    read = pass_bytes(setting.pair, setting.pair.target.spec.frame_tokens)
+    drafting = sum(stages.get(name, 0.0) for name in DRAFT_STAGES)
+    return Record(
+        NUMBER,
+        CONDITION,
+        way,
+        window.index,
+        "",
+        written.tokens,
+        written.accept_lengths,
+        (ended_ns - trace.marks["last_frame"]) / 1e9,
+        stages_ms=stages,
+        truth=truth,
+        more={
+            "busy": cpu_s / ((ended_ns - since_ns) / 1e9) / cores,
+            "hidden": trace.hidden / drafting if drafting else None,
+            "bandwidth": read * (len(written.accept_lengths) - 1) / decoding_s / bandwidth
+            if decoding_s
+            else None,
+        },
+    )
+
+
+def _longest(run: Run, window: Window) -> dict[str, float]:
+    """The operations that took most time by themselves, in milliseconds."""
+    # The models have threads of their own.
+    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=threads) as profiled:
+        run(window, Trace())
+    rows = sorted(profiled.key_averages(), key=lambda row: -row.self_cpu_time_total)[:3]
+    return {row.key: row.self_cpu_time_total / 1e3 for row in rows}
+
+
+def result(setting: Setting, log: Log) -> Result:
+    """Busy share, hidden draft work and bandwidth of each way."""
+    found, rows = Result(), list[list[Cell]]()
+    for way in _WAYS:
+        records = log.rows(CONDITION, way)
+        cells = [_share(records, name, setting.seed) for name in ("busy", "hidden", "bandwidth")]
+        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].told("ops", dict).items())
+        rows.append([way, *cells, ops])
+        key = {OURS: "ours", SPECVLM: "specvlm"}.get(way)
+        if key:
+            found.figures[f"{key}_busy"] = _share(records, "busy", setting.seed, " %")
+            bandwidth = _share(records, "bandwidth", setting.seed, " %")
+            if bandwidth is None:
+                found.unmeasured[f"{key}_bandwidth"] = (
+                    "captions took one pass, and no pass that reads few tokens"
+                )
+            else:
+                found.figures[f"{key}_bandwidth"] = bandwidth
+    found.tables.append(
+        Table(
+            f"on {setting.pair.target.device.type}, {len(log.rows(CONDITION, OURS))} windows, means",
+            [
+                "way",
+                "busy, %",
+                "draft's work hidden, %",
+                "bandwidth in decoding, %",
+                "longest operations of a window",
+            ],
+            rows,
+        )
+    )
+    found.notes.append(
+        "Busy counts the whole second for ours, which works while the window is open, and the time from the "
+        "last frame for others. The bandwidth is what passes must read at least, as a share of what a copy "
+        "of 64 MB reaches; weights of the tiny models stay in a processor's cache."
+    )
+    return found
+
+
+def _share(records: Sequence[Record], name: str, seed: int, unit: str = "") -> str | None:
+    """The mean, and of how many windows, where some have none."""
+    values = [
+        np.nan if record.more.get(name, name) is None else 100 * record.told(name, float)
+        for record in records
+    ]
+    known = np.count_nonzero(~np.isnan(values))
+    if not known:
+        return None
+    of = "" if known == len(values) else f", of {known} of {len(values)} windows"
+    return f"{statistics.mean(values, seed)}{unit}{of}"

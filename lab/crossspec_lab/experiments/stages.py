@@ -1,0 +1,233 @@
+"""Experiment 2: where the time of each way goes, and how all ways compare on the same windows in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from crossspec_lab.experiments import formulae, statistics
+from crossspec_lab.experiments.compare import compare
+from crossspec_lab.experiments.frames import HEADS_NOTE, seen_with, with_frames
+from crossspec_lab.experiments.records import Log, Record, paired
+from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.setting import Setting
+from crossspec_lab.experiments.statistics import number
+from crossspec_lab.experiments.ways import (
+    ALONE,
+    DEPENDS_ON_TIME,
+    LOSSY,
+    OURS,
+    SPECVLM,
+    STANDARD,
+    SUFFIX,
+    WAYS,
+    made,
+)
+
+TITLE = "Latency breakdown per stage, and all ways side by side"
+NUMBER = 2
+ALL, AT_16 = "all ways", "16 frames"
+_STAGES = {
+    "frame_encode": ("frame_encode",),
+    "event_encode": ("event_encode",),
+    "draft": ("draft_prefill", "draft_decode", "propose"),
+    "prefill": ("target_prefill",),
+    "verify": ("verify", "decode"),
+}
+"""Of the published breakdown, by the spans of a trace."""
+
+
+def measure(setting: Setting) -> Log:
+    """All ways with the target's own number of frames, and those of the prediction with 16."""
+    compare(setting, NUMBER, ALL, made(setting, WAYS), setting.some(setting.size.windows), setting.warm)
+    changed = replace(setting, pair=with_frames(setting.pair, 16), heads={})
+    windows = [(seen_with(changed.pair, w), truth) for w, truth in setting.some(setting.size.frame_windows)]
+    warm = seen_with(changed.pair, setting.warm)
+    return compare(changed, NUMBER, AT_16, made(changed, (OURS, ALONE, SPECVLM)), windows, warm)
+
+
+def result(setting: Setting, log: Log) -> Result:
+    """The table of all ways, the stages at 16 frames, and the formulae beside what was measured."""
+    found = Result()
+    found.tables += [_all(setting, log), _against_suffix(setting, log), _by_stage(setting, log, found)]
+    found.tables.append(_formulae(setting, log, found))
+    found.plots["ways"] = _draw(setting, log)
+    found.notes.append(
+        "All ways but ours begin when the last frame has come. 'equal' counts captions that are token for "
+        "token the target's own; lossy ways need not be. How many tokens a pass "
+        + ", ".join(DEPENDS_ON_TIME)
+        + " give depends on how far a draft has come, and so on the machine."
+    )
+    found.notes.append(
+        "REST looks up captions of 2,000 training windows, which the same grammar wrote. No recording of a "
+        "real drive has as near a text to look up; suffix decoding and our memory begin with nothing."
+    )
+    found.notes += [setting.trained.note, f"At 16 frames: {HEADS_NOTE}"]
+    return found
+
+
+def _all(setting: Setting, log: Log) -> Table:
+    alone, rows = log.rows(ALL, ALONE), list[list[Cell]]()
+    for way in WAYS:
+        mine, theirs = paired(log.rows(ALL, way), alone)
+        equal = sum(a.tokens == b.tokens for a, b in zip(mine, theirs, strict=True))
+        walls, others = [r.wall_s for r in mine], [r.wall_s for r in theirs]
+        told = [r for r in mine if r.passes]
+        rows.append(
+            [
+                way + (" (lossy)" if way in LOSSY else ""),
+                statistics.speed(others, walls, setting.seed),
+                statistics.median([1e3 * wall for wall in walls], setting.seed),
+                statistics.median([1e3 * r.from_close_s for r in mine], setting.seed),
+                statistics.ratio([len(r.tokens) for r in told], [r.passes for r in told], setting.seed)
+                if told
+                else None,
+                f"{equal} of {len(mine)}",
+                statistics.paired_p(walls, others),
+            ]
+        )
+    return Table(
+        f"{len(alone)} windows, all ways in one run; medians with their 95 % interval",
+        [
+            "way",
+            "sooner than alone, times",
+            "last frame to caption, ms",
+            "close to caption, ms",
+            "tokens a pass",
+            "equal",
+            "p of the difference",
+        ],
+        rows,
+    )
+
+
+def _against_suffix(setting: Setting, log: Log) -> Table:
+    mine, theirs = paired(log.rows(ALL, OURS), log.rows(ALL, SUFFIX))
+    rows: list[list[Cell]] = []
+    for name, of, factor in (
+        ("tokens a pass", lambda r: len(r.tokens) / max(1, r.passes), 1.0),
+        ("close to caption, ms", lambda r: r.from_close_s, 1e3),
+        ("last frame to caption, ms", lambda r: r.wall_s, 1e3),
+    ):
+        ours, suffix = [factor * of(r) for r in mine], [factor * of(r) for r in theirs]
+        rows.append(
+            [
+                name,
+                statistics.mean(ours, setting.seed),
+                statistics.mean(suffix, setting.seed),
+                statistics.paired_p(ours, suffix),
+            ]
+        )
+    return Table(
+        "ours and suffix decoding on the same stream (means)",
+        ["", "ours", SUFFIX, "p of the difference"],
+        rows,
+    )
+
+
+def stage_ms(records: Sequence[Record], stage: str) -> list[float]:
+    """Of a stage of the published breakdown, window by window; "total" is from the last frame."""
+    if stage == "total":
+        return [1e3 * record.wall_s for record in records]
+    if stage == "hidden":
+        return [record.stages_ms.get("hidden", 0.0) for record in records]
+    return [sum(record.stages_ms.get(name, 0.0) for name in _STAGES[stage]) for record in records]
+
+
+def _by_stage(setting: Setting, log: Log, found: Result) -> Table:
+    rows: list[list[Cell]] = []
+    for stage in (*_STAGES, "total", "hidden"):
+        cells: list[Cell] = []
+        for key, way in (("ours", OURS), ("specvlm", SPECVLM), ("alone", ALONE)):
+            cell = statistics.median(stage_ms(log.rows(AT_16, way), stage), setting.seed)
+            found.figures[f"{key}_{stage}"] = cell
+            cells.append(cell)
+        rows.append([stage.replace("_", " "), *cells])
+    return Table(
+        "milliseconds by stage, 16 frames, without our head (ours works while the window is open, so stages "
+        "add up to more than its total)",
+        ["stage", OURS, SPECVLM, ALONE],
+        rows,
+    )
+
+
+def _formulae(setting: Setting, log: Log, found: Result) -> Table:
+    """What the formulae say of standard speculative decoding, and what it did."""
+    drafted = 4
+    alone, mine = paired(log.rows(ALL, ALONE), log.rows(ALL, STANDARD))
+    prefill = [r.stages_ms["frame_encode"] + r.stages_ms["target_prefill"] for r in alone]
+    decode = [r.stages_ms["decode"] for r in alone]
+    a_pass = float(np.sum(decode) / sum(r.passes - 1 for r in alone))
+    # The last pass of a caption is cut off by its end. A draft token counts as tried up to the first refused.
+    lengths = [length for r in mine for length in r.accept_lengths[:-1]]
+    tried = sum(min(length, drafted) for length in lengths)
+    acceptance = sum(length - 1 for length in lengths) / tried
+    verify = float(np.sum([r.stages_ms.get("verify", 0.0) for r in mine])) / max(
+        1, sum(r.passes - 1 for r in mine)
+    )
+    drafting = float(np.sum([r.stages_ms.get("propose", 0.0) for r in mine])) / sum(r.passes for r in mine)
+    cost = drafting / drafted / a_pass
+    predicted = formulae.speed_up(acceptance, drafted, cost)
+    decoded = [sum(r.stages_ms.get(s, 0.0) for s in ("propose", "verify", "decode")) for r in mine]
+    measured = statistics.speed(decode, decoded, setting.seed)
+    break_even = formulae.break_even_acceptance(drafted, cost)
+    hidden = [r.stages_ms["event_encode"] + r.stages_ms["draft_prefill"] for r in mine]
+    free = formulae.free_tokens(float(np.median(prefill)), float(np.median(hidden)), drafting / drafted)
+    share = statistics.interval(
+        lambda p, d: formulae.prefill_share(float(np.sum(p)), float(np.sum(d))),
+        prefill,
+        decode,
+        seed=setting.seed,
+    )
+    expected = formulae.expected_tokens(acceptance, drafted)
+    here = f"; here {number(predicted)} at a = {number(acceptance)}, g = {drafted}, c = {number(cost)}"
+    tokens = float(np.mean([len(r.tokens) for r in alone]))
+    found.figures |= {
+        "prefill_share": f"{number(100 * share.value)} % at {number(tokens)} tokens",
+        "free_tokens": free,
+        "expected_tokens": f"{number(formulae.expected_tokens(0.279, 5))} by our formula; here "
+        f"{number(expected)} at a = {number(acceptance)}, g = {drafted}",
+        "speed_up": f"{number(formulae.speed_up(0.279, 5, 0.93))}x by our formula{here}",
+        "break_even": f"{_or_never(formulae.break_even_acceptance(5, 0.93))} by our formula; here "
+        f"{_or_never(break_even)} at g = {drafted}, c = {number(cost)}",
+    }
+    found.unmeasured["specvlm_compress"] = "it is a part of drafting here"
+    rows: list[list[Cell]] = [
+        ["acceptance of a draft token, a", acceptance, None],
+        ["cost of a draft token, c", cost, None],
+        ["a pass over 5 tokens, as a share of one over a token (taken for 1)", verify / a_pass, None],
+        ["tokens a pass", expected, float(np.mean(lengths))],
+        ["speed-up of decoding", predicted, measured],
+        ["break-even acceptance", _or_never(break_even), None],
+        ["prefill share of the target alone", share, None],
+        ["draft tokens that are free while the target prefills", free, None],
+    ]
+    return Table(
+        f"formulae, fed with what {STANDARD} of the event draft took and gave",
+        ["", "by formula", "measured"],
+        rows,
+    )
+
+
+def _or_never(acceptance: float | None) -> str:
+    return "none, for drafting never pays" if acceptance is None else number(acceptance)
+
+
+def _draw(setting: Setting, log: Log) -> Figure:
+    figure = Figure(figsize=(9, 0.8 + 0.3 * len(WAYS)), layout="constrained")
+    axes = figure.subplots()
+    medians = {way: [1e3 * r.wall_s for r in log.rows(ALL, way)] for way in WAYS}
+    names = sorted(WAYS, key=lambda way: -float(np.median(medians[way])))
+    spreads = [np.percentile(medians[way], (10, 50, 90)) for way in names]
+    ends = [[m - low for low, m, _ in spreads], [high - m for _, m, high in spreads]]
+    colours = ["#31a354" if way == OURS else "#fdae6b" if way in LOSSY else "#969696" for way in names]
+    axes.barh(
+        range(len(names)), [m for _, m, _ in spreads], xerr=ends, color=colours, ecolor="#404040", capsize=2
+    )
+    axes.set_yticks(range(len(names)), [way + (" (lossy)" if way in LOSSY else "") for way in names])
+    axes.set_xlabel("ms from the last frame to the caption: median, 10th to 90th percentile")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

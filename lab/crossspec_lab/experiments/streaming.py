@@ -1,0 +1,163 @@
+"""Experiment 4: windows in a row, faster and faster: what is sustained, what is dropped, what is late.
+
+A window has the target's own number of frames, so that 30 frames a second are 3.75 windows of 8. Each way has
+one window in work; when it is done, the newest window wins, and those between are dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from crossspec_lab.compare.held_out import live
+from crossspec_lab.experiments import statistics
+from crossspec_lab.experiments.records import Log, Record
+from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.setting import Setting
+from crossspec_lab.experiments.ways import ALONE, OURS, SPECVLM, made
+from crossspec_lab.world.grammar import QUESTION
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.grid import SECOND
+from crossspec_ros.windows.window import Window
+
+TITLE = "Streaming against a frame budget"
+NUMBER = 4
+RATES = (8, 16, 30, 60)
+"""Frames a second."""
+_PREDICTED = 30
+_WAYS = (OURS, ALONE, SPECVLM)
+_START_S = 0.2
+
+
+def measure(setting: Setting) -> Log:
+    """Each rate is a condition; ways follow one another, for each would take the processor from the other."""
+    log, count = setting.log(NUMBER), setting.size.stream_windows
+    windows = [setting.windows[i % len(setting.windows)][0] for i in range(count)]
+    for rate in RATES:
+        if not log.begin(str(rate), len(_WAYS), count):
+            continue
+        task = setting.progress.add_task(f"4: {rate} frames a second", total=len(_WAYS))
+        for way, make in made(setting, _WAYS).items():
+            # A new one each: what it remembers of these windows must be of this rate.
+            with closing(make()) as decoder:
+                run(decoder, [setting.warm], 1.0, lambda row: None, way, rate)
+                run(decoder, windows, setting.pair.frames / rate, log.add, way, rate)
+            setting.progress.advance(task)
+    return log
+
+
+def run(
+    decoder: Any,
+    windows: Sequence[Window],
+    period_s: float,
+    tell: Callable[[Record], None],
+    way: str,
+    rate: int,
+) -> None:
+    """Let `windows` open one after the other every `period_s`; tells of each what became of it."""
+    begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
+    done = -1
+    while done + 1 < len(windows):
+        newest_closed = (time.perf_counter_ns() - begun_ns) // period_ns - 1
+        n = min(max(done + 1, newest_closed), len(windows) - 1)
+        for dropped in range(done + 1, n):
+            tell(Record(NUMBER, str(rate), way, dropped, "", (), (), 0.0, more={"dropped": True}))
+        done = n
+        opened_ns, window = begun_ns + n * period_ns, paced(windows[n], n, period_ns)
+        last_ns, closed_ns = opened_ns + window.frame_stamps_ns[-1] - window.start_ns, opened_ns + period_ns
+        trace = Trace()
+        if isinstance(decoder, PrefillHiddenDecoder):
+            _sleep_until(opened_ns)
+            caption = live(decoder, window, trace, QUESTION, opened_ns=opened_ns)
+            tokens, lengths = caption.token_ids, caption.accept_lengths
+            ended_ns = max(span.end_ns for span in trace.spans if span.stage == "answer")
+        else:
+            _sleep_until(last_ns)
+            written = decoder(window, QUESTION, trace)
+            tokens, lengths, ended_ns = written.tokens, written.accept_lengths, time.perf_counter_ns()
+        from_last, from_close = (ended_ns - last_ns) / SECOND, max(0, ended_ns - closed_ns) / SECOND
+        since_begin = (ended_ns - begun_ns) / SECOND
+        tell(
+            Record(
+                NUMBER, str(rate), way, n, "", tokens, lengths, from_last, from_close,
+                more={"dropped": False, "ended_s": since_begin},
+            )
+        )  # fmt: skip
+
+
+def paced(window: Window, index: int, period_ns: int) -> Window:
+    """The window, as if it were the `index`-th of so many nanoseconds."""
+    start_ns = index * period_ns
+    scale = period_ns / (window.end_ns - window.start_ns)
+    stamps = tuple(start_ns + round((stamp - window.start_ns) * scale) for stamp in window.frame_stamps_ns)
+    return replace(
+        window, index=index, start_ns=start_ns, end_ns=start_ns + period_ns, frame_stamps_ns=stamps
+    )
+
+
+def _sleep_until(at_ns: int) -> None:
+    time.sleep(max(0, at_ns - time.perf_counter_ns()) / SECOND)
+
+
+def result(setting: Setting, log: Log) -> Result:
+    """What each way sustains at each rate."""
+    found, rows = Result(), list[list[Cell]]()
+    for rate in RATES:
+        for way in _WAYS:
+            records = log.rows(str(rate), way)
+            done = [record for record in records if not record.told("dropped", bool)]
+            dropped = statistics.mean(
+                [100.0 * record.told("dropped", bool) for record in records], setting.seed
+            )
+            waits = [np.nan if record.told("dropped", bool) else 1e3 * record.wall_s for record in records]
+            frames = setting.pair.frames
+            # Its last caption may be there before its last window has ended, but no more frames came.
+            ended_s = max([len(records) * frames / rate, *(record.told("ended_s", float) for record in done)])
+            sustained = len(done) * frames / ended_s
+            low, middle, high = np.nanpercentile(waits, (50, 90, 99))
+            rows.append(
+                [
+                    f"{rate}: {way}",
+                    sustained,
+                    dropped,
+                    statistics.mean(waits, setting.seed),
+                    low,
+                    middle,
+                    high,
+                ]
+            )
+            if rate == _PREDICTED and way != ALONE:
+                key = "ours" if way == OURS else "specvlm"
+                found.figures |= {
+                    f"{key}_latency_mean": statistics.mean(waits, setting.seed),
+                    f"{key}_latency_p99": float(high),
+                    f"{key}_dropped": dropped,
+                    f"{key}_sustained": sustained,
+                }
+    found.tables.append(
+        Table(
+            "by frames a second and way; latency from a window's last frame, ms",
+            [
+                "frames a second: way",
+                "frames sustained a second",
+                "windows dropped, %",
+                "mean",
+                "median",
+                "90th",
+                "99th percentile",
+            ],
+            rows,
+        )
+    )
+    found.notes.append(
+        "The prediction counts a caption for each frame, in 33 ms; here a caption is of a window of "
+        f"{setting.pair.frames} frames, and what is sustained is frames that ended up in captions."
+    )
+    found.notes.append(setting.trained.note)
+    return found

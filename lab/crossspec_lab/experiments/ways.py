@@ -1,0 +1,87 @@
+"""Every way to caption that is compared, by name: other people's, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+
+from crossspec_lab.baselines.cascade import Cascade
+from crossspec_lab.baselines.compression import CompressedTarget
+from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.lookahead import Lookahead
+from crossspec_lab.baselines.one_shot import Alone
+from crossspec_lab.baselines.pipelined import Pipelined
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.retrieval import Retrieval
+from crossspec_lab.baselines.semantic import Semantic
+from crossspec_lab.baselines.speculative import FixedGamma
+from crossspec_lab.baselines.specvlm import SpecVLM
+from crossspec_lab.baselines.suffix import SuffixDecoding
+from crossspec_lab.baselines.whole import Whole
+from crossspec_lab.experiments.setting import Setting
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.registry import HEADS, make_proposers
+from crossspec_ros.models.pair import ModelPair
+
+OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
+TWO_THREADS = "autoregressive, 2 threads"
+SUFFIX, STANDARD = "suffix decoding", "speculative, 4 tokens"
+GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
+PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
+SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
+LOSSY = (SEMANTIC, COMPRESSED)
+"""Those whose captions are not the target's own."""
+DEPENDS_ON_TIME = (OURS, HEAD_ALONE, PARALLEL, PIPELINED)
+"""Those whose acceptance depends on how far a draft has come, or on what passes cost: on the machine."""
+
+
+def _ours(setting: Setting) -> PrefillHiddenDecoder:
+    return speculative_decoder(setting.pair, heads=setting.heads)
+
+
+def _head_alone(setting: Setting) -> Whole:
+    proposers = make_proposers([HEADS], setting.heads)
+    return Whole(speculative_decoder(setting.pair, proposers=proposers))
+
+
+class _TwoThreads(Alone):
+    """As ours may keep two cores busy, one by the target and one by the draft."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        super().__init__(pair)
+        threads = torch.get_num_threads()
+        self._engine.scheduler.submit(lambda: torch.set_num_threads(2)).result()
+        # Each thread keeps what it has set; one that begins later takes what was set last.
+        torch.set_num_threads(threads)
+
+
+WAYS: dict[str, Callable[[Setting], Any]] = {
+    OURS: _ours,
+    ALONE: lambda s: Alone(s.pair),
+    TWO_THREADS: lambda s: _TwoThreads(s.pair),
+    GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
+    "prompt lookup": lambda s: text_generates(s.pair)["prompt lookup"],
+    "assisted generation": lambda s: text_generates(s.pair)["assisted"],
+    STANDARD: lambda s: FixedGamma(s.pair, 4),
+    SUFFIX: lambda s: SuffixDecoding(s.pair),
+    "retrieval (REST)": lambda s: Retrieval(s.pair),
+    "lookahead decoding": lambda s: Lookahead(s.pair),
+    SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),
+    HEAD_ALONE: _head_alone,
+    "cascade (PyramidSD)": lambda s: Cascade(s.pair),
+    PARALLEL: lambda s: PublishedPrefillHiding(s.pair),
+    SEQUENTIAL: lambda s: PublishedPrefillHiding(s.pair, beside=False),
+    PIPELINED: lambda s: Pipelined(s.pair),
+    SEMANTIC: lambda s: Semantic(s.pair),
+    COMPRESSED: lambda s: CompressedTarget(s.pair),
+}
+"""What makes each; those of ours read a window while it is open, all others begin with its last frame."""
+
+
+def made(setting: Setting, names: Iterable[str]) -> dict[str, Callable[[], Any]]:
+    """Those of these names, to be made in this setting."""
+    return {name: partial(WAYS[name], setting) for name in names}

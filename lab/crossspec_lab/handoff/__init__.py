@@ -1,0 +1,1 @@
+"""Feature hand-off: event features in place of frames, lossy."""

@@ -1,0 +1,1 @@
+"""Draft heads of the published experiments."""

@@ -1,0 +1,1 @@
+"""Training of the tiny models and of draft heads."""

@@ -1,0 +1,262 @@
+"""Paired states: what the models of a pair made of the same windows, on disk, for heads to learn from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from crossspec_lab.train.checkpoint import damaged, read_progress
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
+from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file, replacing, tensors_file
+from crossspec_ros.models.base import Chunk, to_device
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.transformers_family import added_to_layers
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+A_SHARD = 64
+"""Windows in a file."""
+_INDEX = "pairs.json"
+
+
+class PairExtractor:
+    """Asks both models of a pair about windows; `close` ends its threads."""
+
+    def __init__(self, pair: ModelPair, question: str, max_new_tokens: int = 64) -> None:
+        self.pair, self.question = pair, question
+        # Lossless, and much faster than the target alone.
+        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, max_new_tokens)
+        self._drafts = None
+        if pair.draft is not None and pair.translation is not None:
+            self._drafts = DraftModel(pair.draft, pair.translation)
+        self._most = max_new_tokens
+
+    @torch.inference_mode()
+    def __call__(self, window: Window) -> dict[str, Tensor]:
+        """The tensors of one window, by the names of `Pairs`; states in bfloat16."""
+        target = self.pair.target
+        tokens = self._decoder.caption(window, self.question, Trace()).token_ids
+        units = target.encode(window.frames)
+        frames = [target.unit(features, i) for i, features in enumerate(units)]
+        read = Chunk.joined(
+            [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
+        )
+        places = to_device(read.positions, read.embeds.device)
+        output = target.body(
+            inputs_embeds=read.embeds[None],
+            position_ids=places if len(places) == 1 else places[:, None],
+            use_cache=False,
+            output_hidden_states=True,
+            **added_to_layers(None if read.layers is None else read.layers[:, None]),
+        )
+        question = target.prompt_ids(self.question)[1]
+        rows = len(question) + len(tokens) - 1
+        taps = [
+            output.hidden_states[i][0, -rows:] for i in tapped_layers(target.body.config.num_hidden_layers)
+        ]
+        found = {
+            "tokens": torch.tensor(tokens),
+            "question": torch.tensor(question),
+            "states": output.last_hidden_state[0, -rows:],
+            "taps": torch.cat(taps, -1),
+            "frames": torch.cat([unit.embeds for unit in frames]),
+            "units": torch.tensor([len(unit) for unit in frames]),
+        }
+        if self._drafts is not None and len(window.event_images):
+            found |= self._drafted(self._drafts, window, tokens)
+        return {
+            name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else torch.int32).cpu().contiguous()
+            for name, tensor in found.items()
+        }
+
+    def _drafted(self, drafts: DraftModel, window: Window, tokens: tuple[int, ...]) -> dict[str, Tensor]:
+        # As live: the last slice is complete at the close only.
+        draft = drafts.draft(window.event_images[:-1], self.question, self._most)
+        drafts.submit(draft.run, Trace()).result()
+        assert draft.feature is not None and draft.event_tokens is not None
+        found = {"feature": torch.from_numpy(draft.feature), "event_tokens": draft.event_tokens}
+        said = draft.proposal()[0]
+        if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
+            forced = draft.forced(tokens)
+            found |= {
+                "said": torch.tensor(said),
+                "said_states": torch.stack(draft.states[: len(said)]),
+                "draft_states": forced,
+                "draft_tokens": drafts.model.logits(forced).argmax(-1),
+            }
+        return found
+
+    def close(self) -> None:
+        self._decoder.close()
+        if self._drafts is not None:
+            self._drafts.close()
+
+
+def extract(
+    extractor: PairExtractor,
+    windows: Iterable[Window],
+    folder: Path,
+    count: int,
+    progress: Callable[[int], None] = lambda done: None,
+    of: Mapping[str, Any] = MappingProxyType({}),
+) -> PairShards:
+    """Ask about the first `count` of the windows; goes on where an earlier call stopped.
+
+    `of` tells models and windows from others. Raises InputError where `folder` holds those of others, or of
+    another question.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
+    identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(of)}
+    index = folder / _INDEX
+    if index.exists() and read_progress(index) != json.loads(json.dumps(identity)):
+        raise InputError(
+            f"'{folder}' holds paired states of other models or windows, or of another question: name "
+            f"another --work folder"
+        )
+    replace_file(index, json.dumps(identity).encode())
+    # One that is not full is made anew.
+    done = {
+        i
+        for i in range(-(-count // A_SHARD))
+        if _windows(folder / _shard(i)) == min(A_SHARD, count - i * A_SHARD)
+    }
+    shard: dict[str, Tensor] = {}
+    for i, window in enumerate(windows):
+        if i >= count:
+            break
+        if i // A_SHARD in done:
+            continue
+        found = extractor(window)
+        shard |= {f"{i % A_SHARD}.{name}": tensor for name, tensor in found.items()}
+        if (i + 1) % A_SHARD == 0 or i + 1 == count:
+            _save(shard, folder / _shard(i // A_SHARD))
+            shard = {}
+        progress(i + 1)
+    if shard:
+        _save(shard, folder / _shard(i // A_SHARD))
+    return PairShards(folder)
+
+
+def _shard(number: int) -> str:
+    return f"shard-{number:05d}.safetensors"
+
+
+def _windows(file: Path) -> int:
+    """How many windows a shard has; 0 where it is missing or damaged."""
+    try:
+        with safe_open(tensors_file(file), framework="pt") as opened:
+            return sum(key.endswith(".tokens") for key in opened.keys())  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return 0
+
+
+def _save(shard: dict[str, Tensor], file: Path) -> None:
+    with replacing(file) as scratch:
+        save_file(shard, scratch)
+
+
+@dataclass(frozen=True)
+class _Place:
+    shard: Any
+    row: int
+    names: frozenset[str]
+
+
+class PairShards:
+    """The windows in a folder of shards; tensors are read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        index = folder / _INDEX
+        if not index.is_file():
+            raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
+        self.identity = read_progress(index)
+        """What tells these windows and models from others."""
+        try:
+            self.sizes, self.question = Sizes(**self.identity["sizes"]), str(self.identity["question"])
+        except (KeyError, TypeError) as error:
+            raise damaged(index, error) from error
+        self._places: list[_Place] = []
+        for file in sorted(folder.glob("shard-*.safetensors")):
+            rows: dict[int, set[str]] = {}
+            try:
+                shard = safe_open(tensors_file(file), framework="pt")
+                for key in shard.keys():  # noqa: SIM118
+                    row, _, name = key.partition(".")
+                    rows.setdefault(int(row), set()).add(name)
+            except (OSError, SafetensorError, ValueError) as error:
+                raise InputError(
+                    f"'{file}' is cut off or damaged ({error}): remove it, it is made anew"
+                ) from error
+            self._places += [_Place(shard, row, frozenset(rows[row])) for row in sorted(rows)]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def rows_with(self, names: frozenset[str]) -> list[int]:
+        """The windows that have all of these; InputError where none do."""
+        rows = [row for row, place in enumerate(self._places) if names <= place.names]
+        if not rows:
+            raise InputError(
+                f"no window in '{self.folder}' has what this head learns from ({', '.join(sorted(names))}): "
+                f"it needs an event draft that speaks the target's tokens, and recordings with events"
+            )
+        return rows
+
+    def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
+        """These windows side by side."""
+        places = [self._places[row] for row in rows]
+        names = frozenset.intersection(*(place.names for place in places))
+        found = {
+            name: [place.shard.get_tensor(f"{place.row}.{name}").to(device) for place in places]
+            for name in names
+        }
+
+        def padded(name: str, value: float = 0.0) -> Tensor | None:
+            if name not in found:
+                return None
+            return pad_sequence([_number(tensor) for tensor in found[name]], True, value)
+
+        def needed(name: str, value: float = 0.0) -> Tensor:
+            tensor = padded(name, value)
+            assert tensor is not None
+            return tensor
+
+        frames = needed("frames")
+        lengths = torch.tensor([len(tensor) for tensor in found["frames"]], device=frames.device)
+        longest = int(np.argmax([len(tensor) for tensor in found["frames"]]))
+        return Pairs(
+            tokens=needed("tokens", IGNORED),
+            question=_number(found["question"][0]),
+            states=needed("states"),
+            taps=needed("taps"),
+            frames=frames,
+            frames_seen=torch.arange(frames.shape[1], device=frames.device)[None] < lengths[:, None],
+            units=tuple(found["units"][longest].tolist()),
+            draft_states=padded("draft_states"),
+            draft_tokens=padded("draft_tokens", IGNORED),
+            said=padded("said", IGNORED),
+            said_states=padded("said_states"),
+            event_tokens=padded("event_tokens"),
+            feature=torch.stack([_number(one) for one in found["feature"]]) if "feature" in found else None,
+        )
+
+
+def _number(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor.long()

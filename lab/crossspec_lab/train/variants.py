@@ -1,0 +1,115 @@
+"""Every head by its name: what it is, in sizes that scale with the target's, and how it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crossspec_lab.train.head_fit import Recipe
+from crossspec_ros.drafting.heads.files import make_head
+from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.errors import InputError
+
+Options = Callable[[Sizes], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A head of this kind, whose options follow from the sizes of the models."""
+
+    kind: str
+    options: Options
+    purpose: str
+    recipe: Recipe = Recipe()  # noqa: RUF009
+
+
+def _bottlenecks(*at_4096: int) -> Options:
+    return lambda sizes: {"bottlenecks": [sizes.scaled(inner) for inner in at_4096]}
+
+
+def _attention(**more: Any) -> Options:
+    return lambda sizes: {"heads": 8, "inner": sizes.scaled(2048)} | more
+
+
+def _next_state(source: str, unroll: int = 1) -> Options:
+    attention = _attention(source=source, unroll=unroll)
+    return lambda sizes: attention(sizes) | {"bottleneck": sizes.scaled(256)}
+
+
+def _language_model(queries: int) -> Options:
+    # A thirty-second of a target's width at 7B; where the target is tiny, so is what can be left out.
+    def options(sizes: Sizes) -> dict[str, Any]:
+        width = max(128, sizes.width // 4)
+        return {"width": width, "layers": 2, "heads": 4, "inner": 3 * width, "queries": queries}
+
+    return options
+
+
+_LONG = Recipe(steps=1000)
+"""Where each step is several."""
+
+VARIANTS: dict[str, Variant] = {
+    "L1": Variant("adapter", _bottlenecks(256), "one bottleneck on the draft's states"),
+    "L2": Variant("adapter", _bottlenecks(256, 256, 256), "three bottlenecks"),
+    "L3": Variant("adapter", _bottlenecks(1024, 1024), "two wide bottlenecks"),
+    "L4": Variant("adapter", _attention(), "self-attention over the draft's states"),
+    "L5": Variant("next_state", _next_state("draft"), "next state, from the draft's states"),
+    "B1": Variant("next_state", _next_state("target"), "next state, from the target's own states"),
+    "B1R": Variant("next_state", _next_state("target", 4), "B1, trained on its own roll-outs", _LONG),
+    "L5F": Variant("next_state", _next_state("both"), "next state, from both models' states"),
+    "L5FR": Variant("next_state", _next_state("both", 4), "L5F, trained on its own roll-outs", _LONG),
+    "L6": Variant("draft_lora", lambda sizes: {}, "low-rank changes of the event draft itself"),
+    "dream": Variant("adapter", _attention(fused=True), "L4 that looks at the target's frame features"),
+    "token_adapter": Variant(
+        "token_adapter",
+        lambda sizes: {
+            "layers": 4,
+            "width": max(64, sizes.scaled(512)),
+            "heads": 8,
+            "inner": max(256, sizes.scaled(2048)),
+        },
+        "the target's tokens from the draft's tokens",
+    ),
+    "event_head": Variant(
+        "event_head", lambda sizes: {"inner": max(256, sizes.scaled(1024))}, "MLP on the event feature"
+    ),
+    "eagle2": Variant("eagle", lambda sizes: {"version": 2}, "EAGLE-2, on the target's last states"),
+    "griffin": Variant(
+        "eagle",
+        lambda sizes: {"version": 2, "unroll": 3, "leave_out": 10},
+        "EAGLE-2 with roll-outs that leave out tokens it could not get",
+        _LONG,
+    ),
+    "vispec_eagle": Variant(
+        "eagle",
+        lambda sizes: {"version": 2, "queries": 8},
+        "EAGLE-2 behind eight tokens to which the frames are compressed",
+    ),
+    "eagle3": Variant(
+        "eagle", lambda sizes: {"version": 3, "unroll": 4}, "EAGLE-3, on three layers, with roll-outs", _LONG
+    ),
+    "medusa": Variant("medusa", lambda sizes: {}, "four Medusa heads"),
+    "massv": Variant(
+        "language_model", _language_model(0), "small language model that sees the frames", Recipe(steps=2500)
+    ),
+    "vispec": Variant(
+        "language_model",
+        _language_model(2),
+        "the same with each unit of frames in two tokens",
+        Recipe(steps=2500),
+    ),
+}
+
+
+def check_name(name: str) -> None:
+    """Raise InputError for a name that there is not."""
+    if name not in VARIANTS:
+        raise InputError(f"there is no head {name!r}: it must be one of {', '.join(VARIANTS)}")
+
+
+def new_head(name: str, sizes: Sizes) -> Head:
+    """An untrained head; raises InputError for a name that there is not."""
+    check_name(name)
+    variant = VARIANTS[name]
+    return make_head(variant.kind, sizes, variant.options(sizes))

@@ -1,0 +1,1 @@
+"""Fuzzers, kills, faults and soak runs of real processes."""

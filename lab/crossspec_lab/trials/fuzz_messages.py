@@ -1,0 +1,135 @@
+"""`crossspec fuzz messages`: nodes go on whatever is published to them, and no memory grows.
+
+All nodes are real processes, with the tiny pair, in a ROS domain of their own: synchronizer and captioner, a
+player beside them whose captions never come, and a dv_camera whose camera is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from crossspec_lab.compare.harness import tell
+from crossspec_lab.trials.fuzz_publisher import PLAYED
+from crossspec_lab.trials.growth import FUZZ_WARM_SHARE, MemoryWatch, missed
+from crossspec_lab.trials.own_samples import TINY
+from crossspec_lab.trials.processes import Child, end, free_ports
+from crossspec_lab.trials.soak_bars import missed_bars
+from crossspec_ros.captioning.params import Value
+from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.environment import ros_environment
+from crossspec_ros.models.text_tokenizer import read_tokenizer, tokenizer_digest
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process
+from crossspec_ros.ros.live_graph import live_graph
+
+_LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
+"""What the nodes said."""
+_QUESTION, _TOKENS = "What is there to be seen?", 64
+"""Asked of each window, and the tokens of the longest answers."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures and write them where asked; 1 where a bar is missed."""
+    figures = fuzz(args.count, args.seed, args.compressed)
+    print(json.dumps(figures, indent=1))
+    tell(args, figures)
+    return int(bool(figures["missed_bars"]))
+
+
+def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
+    """Publish `count` unsound messages; figures of the nodes' lives, captions and memory. On Linux.
+
+    With `compressed` the synchronizer takes compressed images and dvs_msgs/EventArray. Raises RuntimeError
+    where nothing starts.
+    """
+    environment = ros_environment(isolated=True)
+    ended: dict[str, int] = {}
+    with ExitStack() as stack:
+        memory_file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "memory.json"
+        fill_memory(memory_file)
+        transport = "compressed" if compressed else None
+        graph = live_graph("topics", question=_QUESTION, memory=str(memory_file), image_transport=transport)
+        if compressed:
+            graph.processes[0].parameters["event_type"] = "dvs_msgs/EventArray"
+        _LOG.unlink(missing_ok=True)
+
+        def child(command: list[str]) -> Child:
+            process = Child(command, environment, _LOG)
+            stack.callback(end, process.process)
+            return process
+
+        nodes = {process.name: child(process.command()) for process in [*graph.processes, *_beside()]}
+        command = [sys.executable, "-m", "crossspec_lab.trials.fuzz_publisher", str(count), str(seed)]
+        publisher = child(command)
+        memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
+        began_s = time.monotonic()
+        progress = stack.enter_context(Progress(transient=True))
+        task = progress.add_task("publishing", total=count)
+        while publisher.process.poll() is None and not ended:
+            time.sleep(1.0)
+            progress.update(task, completed=max((line.get("sent", 0) for line in publisher.lines), default=0))
+            codes = {name: node.process.poll() for name, node in nodes.items()}
+            ended = {name: code for name, code in codes.items() if code is not None}
+        memory.stop()
+        warm_s = FUZZ_WARM_SHARE * (time.monotonic() - began_s)
+        said = publisher.heard()
+    if not said:
+        raise RuntimeError(f"the nodes did not come up: see {_LOG}")
+    stretches = [line for line in said if "sent" in line]
+    figures: dict[str, Any] = {
+        "messages": stretches[-1]["sent"] if stretches else 0,
+        "seed": seed,
+        "targets": said[0]["targets"],
+        "sound_windows": len(stretches),
+        "captioned": sum(line["captioned"] for line in stretches),
+        "diagnosed": sum(line["diagnosed"] for line in stretches),
+        "failed_callbacks": said[-1].get("failed_callbacks"),
+        "ended": ended,
+        "rss": memory.figures(warm_s),
+    }
+    bars = {
+        "nodes live": not ended and figures["messages"] == count,
+        "captions": figures["captioned"] == figures["sound_windows"] > 0,
+        "diagnostics": figures["diagnosed"] == figures["sound_windows"],
+    }
+    return figures | {"missed_bars": missed_bars(bars) + missed(figures["rss"])}
+
+
+def fill_memory(path: Path) -> None:
+    """Write a caption memory of the tiny target that has all captions to the usual question that it can.
+
+    It would fill while the nodes are fuzzed otherwise, and look like a leak.
+    """
+    tokenizer = read_tokenizer((TINY / "target" / "tokenizer.json").read_bytes())
+    memory, rng = CaptionMemory(), random.Random(0)
+    for _ in range(CAPACITY):
+        caption = tuple(rng.randrange(tokenizer.get_vocab_size()) for _ in range(_TOKENS))
+        memory.observe(PassResult(Context(_QUESTION), DraftTree(), (), caption, True))
+    memory.save(path, tokenizer_digest(tokenizer))
+
+
+def _beside() -> list[Process]:
+    config = share_dir() / "config"
+    # Nobody reports its windows soundly.
+    played: dict[str, Value] = {
+        "path": str(share_dir() / "rosbags" / "synthetic_drive"),
+        "caption_timeout_s": 86_400.0,
+    }
+    heard = {topic: f"player/{topic}" for topic in ("report", *CAPTIONER_REMAPS)}
+    (port,) = free_ports(1)
+    return [
+        Process("dsec_player", config / "replay.yaml", played, heard | PLAYED | {"clock": "player/clock"}),
+        Process("dv_camera", config / "live.yaml", {"source": f"tcp://127.0.0.1:{port}"}),
+    ]

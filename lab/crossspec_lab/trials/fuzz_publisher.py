@@ -1,0 +1,385 @@
+"""Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
+whether a sound window still gets its caption.
+
+Its output is lines of JSON: `{"targets": [...]}`, and `{"sent": N, "captioned": true, "diagnosed": true}`
+after each stretch.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import random
+import struct
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import cv2
+import numpy as np
+from crossspec_msgs.msg import WindowReport
+from diagnostic_msgs.msg import DiagnosticArray
+from event_camera_msgs.msg import EventPacket
+from rcl_interfaces.msg import Parameter, ParameterValue
+from rcl_interfaces.srv import GetParameters, SetParameters
+from rclpy.client import Client
+from rclpy.publisher import Publisher
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import CompressedImage, Image
+
+from crossspec_lab.trials.mutations import mutated
+from crossspec_lab.trials.pictures import pictures
+from crossspec_lab.trials.soak_bars import is_whole
+from crossspec_ros.captioning.settings import NODES as SETTINGS
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.messages import to_ns
+from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
+from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
+from crossspec_ros.ros.reports import report_values
+from crossspec_ros.ros.run import NodeError, run
+
+NODES = tuple(SETTINGS)
+_DIAGNOSED = {"synchronizer", "captioner", "dv_camera"}
+"""Those that tell how they are."""
+PLAYED = {EVENTS_TOPIC: "player/events", f"{IMAGE_TOPIC}/compressed": "player/image"}
+"""What the player publishes, by names at which no other node listens."""
+STRETCH = 2_000
+"""Unsound messages between two sound windows."""
+_STARTUP_S, _PATIENCE_S = 120.0, 30.0
+_FRAME_S = 0.04
+_AT_ONCE, _WARM_ROUNDS = 3, 20
+"""How often the largest messages are sent, so that later ones find memory that has grown as far."""
+_TEXTS = (
+    "",
+    "\x00",
+    "\x1b[2J\r\n",
+    "x" * 100_000,
+    "a/" * 20_000,
+    "\u202e",
+    "rgb8",
+    "16UC1",
+    "jpeg; png",
+    "evt3",
+)
+_ENCODINGS = ("mono", "evt3", "libcaer", "libcaer_cmp")
+_MOST = 2_000_000
+"""Elements of a sequence."""
+_FAILED = "failed_callbacks"
+_STARTED = ("change_state",)
+"""Services whose every call is somebody's wish: a deactivated captioner captions nothing."""
+
+
+class FuzzPublisher(GuardedNode):
+    """Finds out by itself what our nodes listen to."""
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        super().__init__("fuzz_publisher", **options)
+        self._rng = random.Random(seed)
+        self._pictures = pictures()
+        self._reported = threading.Event()
+        self._after_ns = 0
+        self._diagnosed: dict[str, int] = {}
+        self._health = self.create_subscription(DiagnosticArray, "/diagnostics", self._take_health, 100)
+        self._heard = self.create_subscription(WindowReport, "captioner/report", self._take, RELIABLE)
+        self._frames: Publisher | None = None
+        self._events: Publisher | None = None
+        self._outlets: list[Publisher] = []
+        self._requests: list[Client] = []
+        self._pings: list[Client] = []
+        self._setters: dict[str, Client] = {}
+        self._sound: dict[str, list[Parameter]] = {}
+        """The values of all parameters that may change, by node."""
+        self._unanswered: set[Client] = set()
+        self._is_warm = False
+        # Without listeners the player waits.
+        for kind, topic in zip((EventPacket, CompressedImage), PLAYED.values(), strict=True):
+            self.create_subscription(kind, topic, _ignore, 1, raw=True)
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def find(self) -> list[str]:
+        """What there is to be said to our nodes; raises NodeError where they do not come up."""
+        deadline_s = time.monotonic() + _STARTUP_S
+        self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
+        topics = (IMAGE_TOPIC, f"{IMAGE_TOPIC}/compressed")
+        while not (
+            any(map(self._types_heard, topics))
+            and self.count_publishers("captioner/report")
+            and all(ping.service_is_ready() for ping in self._pings)
+        ):
+            if time.monotonic() > deadline_s:
+                raise NodeError(f"{', '.join(NODES)} did not come up")
+            time.sleep(0.1)
+        for topic, _ in self.get_topic_names_and_types():
+            # Others may publish other types there, and DDS allows a participant one.
+            for kind in self._types_heard(topic):
+                self._outlets.append(self.create_publisher(_class(kind), topic, reliable(10)))
+        heard = {one.topic_name.strip("/"): one.msg_type for one in self._outlets}
+        image = next(topic for topic in topics if self._types_heard(topic))
+        self._frames = self.create_publisher(heard[image.strip("/")], image, 10)
+        events = heard.get(EVENTS_TOPIC.strip("/"), EventPacket)
+        self._events = self.create_publisher(events, EVENTS_TOPIC, reliable(100))
+        for name, types in self.get_service_names_and_types():
+            if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
+                self._requests += [self.create_client(_class(kind), name) for kind in types]
+        for node, ping in zip(NODES, self._pings, strict=True):
+            names = [*(param.name for param in SETTINGS[node].params() if param.live), "use_sim_time"]
+            values = _answer(ping, GetParameters.Request(names=names)).values
+            self._sound[node] = [
+                Parameter(name=n, value=v) for n, v in zip(names, values, strict=bool(values))
+            ]
+            self._setters[node] = self.create_client(SetParameters, f"/{node}/set_parameters")
+        return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
+
+    def warm_up(self) -> None:
+        """The largest messages there are, several times to each topic."""
+        assert self._events is not None
+        # First at once: what DDS shares with a node counts as the node's memory from its first use on. More
+        # than that would leave room in its heap, and growth into that room is not seen.
+        for outlet in self._outlets * _AT_ONCE:
+            self._publish(outlet)
+        encodings = _ENCODINGS if self._events.msg_type is EventPacket else ()
+        for _ in range(_WARM_ROUNDS):
+            # Few of the largest packets can be decoded by chance, and that takes more memory than they do.
+            for encoding in encodings:
+                now_ns, data = (
+                    self.get_clock().now().nanoseconds,
+                    array.array("B", self._rng.randbytes(_MOST)),
+                )
+                packet = EventPacket(height=480, width=640, encoding=encoding, time_base=now_ns, events=data)
+                packet.header.stamp = to_time(now_ns)
+                self._events.publish(packet)
+            self._say_round(len(self._outlets) + 1)
+        self._is_warm = True
+
+    def say(self, count: int) -> None:
+        """So many unsound messages and requests."""
+        while count > 0:
+            count -= self._say_round(count)
+
+    def _say_round(self, most: int) -> int:
+        """One message to each topic and one request, until the nodes have read them; how many there were.
+
+        More at once would push each other out of the queues unread.
+        """
+        outlets = self._rng.sample(self._outlets, min(most, len(self._outlets)))
+        said = sum(map(self._publish, outlets))
+        ready = [one for one in self._requests if one not in self._unanswered and one.service_is_ready()]
+        if ready and said < most:
+            self._request(self._rng.choice(ready))
+            said += 1
+        # Between two requests a node reads one message of each topic; it may have had the first one already.
+        for _ in range(2):
+            self._ping()
+        return said
+
+    def _ping(self) -> None:
+        """Raises NodeError where a node does not answer."""
+        answered = threading.Semaphore(0)
+        for ping in self._pings:
+            ping.call_async(GetParameters.Request()).add_done_callback(lambda _: answered.release())
+        for _ in self._pings:
+            if not answered.acquire(timeout=_PATIENCE_S):
+                raise NodeError("a node does not answer requests any more")
+
+    def are_well(self) -> dict[str, bool]:
+        """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
+        assert self._frames is not None and self._events is not None
+        for node, parameters in self._sound.items():
+            _answer(self._setters[node], SetParameters.Request(parameters=parameters))
+        self._after_ns = self.get_clock().now().nanoseconds
+        self._reported.clear()
+        self._diagnosed.clear()
+        is_raw, are_packets = self._frames.msg_type is Image, self._events.msg_type is EventPacket
+        rng, end_s, number = np.random.default_rng(0), time.monotonic() + _PATIENCE_S, 0
+        while not (self._reported.is_set() and self._all_diagnosed()) and time.monotonic() < end_s:
+            now_ns = self.get_clock().now().nanoseconds
+            pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
+            self._frames.publish(image_message(pixels, now_ns, "camera") if is_raw else _png(pixels, now_ns))
+            self._events.publish(_packet(now_ns, number) if are_packets else _array(now_ns))
+            number += 1
+            time.sleep(_FRAME_S)
+        return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
+
+    def failed_callbacks(self) -> dict[str, int]:
+        """How many messages and requests each node told to have failed at."""
+        return dict(self._diagnosed)
+
+    def _all_diagnosed(self) -> bool:
+        return set(self._diagnosed) == _DIAGNOSED
+
+    def _take(self, message: WindowReport) -> None:
+        # A whole window after the last unsound message.
+        if to_ns(message.window_start) > self._after_ns and is_whole(report_values(message)):
+            self._reported.set()
+
+    def _take_health(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            node, _, part = status.name.partition(": ")
+            if node in _DIAGNOSED and part == "callbacks":
+                self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
+
+    def _types_heard(self, topic: str) -> set[str]:
+        """Of what our nodes subscribe to there."""
+        heard = self.get_subscriptions_info_by_topic(topic)
+        return {one.topic_type for one in heard if one.node_name in NODES}
+
+    def _publish(self, outlet: Publisher) -> bool:
+        """Whether it went out: DDS itself refuses some, such as those that are too short to be any."""
+        message = outlet.msg_type()
+        self._fill(message)
+        data = serialize_message(message)
+        try:
+            outlet.publish(mutated(self._rng, data) if self._rng.random() < 0.3 else data)
+        except RuntimeError:
+            return False
+        return True
+
+    def _request(self, service: Client) -> None:
+        request = service.srv_type.Request()
+        if service.srv_type is SetParameters:
+            value = ParameterValue()
+            self._fill(value)
+            known = [one.name for each in self._sound.values() for one in each]
+            name = self._rng.choice((self._text(), self._rng.choice(known)))
+            request.parameters = [Parameter(name=name, value=value)]
+        else:
+            self._fill(request)
+        self._unanswered.add(service)
+        service.call_async(request).add_done_callback(lambda _: self._unanswered.discard(service))
+
+    def _fill(self, message: Any, depth: int = 0) -> None:
+        """Fields as they may be, most of them sound, some not."""
+        if hasattr(message, "stamp") and hasattr(message, "frame_id"):
+            offset_ns = self._rng.choice((0, 0, 0, -(10**9), 10**9, 10**12, -(10**12)))
+            now_ns = self.get_clock().now().nanoseconds + offset_ns
+            message.stamp = to_time(max(0, min(now_ns, 2**31 * 10**9 - 1)))
+            return
+        for name, kind in message.get_fields_and_field_types().items():
+            if not self._is_warm or self._rng.random() < 0.8:
+                setattr(message, name, self._value(getattr(message, name), kind, depth))
+
+    def _value(self, value: Any, kind: str, depth: int) -> Any:
+        if hasattr(value, "get_fields_and_field_types"):
+            self._fill(value, depth + 1)
+            return value
+        if "sequence" in kind or "[" in kind:
+            return self._sequence(kind)
+        if isinstance(value, bool):
+            return self._rng.random() < 0.5
+        if isinstance(value, int):
+            return self._integer(kind)
+        if isinstance(value, float):
+            return self._rng.choice((0.0, -1.0, 1e308, float("nan"), float("inf"), self._rng.random()))
+        if isinstance(value, str):
+            return self._text()
+        return value
+
+    def _integer(self, kind: str) -> int:
+        unsigned = kind.startswith(("uint", "octet", "byte", "char"))
+        bits = int("".join(filter(str.isdigit, kind)) or 8)
+        low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        some = (0, 1, 48, 64, 85, 255, 640, 20_000, 65_536, high, low, self._rng.randint(low, high))
+        return max(low, min(high, self._rng.choice(some)))
+
+    def _text(self) -> str:
+        return self._rng.choice((*_TEXTS, "mono8", "bgr8", "mono", "libcaer", "libcaer_cmp", "captioner"))
+
+    def _sequence(self, kind: str) -> Any:
+        sizes = (0, 1, 7, 64 * 85 * 3, 100_000, _MOST if self._rng.random() < 0.02 else 9)
+        size = self._rng.choice(sizes) if self._is_warm else _MOST
+        if "uint8" in kind or "octet" in kind or "byte" in kind:
+            if self._is_warm and self._rng.random() < 0.2:
+                picture = self._rng.choice(self._pictures)
+                return array.array("B", mutated(self._rng, picture) if self._rng.random() < 0.5 else picture)
+            return array.array("B", self._rng.randbytes(size))
+        element = kind.removeprefix("sequence<").partition(">")[0].partition(",")[0]
+        if "/" in element:
+            make = partial(_made, element)
+            return [self._filled(make()) for _ in range(min(size, 20))]
+        if "string" in element:
+            return [self._text()[:1000] for _ in range(min(size, 20))]
+        return []
+
+    def _filled(self, message: Any) -> Any:
+        self._fill(message, 1)
+        return message
+
+
+def _answer(client: Client, request: Any) -> Any:
+    """What a service answers; raises NodeError where it does not."""
+    answered = threading.Event()
+    future = client.call_async(request)
+    future.add_done_callback(lambda _: answered.set())
+    if not answered.wait(_PATIENCE_S):
+        raise NodeError(f"{client.srv_name} does not answer")
+    return future.result()
+
+
+def _ignore(message: bytes) -> None:
+    """Nothing is done with it."""
+
+
+def _made(name: str) -> Any:
+    package, _, kind = name.partition("/")
+    return _class(f"{package}/msg/{kind.rpartition('/')[2]}")()
+
+
+def _class(name: str) -> Any:
+    """Of a message or service, such as `std_msgs/msg/String`."""
+    module, _, kind = name.rpartition("/")
+    return getattr(import_module(module.replace("/", ".")), kind)
+
+
+def _packet(now_ns: int, number: int) -> EventPacket:
+    """A sound packet of two events, in mono: the time of each is its own."""
+    message = EventPacket(height=48, width=64, seq=number, time_base=now_ns, encoding="mono")
+    message.header.stamp = to_time(now_ns)
+    words = [(1 << 63 | (y & 0x7FFF) << 48 | x << 32 | 0) for x, y in ((3, 4), (5, 6))]
+    message.events = struct.pack(f"<{len(words)}Q", *words)
+    return message
+
+
+def _png(pixels: np.ndarray, now_ns: int) -> CompressedImage:
+    message = CompressedImage(format="png", data=array.array("B", cv2.imencode(".png", pixels)[1].tobytes()))
+    message.header.stamp = to_time(now_ns)
+    return message
+
+
+def _array(now_ns: int) -> bytes:
+    """A sound dvs_msgs/EventArray of two events."""
+    x = np.array([3, 5], np.uint16)
+    batch = EventBatch(np.full(2, now_ns // 1000), x, x + np.uint16(1), np.ones(2, np.uint8), 64, 48)
+    return encode_dvs(batch, now_ns)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Say `COUNT` messages of `SEED`, the first two arguments."""
+    given = list(sys.argv[1:] if args is None else args)
+    count, seed = int(given[0]), int(given[1])
+
+    def work(node: FuzzPublisher) -> None:
+        _tell(targets=node.find())
+        node.warm_up()
+        node.are_well()
+        for sent in range(0, count, STRETCH):
+            node.say(min(STRETCH, count - sent))
+            _tell(sent=min(count, sent + STRETCH), **node.are_well())
+        _tell(failed_callbacks=node.failed_callbacks())
+
+    run(lambda **options: FuzzPublisher(seed, **options), given[2:], work)
+
+
+def _tell(**what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A camera's software for the soak: serves events and frames as dv network streams, from its start on.
+
+`python -m crossspec_lab.trials.soak_writer EVENTS_PORT FRAMES_PORT --rate 5`; a line of JSON comes out when
+clients have connected to both ports, and one for each second of the stream. A number of seconds on its input
+steps the clock of its stamps so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import dv_processing as dv
+import numpy as np
+
+from crossspec_ros.events.messages import typestore
+from crossspec_ros.paths import share_dir
+from crossspec_ros.recordings.recording import open_recording
+
+WIDTH, HEIGHT = 640, 480
+FRAME_US = 40_000
+_CHUNK_US, _STEP_US = 10_000, 200
+_DOUBLINGS = 6
+
+
+def main() -> None:
+    """Serve until killed; stamps are this host's clock."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("events_port", type=int)
+    parser.add_argument("frames_port", type=int)
+    parser.add_argument("--rate", type=float, default=5.0, help="million events per second, at least [5]")
+    args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A drive, because one picture would pass for a frozen camera, and noise has the longest captions.
+    pictures = _pictures(share_dir() / "rosbags" / "synthetic_drive")
+    stream, size, address = dv.io.Stream, (WIDTH, HEIGHT), "127.0.0.1"
+    events = dv.io.NetworkWriter(address, args.events_port, stream.EventStream(0, "events", "CAM", size))
+    frames = dv.io.NetworkWriter(address, args.frames_port, stream.FrameStream(0, "frames", "CAM", size))
+    up_s = time.monotonic()
+    while not (events.getClientCount() and frames.getClientCount()):
+        time.sleep(0.005)
+    print(json.dumps({"picked_up_s": time.monotonic() - up_s}), flush=True)
+    sent, t_us = 0, time.time_ns() // 1000 // FRAME_US * FRAME_US
+    clock = _Clock()
+    while True:
+        time.sleep(max(0.0, (t_us + _CHUNK_US) / 1e6 - time.time()))
+        if t_us % FRAME_US == 0:
+            frames.writeFrame(dv.Frame(t_us + clock.ahead_us, pictures[t_us // FRAME_US % len(pictures)]))
+        chunk = _events(t_us + clock.ahead_us, args.rate)
+        events.writeEvents(chunk)
+        sent, t_us = sent + chunk.size(), t_us + _CHUNK_US
+        if t_us % 1_000_000 == 0:
+            behind_s = time.time() - t_us / 1e6
+            print(json.dumps({"end_s": t_us // 1_000_000, "events": sent, "behind_s": behind_s}), flush=True)
+            sent = 0
+
+
+class _Clock:
+    """How far the clock of the stamps is ahead of the host's."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self.ahead_us += int(line) * 1_000_000
+
+
+def _pictures(recording: Path) -> list[np.ndarray]:
+    """The frames of a recording, (H, W, 3) uint8 BGR."""
+    pictures = []
+    for message in open_recording(recording).messages():
+        if message.kind == "image":
+            image: Any = typestore().deserialize_cdr(message.data, message.type)
+            pictures.append(np.asarray(cv2.imdecode(image.data, cv2.IMREAD_COLOR)))
+    return pictures
+
+
+def _events(start_us: int, rate: float) -> dv.EventStore:
+    """Ten milliseconds of events; each comes 64 times, because Python makes too few events for any camera."""
+    unique = math.ceil(rate * _STEP_US / 2**_DOUBLINGS)
+    chunk = dv.EventStore()
+    for t_us in range(start_us, start_us + _CHUNK_US, _STEP_US):
+        events = dv.EventStore()
+        for i in range(unique):
+            place = t_us // _STEP_US * 7919 + i * 104_729
+            events.push_back(t_us, place % WIDTH, place // WIDTH % HEIGHT, i % 2 == 0)
+        for _ in range(_DOUBLINGS):
+            same = dv.EventStore()
+            same.add(events)
+            events.add(same)
+        chunk.add(events)
+    return chunk
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""`crossspec synth`: a drive through the synthetic world as a DSEC sequence, with its true captions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from itertools import islice
+from pathlib import Path
+
+import cv2
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from crossspec_lab.world.camera import EVENTS_HZ, FRAME_PERIOD_S, events, frame
+from crossspec_lab.world.grammar import QUESTION, attributes, caption
+from crossspec_lab.world.scene import drive
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
+
+_START_S = 100
+"""The clock of every sequence starts here, a whole second, so that its windows are those of the drive."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write `args.seconds` of the drive `args.seed` to the new directory `args.out`."""
+    out: Path = args.out
+    if args.seconds < 1:
+        raise InputError(f"--seconds {args.seconds} gives no window: ask for at least 1")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed} is negative: give 0 or more")
+    if out.exists():
+        raise InputError(f"'{out}' exists already: name a new directory or remove it")
+    try:
+        _write(out, args.seconds, args.seed)
+    except BaseException as error:
+        # An interrupted sequence would look whole.
+        shutil.rmtree(out, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(
+                f"'{out}' cannot be written ({error}): name one where there is room and the right to write"
+            ) from None
+        raise
+    print(f"{out}: {args.seconds} s of drive {args.seed}")
+    return 0
+
+
+def _write(out: Path, seconds: int, seed: int) -> None:
+    scenes = drive(seed, seconds)
+    frames, h5 = out / FRAMES_FOLDER, out / EVENTS_FILE
+    frames.mkdir(parents=True)
+    h5.parent.mkdir(parents=True)
+    batches: list[EventBatch] = []
+    stamps_us: list[int] = []
+    seen = events(scenes, seed, 0, seconds)
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with bar as progress:
+        task = progress.add_task("drawing the drive", total=seconds)
+        for second in range(seconds):
+            for tick in range(round(1 / FRAME_PERIOD_S)):
+                t = second + tick * FRAME_PERIOD_S
+                picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
+                file = frames / f"{len(stamps_us):06d}.png"
+                file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
+                stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
+            batches += islice(seen, EVENTS_HZ)
+            progress.advance(task)
+            # A log has at most ten lines of it.
+            if bar.disable and (second + 1) * 10 // seconds > second * 10 // seconds:
+                print(f"crossspec: {second + 1} of {seconds} s drawn", file=sys.stderr, flush=True)
+    whole = EventBatch.concat(batches)
+    shifted = EventBatch(whole.t + _START_S * 1_000_000, whole.x, whole.y, whole.p, whole.width, whole.height)
+    write_events_h5(h5, shifted, _START_S * 1_000_000)
+    np.savetxt(out / FRAME_STAMPS_FILE, np.array(stamps_us), fmt="%d")
+    windows = [
+        {"start_ns": (_START_S + i) * 10**9, "caption": caption(scene), "attributes": attributes(scene)}
+        for i, scene in enumerate(scenes)
+    ]
+    truth = {"seed": seed, "question": QUESTION, "windows": windows}
+    (out / "ground_truth.json").write_text(json.dumps(truth, indent=1) + "\n")

@@ -1,0 +1,211 @@
+"""Breaks the verifier and the tree mask line by line and shows which test notices.
+
+Run with the project's Python; exits with 1 if a mutant survives. The table is kept in
+docs/benchmarks/mutants.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = ("crossspec_ros", "test", "models", "pyproject.toml", "package.xml")
+TESTS = (
+    "test/engine/test_accept.py",
+    "test/engine/test_tree.py",
+    "test/engine/test_kv.py",
+    "test/engine/test_runner.py",
+    "test/engine/test_sequence.py",
+    "test/engine/test_scheduler.py",
+    "test/captioning/test_decoder.py",
+    "test/families/test_every_family.py",
+)
+
+MUTANTS = {
+    "engine/accept.py": [
+        ("choices[1 + node]", "choices[node]"),
+        ("choices[1 + node]", "choices[2 + node]"),
+        ("choices[1 + node]", "choices[1 + tree.parents[node]]"),
+        ("self._draws[0] != sampling.seed", "False"),
+    ],
+    "engine/tree.py": [
+        ("nodes = [ROOT]", "nodes = [0]"),
+        ("tree.child(nodes[-1],", "tree.child(nodes[0],"),
+        ("token := choose(nodes[-1])", "token := choose(nodes[0])"),
+        ("nodes.append(child)", "nodes.append(child)\n        break"),
+        ("return tuple(nodes[1:]), token", "return tuple(nodes), token"),
+        ("return tuple(nodes[1:]), token", "return tuple(nodes[1:]), choose(ROOT)"),
+        ("if pair == (node, token)", "if pair[1] == token"),
+        ("if pair == (node, token)", "if pair[0] == node"),
+        ("seen = np.eye(len(self), dtype=bool)", "seen = np.zeros((len(self),) * 2, dtype=bool)"),
+        ("seen = np.eye(len(self), dtype=bool)", "seen = np.tril(np.ones((len(self),) * 2, dtype=bool))"),
+        ("if parent != ROOT:\n                seen", "if parent != 0:\n                seen"),
+        ("if parent != ROOT:\n                seen", "if True:\n                seen"),
+        ("seen[i] |= seen[parent]", "seen[i, parent] = True"),
+        ("seen[i] |= seen[parent]", "seen[parent] |= seen[i]"),
+        ("seen[i] |= seen[parent]", "seen[i] = seen[parent]"),
+        ("1 if parent == ROOT else depths[parent] + 1", "1 if parent == ROOT else depths[parent]"),
+        ("1 if parent == ROOT else depths[parent] + 1", "0 if parent == ROOT else depths[parent] + 1"),
+        ("1 if parent == ROOT else depths[parent] + 1", "len(depths) + 1"),
+        (
+            "after + torch.tensor(tree.depths()",
+            "after + torch.arange(len(tree)) + 0 * torch.tensor(tree.depths()",
+        ),
+        (".tril(cached)", ".tril(cached + 1)"),
+        (".tril(cached)", ".tril(cached - 1)"),
+        (".tril(cached)", ""),
+        ("seen[unread:, cached + unread :] = torch.from_numpy(tree.mask())", "pass"),
+        ("torch.from_numpy(tree.mask())", "torch.from_numpy(tree.mask()).T"),
+        ("masked_fill_(~seen,", "masked_fill_(seen,"),
+        ("return torch.zeros(seen.shape", "return seen[None, None]\n    return torch.zeros(seen.shape"),
+    ],
+    "engine/sequence.py": [
+        ("self._read(tree)[-len(tree) - 1 :]", "self._read(tree)[-len(tree) - 2 :]"),
+        ("verified = self._runner.length - len(tree)", "verified = self._runner.length - len(tree) - 1"),
+        ("[verified + node for node in path]", "[verified + i for i in range(len(path))]"),
+        ("[verified + node for node in path]", "[verified + node for node in path[:-1]]"),
+        ("self._target.words((following,))", "self._target.words((following + 1,))"),
+        ("self._place += len(path)", "pass"),
+        ("self._place += len(path)", "self._place += len(tree)"),
+        ("tree_positions(tree, -1)", "tree_positions(tree, 0)"),
+        ("self._unread, self._place = [], place", "self._place = place"),
+        ("self._unread, self._place = [], place", "self._unread = []"),
+        (
+            "            self._runner.keep(length)\n            self._unread.clear()",
+            "            self._unread.clear()",
+        ),
+        ("length, self._place = self._prefix", "length, _ = self._prefix"),
+        ("self._unread.pop()  #", "pass  #"),
+        ("self._stamps != list(stamps_ns[: len(self._stamps)])", "False"),
+        ("            self._runner.keep(0)\n            self._begin()", "            self._begin()"),
+        ("for i in range(len(self._stamps), len(frames))", "for i in range(len(frames))"),
+        ("if is_known:", "if False:"),
+        ("not self._runner.is_sound", "False"),
+        ("tokens[: eos + 1]", "tokens[:eos]"),
+        ("(0, *(1 + node for node in path))", "(0, *path)"),
+        ("        if self._waiting:\n            self._encode()", "        pass"),
+        ("still waits.\n        self._waiting.clear()", "still waits."),
+        ("self._stamps.clear()\n        self._waiting.clear()", "self._stamps.clear()"),
+        ("or len(self._waiting) == self._target.spec.frames_per_unit", "or False"),
+        ("last // per_unit", "last"),
+    ],
+    "engine/local.py": [
+        ("            self._error = None\n            self._do", "            self._do"),
+        ("            raise self._error\n", "            pass\n"),
+        ("self._scheduler.end_answer(self)\n        for future", "for future"),
+    ],
+    "engine/scheduler.py": [
+        ("len(self._ahead) > 1:", "True:"),
+        ("self._is_between and len(self._ahead) > 1", "self._is_between"),
+        ("self._is_between and len(self._ahead) > 1", "len(self._ahead) > 1"),
+        ("if self._answering is session:", "if True:"),
+        ("self._is_between = work.is_pass", "self._is_between = True"),
+    ],
+    "drafting/policy.py": [
+        (".cut(left - 1)", ".cut(left)"),
+        (".cut(left - 1)", ""),
+    ],
+    "engine/kv.py": [
+        ("if list(moved) != list(range(length, end)):", "if False:"),
+        ("self._states.index_select(3, places)", "self._states[..., : len(moved), :]"),
+        ("places)\n        self.length = end", "places)\n        self.length = length"),
+        ("states[..., : self.length, :] = self._states[..., : self.length, :]", "pass"),
+        (
+            "for layer in self._buffers:\n            layer.length",
+            "for layer in self._buffers[:1]:\n            layer.length",
+        ),
+        ("values[:, :, start:end] = value_states", "pass"),
+    ],
+    "engine/runner.py": [
+        ("last = self._cache.capacity - 1", "last = length"),
+        ("self._cache.length += len(inputs)", "self._cache.length += size"),
+        ("padded[:, :, :n, :all_seen] = mask", "padded[:, :, :n, :all_seen] = 0"),
+        ("self._steps.clear()", "pass"),
+        ("        runner.keep(0)\n", ""),
+        ("runner.is_sound and runner.capacity", "runner.capacity"),
+        (" and runner.capacity <= self._capacity", ""),
+    ],
+    "captioning/answer.py": [
+        ("self.tokens += step.tokens", "self.tokens += step.tokens[:1]"),
+        ("step.ended or len(self.tokens)", "len(self.tokens)"),
+        ("left = self.max_new_tokens - len(self.tokens)", "left = self.max_new_tokens"),
+        ("if more() and not self.ended:", "if not self.ended:"),
+        ("if more() and not self.ended:", "if more():"),
+        ("over.set_exception(error)", "over.set_result(None)"),
+        ("taken = step.path[: len(step.tokens)]", "taken = step.path"),
+        ("replace(self._lesson, ended=True)", "self._lesson"),
+    ],
+    "captioning/decoder.py": [
+        ("and opened.answered_ns == stamps_ns", ""),
+        ("(answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)", "True"),
+        ("and answer.sampling == self.sampling", ""),
+        ("        opened.session.fit(frames, stamps_ns)\n        self._learn()", "        self._learn()"),
+        ("self._lesson = answer.take_lesson()", "pass"),
+        (
+            "                    opened.forget()\n                trace.extend",
+            "                    pass\n                trace.extend",
+        ),
+    ],
+    "models/base.py": [
+        ("place + chunk.positions for place", "chunk.positions for place"),
+        ("int(self.positions.max()) + 1", "len(self)"),
+        ("chunk._layers_like(like) for chunk", "like for chunk"),
+    ],
+    "captioning/open_windows.py": [
+        ("stamp_ns <= opened.stamps_ns[-1]", "False"),
+        ("session.close()", "pass"),
+    ],
+}
+
+
+def main() -> int:
+    print("| file | line | mutant | noticed by |\n| --- | --- | --- | --- |")
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in NEEDED:
+            here = ROOT / name
+            (shutil.copytree if here.is_dir() else shutil.copy)(here, copy / name)
+        assert _first_failure(copy) is None, "the tests fail as they are"
+        for name, changes in MUTANTS.items():
+            path = copy / "crossspec_ros" / name
+            source = path.read_text()
+            for old, new in changes:
+                assert old in source, f"{name} has no {old!r} any more"
+                path.write_text(source.replace(old, new, 1))
+                killer = _first_failure(copy)
+                path.write_text(source)
+                survivors += killer is None
+                line = source[: source.index(old)].count("\n") + 1
+                row = f"`{_shown(old)}` -> `{_shown(new)}` | {killer or '**nothing**'}"
+                print(f"| `{name}` | {line} | {row} |", flush=True)
+    return 1 if survivors else 0
+
+
+def _shown(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|") or "(nothing)"
+
+
+def _first_failure(folder: Path) -> str | None:
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", "40"]
+    # A loop without end is ended with its process.
+    options += ["--timeout-method", "thread"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *TESTS],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode == 0:
+        return None
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return f"`{failed[0].split('::')[-1].split(' - ')[0]}`" if failed else "tests that hang"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Fewer tokens for the frames: shapes, a hard choice among four ways, and a target that sees less."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from crossspec_lab.baselines.compression import (
+    A_FRAME,
+    CompressedTarget,
+    Convolution,
+    ElasticCompressor,
+    Pooling,
+    Pruning,
+    Resampler,
+)
+from crossspec_lab.world.grammar import QUESTION
+from torch import nn
+
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+WIDTH, KEPT = 16, 4
+
+
+@pytest.fixture
+def tokens() -> torch.Tensor:
+    return torch.randn(3, 34, WIDTH, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def seen() -> torch.Tensor:
+    """The last of the inputs is padded from the 17th token on."""
+    seen = torch.ones(3, 34, dtype=torch.bool)
+    seen[2, 17:] = False
+    return seen
+
+
+@pytest.mark.parametrize(
+    "way", [Pruning(WIDTH, KEPT), Pooling(KEPT), Convolution(WIDTH, KEPT), Resampler(WIDTH, KEPT, 2)]
+)
+def test_a_way_gives_few_tokens_that_padding_does_not_change(
+    way: nn.Module, tokens: torch.Tensor, seen: torch.Tensor
+) -> None:
+    made = way(tokens, seen)
+    assert made.shape == (3, KEPT, WIDTH)
+    other = torch.where(seen[..., None], tokens, torch.full_like(tokens, 7.0))
+    torch.testing.assert_close(way(other, seen), made)
+
+
+def test_pooling_of_alike_tokens_gives_that_token() -> None:
+    alike = torch.full((1, 34, WIDTH), 3.0)
+    torch.testing.assert_close(Pooling(KEPT)(alike, torch.ones(1, 34, dtype=torch.bool)), alike[:, :KEPT])
+
+
+def test_pruning_keeps_tokens_with_the_highest_scores_in_their_order() -> None:
+    prune = Pruning(1, 2)
+    nn.init.ones_(prune.score.weight)
+    nn.init.zeros_(prune.score.bias)
+    tokens = torch.tensor([[[1.0], [5.0], [2.0], [4.0]]])
+    kept = prune(tokens, torch.ones(1, 4, dtype=torch.bool))
+    assert kept.flatten().tolist() == pytest.approx(
+        [5 * torch.tensor(5.0).sigmoid().item(), 4 * torch.tensor(4.0).sigmoid().item()]
+    )
+
+
+def test_each_input_chooses_one_way_and_the_gate_learns(tokens: torch.Tensor, seen: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    compress = ElasticCompressor(WIDTH, KEPT, 2)
+    choice = compress.choice(tokens, seen)
+    assert (choice.round().detach() == choice.detach()).all()
+    assert choice.sum(-1).tolist() == pytest.approx([1, 1, 1])
+    compress(tokens, seen).square().mean().backward()
+    assert compress.gate.weight.grad is not None and compress.gate.weight.grad.abs().sum() > 0
+    # One input alone takes its way without the others; the result is the same.
+    compress.eval()
+    together = compress(tokens, seen)
+    torch.testing.assert_close(compress(tokens[:1], seen[:1]), together[:1])
+
+
+def test_a_target_that_reads_pooled_frames_sees_less_and_still_speaks(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    way = CompressedTarget(pair)
+    try:
+        written = way(windows[0], QUESTION, Trace())
+        spec = way.pair.target.spec
+    finally:
+        way.close()
+    assert spec.frame_tokens == 8 * A_FRAME < pair.target.spec.frame_tokens
+    assert written.tokens and sum(written.accept_lengths) == len(written.tokens)

@@ -1,0 +1,36 @@
+"""`crossspec bench captions` and `figure` run on the shipped pair and report what they promise."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from crossspec_lab.compare.captions import _chance
+
+from crossspec_ros.cli import main
+
+
+def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "captions", "--windows", "5", "--json", str(tmp_path / "figures.json")]) == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["windows"] == 5
+    assert figures["target_attributes_right"] > 0.85
+    assert figures["draft_token_acceptance"] > 0.5
+    assert "needs_color" in capsys.readouterr().out
+
+
+def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "captions", "--windows", "0"]) == 2
+    assert "measures nothing" in capsys.readouterr().err
+
+
+def test_chance_knows_the_context() -> None:
+    values = Counter({("tunnel", "dim"): 4, ("open", "sunny"): 3, ("open", "night"): 3})
+    assert _chance(values) == 0.7
+
+
+def test_a_window_is_drawn(tmp_path: Path) -> None:
+    assert main(["bench", "figure", str(tmp_path / "window.png"), "--second", "0"]) == 0
+    assert (tmp_path / "window.png").stat().st_size > 20_000

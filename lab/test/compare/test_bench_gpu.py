@@ -1,0 +1,187 @@
+"""`crossspec bench gpu`: every line of it but a GPU's own, on small models on the CPU; its figures add up."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from crossspec_lab.compare import gpu
+from crossspec_lab.compare.gpu import latencies, noise, replay_windows
+from crossspec_lab.compare.gpu_models import random_pair
+from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
+from crossspec_lab.compare.gpu_told import Teller
+from crossspec_lab.compare.latency import ALONE, GENERATE, HIDING, OURS
+from crossspec_lab.compare.trace import Response, read_trace
+from crossspec_lab.world.grammar import QUESTION
+from tokenizers import Tokenizer
+
+from crossspec_ros.cli import main
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.engine.runner import SIZES
+from crossspec_ros.models.footprint import estimate, measured_bytes
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.trace import Trace
+
+TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ModelPair:
+    return load_pair(share_dir() / "models" / "tiny")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """What might have been recorded: captions that resemble each other, and drafts that begin like them."""
+    tokenizer = Tokenizer.from_file(str(share_dir() / "models" / "tiny" / "target" / "tokenizer.json"))
+    path = tmp_path / "trace.jsonl"
+    with path.open("w") as file:
+        for text in TEXTS * 3:
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+            print(json.dumps({"target_tokens": ids, "draft_tokens": [*ids[:3], 9, 9, 9]}), file=file)
+    return path
+
+
+def bench(*arguments: object) -> int:
+    return main(["bench", "gpu", *map(str, arguments)])
+
+
+def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, plot, timeline = tmp_path / "gpu.json", tmp_path / "gpu.png", tmp_path / "timeline.json"
+    short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--rounds", 1, "--repeats", 1)
+    assert bench("--trace", trace, *short, "--json", out, "--plot", plot, "--timeline", timeline) == 0
+    result = json.loads(out.read_text())
+    assert set(result["dtypes"]) == {"float32", "nf4"}
+    for run in result["dtypes"].values():
+        assert list(map(int, run["verify_ms"])) == list(SIZES)
+        assert run["bandwidth_share"] == pytest.approx(
+            run["bound_ms"] / run["verify_ms"]["1"]["median"], rel=1e-6
+        )
+        assert run["achieved_gb_s"] == pytest.approx(
+            run["pass_bytes"] / run["verify_ms"]["1"]["median"] / 1e6, rel=1e-6
+        )
+        latency = run["latency"]
+        assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
+        assert latency["tokens_per_pass"] > 1  # the memory has heard the like
+        assert latency["modes"][ALONE]["last_frame_to_caption_ratio"]["median"] == 1
+        assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
+        assert set(run["bytes"]) >= {"passes on cpu", "latency on cpu"}
+    whole, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
+    assert small < whole / 2
+    events = json.loads(timeline.read_text())["traceEvents"]
+    processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert processes >= {f"nf4: {OURS}", f"nf4: {GENERATE}"}
+    marks = {event["name"] for event in events if event["ph"] == "i"}
+    assert marks == {"last_frame", "closed", "first_token"}
+    assert plot.stat().st_size > 20_000
+    printed = capsys.readouterr().out
+    assert "told" in printed and "random weights" in printed and "T_verify(n)" in printed
+
+
+def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
+    heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
+    told.append(Response(told[0].target, ()))  # an empty draft is no draft
+    pair = random_pair(tiny, gpu.tiny(), Placement("float32"))
+    # It raises where a decoder says something else.
+    runs, _ = replay_windows(pair, told, 1, heard, window_s=0.5)
+    eos_id = tiny.target.spec.eos_ids[0]
+    for name, reads in ((OURS, range(2, tiny.frames + 1)), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
+        assert runs[name].tokens == [(*response.target, eos_id) for response in told]
+        for mine in runs[name].traces:  # frame by frame and then the last and the question, or all at once
+            assert sum(span.stage == "target_prefill" for span in mine.spans) in reads
+            late_ns = mine.marks["last_frame"]
+            assert name == OURS or min(span.start_ns for span in mine.spans) > late_ns
+    for mine, tokens in zip(runs[ALONE].traces, runs[ALONE].tokens, strict=True):
+        # Without proposers each token is a pass, of which the first reads the question.
+        assert sum(span.stage == "decode" for span in mine.spans) == len(tokens) - 1
+    for mine in runs[HIDING].traces:
+        assert sum(span.stage == "verify" for span in mine.spans) <= 1
+    figures = latencies(runs)
+    assert figures["tokens_per_pass"] > 1  # the memory has heard these
+    assert figures["times_sooner_than_generate"]["median"] == pytest.approx(
+        np.median(runs[GENERATE].ms_from_last_frame() / runs[OURS].ms_from_last_frame())
+    )
+
+
+@pytest.mark.parametrize("images", [4, 5])
+def test_a_told_draft_takes_a_step_for_every_token_and_is_sure(tiny: ModelPair, images: int) -> None:
+    teller = Teller(random_pair(tiny, gpu.tiny(), Placement("float32")), QUESTION)
+    told = (7, 8, 9)
+    teller.tell(Response((5,), told))
+    pixels = noise(np.random.default_rng(0), images, tiny.event_image_size)
+    assert teller.pair.draft and teller.pair.translation
+    with closing(DraftModel(teller.pair.draft, teller.pair.translation)) as drafts:
+        draft = drafts.draft(pixels, QUESTION, 64)
+        assert draft.proposal() == ((), ())
+        assert drafts.submit(draft.run, Trace()).result()
+    assert draft.tokens == [*told, teller.pair.draft.eos_ids[0]]
+    tokens, probs = draft.proposal()
+    assert tokens == told and min(probs) > 0.99
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
+def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
+    torch.manual_seed(0)
+    dimensions, placement = gpu.tiny(), Placement(dtype)
+    pair = random_pair(tiny, dimensions, placement)
+    estimated = estimate(placement, dimensions.target, dimensions.draft)
+    assert pair.draft and tiny.draft
+    target, draft = pair.target.module, pair.draft.module
+    assert measured_bytes(target) == pytest.approx(estimated.target.weights, rel=0.02)
+    assert measured_bytes(draft) == pytest.approx(estimated.draft.weights, rel=0.02)
+    for tensor in (*target.buffers(), *draft.buffers(), *target.parameters()):
+        assert tensor.device.type == "cpu"
+    for mine, real in ((target, tiny.target.module), (draft, tiny.draft.module)):
+        assert list(mine.state_dict()) and not mine.training
+        for (name, buffer), (_, wanted) in zip(mine.named_buffers(), real.named_buffers(), strict=True):
+            torch.testing.assert_close(buffer, wanted, msg=name)
+    logits = target(input_ids=torch.arange(3, 40)[None]).logits
+    assert logits.isfinite().all() and logits.std() > 0.01
+
+
+def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> None:
+    text = tiny.target.body.config
+    body = sum(p.numel() for p in tiny.target.body.parameters())
+    words = text.vocab_size * text.hidden_size
+    assert pass_bytes(tiny, 0) == 4 * (body - words + words)  # the head is as large as they are
+    each = pass_bytes(tiny, 11) - pass_bytes(tiny, 10)
+    assert each == 2 * 4 * text.num_hidden_layers * text.hidden_size
+    rates = copy_bandwidth(torch.device("cpu"), 1 << 20, 3)
+    assert len(rates) == 3 and min(rates) > 1e8
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "no CUDA device: run it where there is one"),
+        ("--tiny --dtypes bf16,fp8", "'fp8': give some of float32,bf16,int8,nf4"),
+        ("--tiny --draft-device gpu", "'gpu' is no device: give one of cpu, cuda"),
+        ("--tiny --heard 5", "has 5 responses at stride 2, and --heard 5 leaves none"),
+    ],
+)
+def test_it_refuses_in_a_sentence(
+    given: str,
+    said: str,
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench("--trace", trace, *given.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_tokens_that_a_target_does_not_know_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = tmp_path / "real.jsonl"
+    real.write_text('{"target_tokens": [450, 29915]}\n')
+    assert bench("--trace", real, "--tiny") == 2
+    assert "token 29915, but the tiny target knows 577" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Heads are trained and compared by the commands that docs/drafters.md names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from crossspec_lab.compare.heads import COLD, FIRST, NOVELTY, REPEATED, USUAL
+
+from crossspec_ros.cli import main
+
+NAMES = ["event_head", "B1", "L6"]
+
+
+def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = ["--out", str(tmp_path / "heads"), "--work", str(tmp_path / "work")]
+    train = ["train", "heads", *NAMES, "--windows", "10", "--steps", "3", *folders]
+    assert main(train) == 0
+    assert (tmp_path / "heads" / "learning_curves.png").stat().st_size > 10_000
+    config = json.loads((tmp_path / "heads" / "event_head" / "config.json").read_text())
+    assert config["training"]["variant"] == "event_head" and config["training"]["windows"] == 10
+    said = capsys.readouterr().out.replace("\n", "")
+    assert all(str(tmp_path / "heads" / name) in said for name in NAMES)
+
+    out, plot = tmp_path / "heads.json", tmp_path / "heads.png"
+    bench = ["bench", "heads", "--heads", str(tmp_path / "heads"), "--windows", "8", "--warm", "0"]
+    assert main([*bench, "--json", str(out), "--plot", str(plot)]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["windows"] == {COLD: 2, FIRST: 2, REPEATED: 6}
+    rows = figures["heads"]
+    assert list(rows) == [USUAL, "B1", "event_head", "L6"]
+    for name, row in rows.items():
+        for novelty in NOVELTY:
+            length = row["tokens_per_pass"][novelty]
+            assert 1 <= length["low"] <= length["mean"] <= length["high"]
+        assert row["time_ratio"]["median"] > 0 and ("parameters" in row) == (name not in (USUAL, "L6"))
+    assert rows[USUAL]["gain"][FIRST] == {"mean": 0, "low": 0, "high": 0}
+    assert 0 <= rows["B1"]["offline"]["top1"] <= rows["B1"]["offline"]["top5"] <= 1
+    assert -1 <= rows["B1"]["offline"]["cosine"] <= 1 and "cosine" not in rows["event_head"]["offline"]
+    assert rows["B1"]["alone_tokens_per_pass"]["mean"] >= 1
+    assert plot.stat().st_size > 10_000
+
+
+def test_a_name_that_there_is_not_and_an_empty_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "heads", "hedgehog", "--windows", "10", "--work", str(tmp_path)]) == 2
+    assert "there is no head 'hedgehog': it must be one of L1, L2" in capsys.readouterr().err.replace(
+        "\n", " "
+    )
+    assert main(["bench", "heads", "--heads", str(tmp_path), "--windows", "8"]) == 2
+    assert "holds no heads: make some with crossspec train heads" in capsys.readouterr().err.replace(
+        "\n", " "
+    )

@@ -1,0 +1,39 @@
+"""`crossspec bench latency` lives through windows in real time and compares decoders in one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from crossspec_lab.compare.latency import prefill_share_rule
+
+from crossspec_ros.cli import main
+
+pytestmark = pytest.mark.realtime
+
+
+def test_a_few_windows_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, plot = tmp_path / "latency.json", tmp_path / "latency.png"
+    assert main(["bench", "latency", "--windows", "2", "--json", str(out), "--plot", str(plot)]) == 0
+    figures = json.loads(out.read_text())
+    for key in ("close_to_caption_ratio", "close_to_first_token_ratio"):
+        spread = figures[f"{key}_spread"]
+        assert spread == figures["modes"]["ours"][key]
+        assert spread["p10"] <= figures[key] == spread["median"] <= spread["p90"]
+    assert figures["modes"]["autoregressive"]["close_to_caption_ratio"]["median"] == 1.0
+    assert all(mode["equal"] == 2 for mode in figures["modes"].values())
+    assert figures["modes"]["ours"]["stages_ms"]["hidden"] > 0
+    assert "by the published rule" in capsys.readouterr().out
+    assert plot.stat().st_size > 10_000
+
+
+def test_no_windows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "latency", "--windows", "0"]) == 2
+    assert "measures nothing" in capsys.readouterr().err
+
+
+def test_the_published_rule_is_told_as_a_sentence() -> None:
+    assert "50% " in prefill_share_rule(1, 1) and "cross-modal" in prefill_share_rule(1, 1)
+    assert "same-modality" in prefill_share_rule(1, 9)
+    assert "acceptance decides" in prefill_share_rule(3, 7)

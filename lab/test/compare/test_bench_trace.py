@@ -1,0 +1,137 @@
+"""`crossspec bench trace` replays recorded responses without looking ahead."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from crossspec_lab.compare.trace import Response, read_trace, replay
+
+from crossspec_ros.cli import main
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.registry import USUAL, make_proposers
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import InputError
+
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
+
+
+class Recorder(Proposer):
+    """Proposes a fixed chain at the start of each response, and keeps what it was shown."""
+
+    name = "recorder"
+
+    def __init__(self, chain: tuple[int, ...]) -> None:
+        self._chain = chain
+        self.contexts: list[Context] = []
+        self.outcomes: list[PassResult] = []
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        self.contexts.append(context)
+        chain = () if context.tokens else self._chain[:budget]
+        return DraftTree.chain(chain, [0.9] * len(chain), self.name)
+
+    def observe(self, outcome: PassResult) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
+    recorder = Recorder((1, 2, 9))
+    responses = [Response((1, 2, 3, 4), (7,)), Response((5, 6), ())]
+    result = replay(responses, Policy((recorder,), None), "test")
+    # 1 2 foreseen and 3, then 4; then 5 and 6 one by one.
+    assert (result.tokens, result.passes) == ([4, 2], [2, 2])
+    assert result.acceptance_length() == 1.5 and result.acceptance_length(since=1) == 1.0
+    assert [context.tokens for context in recorder.contexts] == [(), (), (5,)]
+    assert [outcome.tokens for outcome in recorder.outcomes] == [(1, 2, 3), (4,), (5,), (6,)]
+    assert [outcome.ended for outcome in recorder.outcomes] == [False, True, False, True]
+    assert recorder.contexts[0].draft_tokens == (7,)
+    assert result.accepted["recorder", 1] == 1 and result.drafted["recorder", 1] == 2
+    assert (result.hit_at[0], result.asked_at[0]) == (1, 2)
+
+
+def test_nothing_beyond_the_end_of_a_response_counts() -> None:
+    result = replay([Response((1, 2), ())], Policy((Recorder((1, 2, 3)),), None), "test")
+    assert (result.tokens, result.passes) == ([2], [1])
+
+
+def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, out, plot = tmp_path / "trace.jsonl", tmp_path / "out.json", tmp_path / "out.png"
+    rows = [{"target_tokens": [5, 6, 7, 8, i % 3, 9, 2], "draft_tokens": [5, 6, 40000]} for i in range(40)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    command = ["bench", "trace", str(trace), "--stride", "2", "--nodes", "16"]
+    assert main([*command, "--json", str(out), "--plot", str(plot)]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["responses"] == 20
+    assert 1.5 < figures["mean_acceptance_length"] <= figures["last_third"] <= 7
+    assert figures["passes_per_caption"] == pytest.approx(7 / figures["mean_acceptance_length"])
+    assert figures["propose_ms_p50"] > 0
+    assert "tokens a pass" in capsys.readouterr().out and plot.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("option", ["--stride", "--nodes"])
+def test_numbers_that_measure_nothing_are_refused(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "trace", str(tmp_path), option, "0"]) == 2
+    assert f"{option} is 0" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("trace missing.jsonl --json", "figure"):
+        out = tmp_path / "nowhere" / "out.png"
+        assert main(["bench", *command.split(), str(out)]) == 2
+        assert f"'{out}' cannot be written (No such file or directory)" in capsys.readouterr().err
+
+
+def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"target_tokens": [1], "draft_tokens": [5, 32000, 6]}')
+    assert read_trace(path) == [Response((1,), (5,))]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        ("{}\n", "line 1 .* no target_tokens"),
+        ('{"target_tokens": [1]}\n[3]\n', "line 2 .* is no response"),
+        ('{"target_tokens": ["a"]}\n', "line 1 .* is no response"),
+        ('{"target_tokens": [5, -1]}\n', "line 1 .* is no response"),
+        ('{"target_tokens": [5, 2147483648]}\n', "line 1 .* is no response"),
+        ("nonsense\n", "line 1 .* is no response"),
+        ('{"target_tokens": [Infinity]}\n', "line 1 .* is no response"),
+        (100_000 * "[" + "\n", "line 1 .* is no response"),
+    ],
+)
+def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        read_trace(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_trace(tmp_path / "missing.jsonl")
+
+
+def test_a_trace_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=r"cannot be read \(it is no regular file\)"):
+        read_trace(path)
+    path.unlink()
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(InputError, match=r"cannot be read \(it has more than \d+ bytes\)"):
+        read_trace(path)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
+def test_recorded_captions_are_foreseen() -> None:
+    policy = Policy(make_proposers(USUAL), None)
+    result = replay(read_trace(SHARED)[::2][:120], policy, "test")
+    assert result.acceptance_length() > 5.3

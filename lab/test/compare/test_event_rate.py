@@ -1,0 +1,52 @@
+"""A stream as fast as DSEC's, replayed in real time: the reports account for every single event."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from crossspec_lab.compare.event_load import PACKET_US, Packets, main
+from outsider import outsider
+
+from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
+from crossspec_ros.recordings.bag import write_bag
+
+START_NS = 5 * 10**9
+MEV_S, SECONDS = 10, 3
+
+
+def record(path):
+    """A bag; returns how many of its events lie in each second of ROS time."""
+    packets, events = Packets(MEV_S), Counter()
+    with write_bag(path) as write:
+        for index in range(SECONDS * 10**6 // PACKET_US):
+            stamp_ns = START_NS + index * PACKET_US * 1000
+            message = packets.message(index, stamp_ns)
+            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, message))
+            seconds = (stamp_ns + packets.offsets_us * 1000) // 10**9
+            events.update(dict(zip(*np.unique(seconds, return_counts=True), strict=True)))
+    return events
+
+
+@pytest.mark.realtime
+def test_ten_million_events_a_second_are_replayed_without_losing_one(tmp_path):
+    events = record(tmp_path / "bag")
+    assert sum(events.values()) >= 0.999 * SECONDS * MEV_S * 10**6
+    command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(tmp_path / "bag"), "--rate", "1"]
+    with outsider() as observer:
+        subprocess.run(command, check=True, timeout=60.0, stdout=subprocess.DEVNULL)
+        observer.wait(lambda: len(observer["/captioner/report"]) == SECONDS)
+        told = {end // 10**9 - 1: report for end, _, _, report in observer.reports()}
+    assert {second: report.events for second, report in told.items()} == events
+    assert {report.lost_packets for report in told.values()} == {0}
+
+
+@pytest.mark.parametrize("arguments", [["0"], ["10", "--seconds", "1"]])
+def test_a_load_that_measures_nothing_is_refused(capfd, arguments):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert "measures nothing: ask for a rate above 0 and at least 2 s" in capfd.readouterr().err

@@ -1,0 +1,141 @@
+"""Ways take turns, and what each did is told in the same terms."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from crossspec_lab.baselines.one_shot import Alone
+from crossspec_lab.baselines.suffix import SuffixDecoding
+from crossspec_lab.experiments import quality
+from crossspec_lab.experiments.ablations import Chain
+from crossspec_lab.experiments.compare import compare
+from crossspec_lab.experiments.frames import with_frames
+from crossspec_lab.experiments.records import Record
+from crossspec_lab.experiments.setting import QUICK, Setting
+from crossspec_lab.experiments.stages import stage_ms
+from crossspec_lab.experiments.told import Told, said
+from crossspec_lab.experiments.trained import Trained
+from crossspec_lab.experiments.ways import ALONE, OURS, TWO_THREADS, WAYS, made
+from crossspec_lab.world.grammar import QUESTION
+from rich.progress import Progress
+
+from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+
+@pytest.fixture
+def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
+    progress = Progress(disable=True)
+    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
+    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
+
+
+def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, windows: list[Window]) -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Alone:
+        made.append(name)
+        return SuffixDecoding(setting.pair) if name == "suffix" else Alone(setting.pair)
+
+    ways = {name: partial(make, name) for name in ("alone", "suffix")}
+    known = [(windows[0], "a truth"), (windows[1], "another")]
+    log = compare(setting, 2, "c", ways, known, windows[3])
+    assert [(one.window, one.way) for one in log.records] == [
+        (windows[0].index, "alone"),
+        (windows[0].index, "suffix"),
+        (windows[1].index, "suffix"),
+        (windows[1].index, "alone"),
+    ]
+    alone, suffix = log.rows("c", "alone"), log.rows("c", "suffix")
+    assert [one.tokens for one in alone] == [one.tokens for one in suffix]
+    assert all(one.wall_s > one.from_close_s >= 0 and one.first_token_s <= one.wall_s for one in log.records)
+    assert alone[0].passes == len(alone[0].tokens) and alone[0].truth == "a truth"
+    assert stage_ms(alone, "total")[0] >= stage_ms(alone, "prefill")[0] > 0
+    again = compare(setting, 2, "c", ways, known, windows[3])
+    assert again.records == log.records and made == ["alone", "suffix"]
+
+
+def test_ours_lives_through_the_window_and_says_what_the_target_says(
+    setting: Setting, windows: list[Window]
+) -> None:
+    ways = made(setting, [OURS, ALONE])
+    log = compare(setting, 2, "c", ways, [(windows[0], "a truth")], windows[3])
+    (ours,), (alone,) = log.rows("c", OURS), log.rows("c", ALONE)
+    assert ours.tokens == alone.tokens and ours.text == alone.text != ""
+    assert ours.accept_lengths and sum(ours.accept_lengths) == len(ours.tokens)
+    # Only who is given the events while the window is open can hide the drafting.
+    assert ours.stages_ms["hidden"] > 0 == alone.stages_ms["hidden"]
+
+
+def test_two_threads_are_of_their_own_way_alone(
+    pair: ModelPair, windows: list[Window], setting: Setting
+) -> None:
+    with closing(WAYS[TWO_THREADS](setting)) as two, closing(Alone(pair)) as alone:
+        said = [way._engine.scheduler.submit(torch.get_num_threads).result() for way in (two, alone)]
+        assert said == [2, torch.get_num_threads()] == [2, 1]
+        assert two(windows[0], QUESTION, Trace()).tokens == alone(windows[0], QUESTION, Trace()).tokens
+
+
+def test_a_target_for_more_frames_has_room_for_them(pair: ModelPair) -> None:
+    many = with_frames(pair, 64).target.spec
+    assert many.frames == 64 and many.frame_tokens == 8 * pair.target.spec.frame_tokens
+    room = pair.target.spec.most_tokens - pair.target.spec.frame_tokens
+    assert many.most_tokens - many.frame_tokens == room
+
+
+def test_twice_the_frames_get_the_same_captions_of_models_that_are_told(
+    setting: Setting, windows: list[Window]
+) -> None:
+    responses = said(setting.pair, windows[:1])
+    told = Told(setting, with_frames(setting.pair, 16), responses)
+    (alone,) = said(setting.pair, windows[:1]).values()
+    window = replace(windows[0], frames=np.repeat(windows[0].frames, 2, 0))
+    assert alone == responses[window.index] and len(alone.target) > 20 and len(alone.draft) > 20
+    told.tell(window)
+    with closing(Alone(told.setting.pair)) as way:
+        assert way(window, QUESTION, Trace()).tokens[:-1] == alone.target
+    (again,) = said(told.setting.pair, [window]).values()
+    assert again == alone
+    # The setting's own models go on to say what they see.
+    assert not setting.pair.target.body.norm._forward_hooks
+
+
+class Guess(Proposer):
+    name = "told"
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        return DraftTree((7, 8, 9, 10), (-1, -1, 1, 1), (0.3, 0.6, 0.5, 0.4), (("told",),) * 4)
+
+
+def test_a_chain_is_the_likeliest_path_of_the_tree() -> None:
+    tree = Chain([Guess()], None).propose(Context("q"), 1, 20)
+    assert tree.token_ids == (8, 9) and tree.parents == (-1, 0) and tree.sources == (("told",),) * 2
+
+
+def test_quality_of_the_truth_is_full_and_of_another_caption_less() -> None:
+    truths = [
+        "The key elements in this scene include a red car driving down a straight road, nobody on foot, "
+        "and trees on both sides. The car is in front of us and getting closer. It is sunny "
+        "and we are moving fast.",
+        "The key elements in this scene include an empty straight road, a person in blue crossing the road, "
+        "and buildings on both sides. The road is empty and no other vehicle is in sight. It is dusk "
+        "and we are standing still.",
+    ]
+
+    def told(texts: list[str]) -> list[Record]:
+        return [Record(5, "c", "w", i, t, (), (), 0.0, truth=truths[i]) for i, t in enumerate(texts)]
+
+    right, wrong = told(truths), told([truths[0].replace("red", "blue"), truths[1]])
+    assert quality.scores(right)["bleu4"] == pytest.approx(100, abs=1e-3)
+    assert quality.scores(right)["rouge_l"] == pytest.approx(100)
+    assert all(quality.scores(wrong)[name] < quality.scores(right)[name] for name in quality.scores(right))
+    assert quality.attributes_right(right[0]) == 1 and 0.8 < quality.attributes_right(wrong[0]) < 1

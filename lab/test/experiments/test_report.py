@@ -1,0 +1,237 @@
+"""The report: every prediction has its neighbour, and nothing in it breaks a page."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crossspec_lab.experiments import ablations, alignment, device, frames, quality, report, stages, streaming
+from crossspec_lab.experiments.command import EXPERIMENTS, asked, check_same
+from crossspec_lab.experiments.predictions import PREDICTIONS
+from crossspec_lab.experiments.records import Log, Record
+from crossspec_lab.experiments.result import Result, Table
+from crossspec_lab.experiments.setting import QUICK, Setting
+from crossspec_lab.experiments.statistics import Interval
+from crossspec_lab.experiments.trained import Trained
+from crossspec_lab.experiments.ways import (
+    ALONE,
+    GENERATE,
+    OURS,
+    PARALLEL,
+    SEQUENTIAL,
+    SPECVLM,
+    STANDARD,
+    WAYS,
+)
+from matplotlib.figure import Figure
+from rich.progress import Progress
+
+from crossspec_ros.cli import make_parser
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.windows.window import Window
+
+CAPTION = (
+    "The key elements in this scene include a red car driving down a straight road, nobody on foot, and "
+    "trees on both sides. The car is in front of us and getting closer. It is sunny and we are moving fast."
+)
+
+
+@pytest.fixture
+def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
+    progress = Progress(disable=True)
+    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
+    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
+
+
+def synthetic(setting: Setting, number: int) -> Log:
+    """A log with every condition of an experiment; what is in it is made up."""
+    conditions = {
+        1: {str(count): frames._WAYS for count in frames.FRAMES}
+        | {frames._same(count): frames._SAME_WAYS for count in frames._GROWTH},
+        2: {stages.ALL: tuple(WAYS), stages.AT_16: (OURS, ALONE, SPECVLM)},
+        3: {
+            alignment.CONDITION: (alignment.NONE, alignment.SPECVLM, *alignment.levels(setting.trained.sizes))
+        },
+        4: {str(rate): streaming._WAYS for rate in streaming.RATES},
+        6: {
+            ablations.TIMED: (*ablations._OUT, ALONE),
+            ablations.COUNTED: tuple(ablations._OUT),
+            ablations.LENGTHS: tuple(map(str, ablations.GAMMAS)),
+            ablations.AT_16: (PARALLEL, SEQUENTIAL, ALONE),
+        },
+        7: {device.CONDITION: device._WAYS},
+    }
+    rng, log = np.random.default_rng(number), setting.log(number)
+    stage_names = (
+        "frame_encode",
+        "target_prefill",
+        "decode",
+        "verify",
+        "propose",
+        "event_encode",
+        "draft_prefill",
+    )
+    for condition, ways in conditions[2 if number == 5 else number].items():
+        log.begin(condition, len(ways), 5)
+        for way in ways:
+            for window in range(5):
+                lengths = (3, 2, 4, 1) if way == "4" or window % 2 else (10,)
+                if way == STANDARD:
+                    lengths = (5, 3, 2, 1)
+                if way == GENERATE:
+                    lengths = ()
+                more = {
+                    "dropped": window == 3,
+                    "ended_s": 1.0 + window,
+                    "right": 0.5,
+                    "five": 0.7,
+                    "in_a_row": 3,
+                    "cosine": 0.8,
+                    "above": [0.5, 0.4, 0.3],
+                    "busy": 0.5,
+                    "hidden": None if way == ALONE else 0.9,
+                    "bandwidth": None if way == OURS else 0.1,
+                    "ops": {"aten::mm": 3.0},
+                }
+                times = {name: float(rng.uniform(1, 9)) for name in stage_names}
+                wall = float(rng.uniform(0.05, 0.4))
+                tokens = tuple(range(sum(lengths) or 10))
+                waits = wall, wall / 2, wall / 3
+                log.add(
+                    Record(
+                        number, condition, way, window, CAPTION, tokens, lengths, *waits, times, CAPTION, more
+                    )
+                )
+    return log
+
+
+def test_a_prediction_without_figure_or_reason_is_an_error() -> None:
+    found = Result(figures={one.key: 1.0 for one in PREDICTIONS[4]})
+    assert len(report.predicted(4, found).rows) == len(PREDICTIONS[4])
+    del found.figures["ours_dropped"]
+    with pytest.raises(KeyError):
+        report.predicted(4, found)
+    found.unmeasured["ours_dropped"] = "there was no camera"
+    assert "not measured: there was no camera" in str(report.predicted(4, found).rows)
+
+
+def test_markdown_and_page_have_tables_plots_and_no_markup_of_captions(tmp_path: Path) -> None:
+    found = Result(
+        figures={one.key: Interval(2.0, 1.0, 3.0) for one in PREDICTIONS[7]},
+        tables=[Table("t", ["way", "x"], [["<script>|", 1.5], ["b", None]])],
+        plots={"p": Figure()},
+        notes=["a & b"],
+    )
+    markdown, page = report.write(tmp_path, "report", {7: ("Device", found)}, {"seed": "0"}, "Run ours.")
+    assert "| <script>/ | 1.50 |" in markdown.read_text() and "![Device](p.png)" in markdown.read_text()
+    text = page.read_text()
+    assert "<script>" not in text and "&lt;script&gt;" in text and "data:image/png;base64," in text
+    assert (tmp_path / "p.png").stat().st_size > 0 and '"low": 1.0' in (tmp_path / "report.json").read_text()
+
+
+def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tmp_path: Path) -> None:
+    check_same(tmp_path, {"seed": 0})
+    check_same(tmp_path, {"seed": 0})
+    with pytest.raises(InputError, match=r"has results of other models, another seed.*--out"):
+        check_same(tmp_path, {"seed": 1})
+    check_same(tmp_path, {"seed": 0})
+    file = tmp_path / "raw" / "identity.json"
+    whole = file.read_bytes()
+    for other in (whole[:-1], whole + b" "):
+        file.write_bytes(other)
+        with pytest.raises(InputError, match="has results of other models"):
+            check_same(tmp_path, {"seed": 0})
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match="has results of other models"):
+        check_same(tmp_path, {"seed": 0})
+
+
+def test_a_folder_that_cannot_be_written_and_models_that_lack_a_part_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "below", Path("/proc/nope")):
+        with pytest.raises(InputError, match=rf"'{out}' cannot be written \(.*--out"):
+            check_same(out, {"seed": 0})
+    (tmp_path / "target").mkdir()
+    for models, missing in (("/nonexist", "target"), (str(tmp_path), "draft")):
+        with pytest.raises(InputError, match=rf"no folder '{models}/{missing}'.*--models"):
+            run(models, tmp_path)
+
+
+def run(models: str, out: Path) -> None:
+    args = make_parser().parse_args(["experiments", "2", "--models", models, "--out", str(out)])
+    args.handler(args)
+
+
+def test_a_seed_that_is_none_is_refused_by_its_argument() -> None:
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["experiments", "--seed", "-1"])
+
+
+def test_the_report_names_the_machine_and_versions_of_the_run(setting: Setting) -> None:
+    here = report.machine()
+    assert (
+        "cores" in here["device"] and "torch " in here["versions"] and "crossspec_ros 0." in here["versions"]
+    )
+    there = {"models": "sha256 0", "device": "A processor", "versions": "torch 1"}
+    around = report.environment(setting, there, "command")
+    assert around["device"].startswith("A processor") and around["versions"] == "torch 1"
+
+
+@pytest.mark.parametrize("number", EXPERIMENTS)
+def test_every_prediction_has_a_figure_or_a_reason(number: int, setting: Setting) -> None:
+    """Of logs as they may be: few windows, one pass or many, a way that tells no passes."""
+    log = synthetic(setting, number)
+    found = EXPERIMENTS[number].result(setting, log)
+    rows = report.predicted(number, found).rows
+    assert len(rows) == len(PREDICTIONS[number]) > 0
+    assert all(len(row) == len(table.columns) for table in found.tables for row in table.rows)
+    assert not any("nan" in cell for table in found.tables for row in table.texts() for cell in row)
+
+
+def test_a_caption_that_is_not_the_targets_own_is_counted(setting: Setting) -> None:
+    log = synthetic(setting, 2)
+    for i, record in enumerate(log.records):
+        if record.way == OURS and record.window == 3:
+            log.records[i] = replace(record, tokens=(1, 2), text="Another.")
+    equal = {row[0]: row[5] for row in stages.result(setting, log).tables[0].rows}
+    assert (equal[OURS], equal[SPECVLM]) == ("4 of 5", "5 of 5")
+    found = quality.result(setting, log)
+    differ = {row[0]: row[-1] for row in found.tables[0].rows}
+    assert (differ[OURS], differ[SPECVLM], found.figures["lossless_differ"]) == (1, 0, 1)
+
+
+def test_what_is_there_when_a_window_closes_has_no_growth(setting: Setting) -> None:
+    log = synthetic(setting, 1)
+    log.records = [replace(one, from_close_s=0.0) if one.way == OURS else one for one in log.records]
+    growth = {row[0]: row[6] for row in frames.result(setting, log).tables[-1].rows}
+    assert growth[OURS] is None and growth[SPECVLM] is not None
+
+
+def test_no_more_frames_are_sustained_than_come(setting: Setting) -> None:
+    log = synthetic(setting, 4)
+    log.records = [replace(one, more={"dropped": False, "ended_s": 0.01}) for one in log.records]
+    assert [row[1] for row in streaming.result(setting, log).tables[0].rows[::3]] == list(streaming.RATES)
+
+
+def test_a_mean_of_some_windows_says_of_how_many(setting: Setting) -> None:
+    log = synthetic(setting, 7)
+    log.records = [
+        replace(one, more={**one.more, "bandwidth": None if one.window else 0.1}) for one in log.records
+    ]
+    found = device.result(setting, log)
+    assert found.figures["ours_bandwidth"] == "10.0 %, of 1 of 5 windows"
+    assert found.figures["ours_busy"] == "50.0 %"
+    assert found.tables[0].rows[0][3] == "10.0, of 1 of 5 windows"
+
+
+def test_experiments_are_those_of_the_predictions() -> None:
+    assert set(EXPERIMENTS) == set(PREDICTIONS) == set(asked([]))
+    assert asked(["3", "1"]) == [1, 3] and asked(["all", "2"]) == list(EXPERIMENTS)
+    for which, unknown in ((["8"], "8"), (["2", "all", "9"], "9"), (["²"], "²")):
+        with pytest.raises(InputError, match=f"there is no experiment '{unknown}'"):
+            asked(which)

@@ -1,0 +1,240 @@
+"""Low-rank changes of the draft: they begin at nothing, are learned, kept, and merged without a trace."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoint_layouts import edit
+from crossspec_lab.heads.draft_lora import DraftLora, merge
+from crossspec_lab.train.pairs import PairExtractor, extract
+from crossspec_lab.train.variants import new_head
+from crossspec_lab.world.grammar import QUESTION
+from peft import PeftModel
+
+from crossspec_ros.captioning.model_loading import asked_heads
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.drafting.heads.files import save_head
+from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
+from crossspec_ros.windows.window import Window
+
+
+@pytest.fixture
+def own() -> ModelPair:
+    """One that may be changed."""
+    return load_pair(share_dir() / "models" / "tiny")
+
+
+@pytest.fixture(scope="module")
+def trained(
+    windows: list[Window], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, torch.Tensor, torch.Tensor]:
+    """Where an adapter is, and what the draft says before and with it."""
+    pair, folder = load_pair(share_dir() / "models" / "tiny"), tmp_path_factory.mktemp("lora")
+    assert pair.draft is not None
+    with closing(PairExtractor(pair, QUESTION)) as extractor:
+        pairs = extract(extractor, windows, folder / "pairs", 2).batch([0, 1])
+    before = [parameter.clone() for parameter in pair.target.module.parameters()]
+    torch.manual_seed(0)
+    head = DraftLora(Sizes.of(pair.target, pair.draft), pair.draft, QUESTION)
+    # Of the draft's two layers, 128 wide: rank 16 beside q, k, v and o.
+    assert sum(p.numel() for p in head.parameters()) == 2 * 4 * 2 * 16 * 128
+    plain = head.logits(pairs).detach()
+    assert pairs.draft_states is not None
+    wanted = pair.draft.logits(pairs.draft_states)[..., : head.sizes.tokens]
+    assert torch.allclose(plain[pairs.is_token], wanted[pairs.is_token], atol=0.2)
+    optimizer = torch.optim.AdamW(head.parameters(), 5e-3)
+    losses = []
+    for _ in range(10):
+        loss = head.loss(pairs)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
+    after = pair.target.module.parameters()
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    head.save(folder / "L6")
+    return folder / "L6", plain, head.logits(pairs).detach()
+
+
+def said(pair: ModelPair, window: Window) -> torch.Tensor:
+    assert pair.draft is not None
+    draft = pair.draft
+    prompt = draft.prompt(QUESTION, draft.encode(window.event_images[:-1]))
+    with torch.inference_mode():
+        return draft.logits(draft.body(inputs_embeds=prompt.embeds[None]).last_hidden_state[0, -1:])
+
+
+def test_a_merged_adapter_says_what_it_learned(
+    own: ModelPair, windows: list[Window], trained: tuple[Path, torch.Tensor, torch.Tensor]
+) -> None:
+    folder, before, after = trained
+    width = before.shape[-1]
+    assert torch.allclose(said(own, windows[0])[0, :width], before[0, 0], atol=0.05)
+    assert own.draft is not None
+    merge(own.draft, folder)
+    assert torch.allclose(said(own, windows[0])[0, :width], after[0, 0], atol=0.05)
+    assert not torch.allclose(before[0, 0], after[0, 0], atol=0.5)
+    assert not [name for name, _ in own.draft.module.named_parameters() if "lora" in name]
+
+
+def test_an_adapter_is_merged_as_exactly_as_it_was_stored(
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+) -> None:
+    merged = []
+    for way in (lambda draft: merge(draft, trained[0]), lambda draft: plainly_merged(draft, trained[0])):
+        draft = load_pair(share_dir() / "models" / "tiny").draft
+        assert draft is not None
+        draft.module.to(torch.bfloat16)
+        way(draft)
+        merged.append(dict(draft.module.named_parameters()))
+    assert all(torch.equal(one, merged[1][name]) for name, one in merged[0].items())
+
+
+def plainly_merged(draft: EventModel, folder: Path) -> None:
+    PeftModel.from_pretrained(draft.body, folder).merge_and_unload()
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (
+            lambda folder: (folder / "adapter_model.safetensors").unlink(),
+            "has no 'adapter_model.safetensors'",
+        ),
+        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "no adapter of this event"),
+        (
+            lambda folder: (folder / "adapter_config.json").write_text(
+                json.dumps({"peft_type": "LORA", "r": 3})
+            ),
+            "no adapter of this event draft",
+        ),
+        (
+            lambda folder: edit(folder / "adapter_config.json", peft_type="VERA"),
+            "adapter_config.json' is of the type 'VERA', but",
+        ),
+        (
+            lambda folder: (folder / "adapter_config.json").write_text("{"),
+            "adapter_config.json' is no readable JSON",
+        ),
+        (
+            lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"\xff" * 8),
+            "no adapter of this event draft .its header has more than",
+        ),
+    ],
+)
+def test_what_is_no_adapter_of_this_draft_is_refused(
+    damage: Callable[[Path], None],
+    complaint: str,
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
+    damage(tmp_path)
+    assert own.draft is not None
+    with pytest.raises(InputError, match=complaint):
+        merge(own.draft, tmp_path)
+
+
+NO_ADAPTER, NOT_KNOWN = "is no adapter of this event draft", "adapter_config.json' says {}.*, but only"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [("target_modules", r"(\w+\.?)+#", NOT_KNOWN), ("target_modules", ["q_proj", 5], NOT_KNOWN),
+     ("exclude_modules", r"(\w+\.?)+#", NOT_KNOWN), ("layers_pattern", [r"(\w+\.?)+#"], NOT_KNOWN),
+     ("alpha_pattern", {"(.*)*(.*)*#": 1}, NOT_KNOWN), ("rank_pattern", {"(.*)*(.*)*#": 1}, NOT_KNOWN),
+     ("alpha_pattern", 5, NOT_KNOWN), ("megatron_config", {"a": 1}, NOT_KNOWN),
+     ("layer_replication", [[0, 2]] * 100, NOT_KNOWN),
+     ("bias", 5, NO_ADAPTER), ("init_lora_weights", 5, NO_ADAPTER), ("arrow_config", 5, NO_ADAPTER),
+     ("task_type", 5, NO_ADAPTER), ("trainable_token_indices", [5000], NO_ADAPTER),
+     ("modules_to_save", ["(x"], NO_ADAPTER)],
+)  # fmt: skip
+@pytest.mark.timeout(20)
+def test_values_that_are_not_known_are_refused(
+    name: str,
+    value: object,
+    complaint: str,
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    adapter = Path(shutil.copytree(trained[0], tmp_path / "adapter"))
+    edit(adapter / "adapter_config.json", **{name: value})
+    assert own.draft is not None
+    with pytest.raises(InputError, match=complaint.format(name)):
+        merge(own.draft, adapter)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"target_modules": ["o_proj"]}, {"task_type": "FEATURE_EXTRACTION"},
+     {"alpha_pattern": {"q_proj": 8}, "rank_pattern": {"layers.0.self_attn.q_proj": 16}}],
+    ids=["names", "task", "patterns"],
+)  # fmt: skip
+def test_adapters_as_others_write_them_are_merged(
+    values: dict[str, object],
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    adapter = Path(shutil.copytree(trained[0], tmp_path / "adapter"))
+    edit(adapter / "adapter_config.json", **values)
+    assert own.draft is not None
+    before = own.draft.body.layers[1].self_attn.o_proj.weight.clone()
+    merge(own.draft, adapter)
+    assert not torch.equal(own.draft.body.layers[1].self_attn.o_proj.weight, before)
+
+
+def test_an_adapter_has_no_memory_before_its_sizes_are_seen_to_be_those_of_its_file(
+    own: ModelPair,
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
+    edit(tmp_path / "adapter_config.json", r=17)
+    drawn = []
+    monkeypatch.setattr(torch.nn.init, "kaiming_uniform_", lambda one, **_: drawn.append(one.device.type))
+    assert own.draft is not None
+    with pytest.raises(InputError, match="is no adapter of this event draft"):
+        merge(own.draft, tmp_path)
+    assert set(drawn) == {"meta"}
+
+
+def test_the_parameter_heads_names_heads_and_adapters(
+    own: ModelPair,
+    windows: list[Window],
+    trained: tuple[Path, torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    save_head(new_head("L1", Sizes.of(own.target, own.draft)), tmp_path / "mine", {})
+    before = said(own, windows[0])
+    settings = CaptionerSettings.of({"heads": f"{tmp_path / 'mine'}, {trained[0]}"})
+    assert list(asked_heads(settings, own)) == ["mine"]
+    assert not torch.equal(said(own, windows[0]), before)
+    assert asked_heads(CaptionerSettings.of({"heads": "none"}), own) == {}
+    with pytest.raises(InputError, match="holds no draft head"):
+        asked_heads(CaptionerSettings.of({"heads": str(tmp_path / "nowhere")}), own)
+
+
+def test_heads_of_another_target_beside_the_models_are_left_out(own: ModelPair, tmp_path: Path) -> None:
+    sizes = Sizes.of(own.target, own.draft)
+    save_head(new_head("L1", sizes), tmp_path / "heads" / "mine", {})
+    save_head(new_head("L1", Sizes(**(vars(sizes) | {"width": 96}))), tmp_path / "heads" / "others", {})
+    settings = CaptionerSettings.of({"models.folder": str(tmp_path)})
+    assert list(asked_heads(settings, own)) == ["mine"]
