@@ -45,7 +45,7 @@ sbom: setup $(TOOLS)/made  ## list what is installed, as CycloneDX, in build/sbo
 	@mkdir -p build
 	@$(TOOLS)/bin/cyclonedx-py environment --output-reproducible --output-format JSON -o build/sbom.json $(BIN)/python
 
-licences: setup  ## write docs/licences.md
+licences: setup  ## write build/licences.md
 	@$(BIN)/python scripts/licences.py
 
 audit: $(TOOLS)/made  ## ask for known vulnerabilities of all that is in locks/; needs PyPI itself, not a mirror

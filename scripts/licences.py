@@ -1,4 +1,4 @@
-"""Writes docs/licences.md: under which licences the packages are that the set-up installs, and which of them
+"""Writes build/licences.md: under which licences the packages are that the set-up installs, and which of them
 state none. Run it in the environment that the set-up made."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from packaging.markers import Marker
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "build" / "licences.md"
 LOCKS = ("python", "kilted")
 USES = {
     "requirements.txt": "running",
@@ -33,7 +33,7 @@ PATTERN = """\
 `make licences` writes this page from the packages that the set-up installs, in their own words (here Python
 {python}, {system}, {machine}, ROS 2 Kilted; Jazzy has the same packages of ROS in other versions). None of
 them is part of this repository, which is Apache-2.0. The licences of published weights stand in
-[real_models.md](real_models.md#licences-of-the-weights).
+docs/real_models.md.
 
 - **No licence is stated**: {silent}.
 - **None is stated, but a text comes with the package**: {texts}.
@@ -165,6 +165,7 @@ def is_cuda(name: str) -> bool:
 
 if __name__ == "__main__":
     try:
+        PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(page())
     except PackageNotFoundError as error:
         sys.exit(f"{error} is locked but not installed here: run make setup, then this in .venv")

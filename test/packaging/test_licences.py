@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import PathDistribution
+from importlib.metadata import PackageNotFoundError, PathDistribution
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,21 @@ import licences
 
 
 def test_the_page_names_all_that_is_locked() -> None:
-    text = licences.PAGE.read_text()
+    try:
+        text = licences.page()
+    except PackageNotFoundError as error:
+        pytest.skip(f"{error} is not installed: ROS brings it here")
     lists, _, table = text.partition("\n| --- |")
     rows = re.findall(r"^\| (\S+) \| (\S+) \|", table, re.MULTILINE)
     examined = dict(rows)
-    assert len(rows) == len(examined) > 250
+    assert len(rows) == len(examined) > 200
     for name in licences.locked():
         assert name in examined or re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", lists), name
     locks = "".join((licences.ROOT / "locks" / f"{lock}.txt").read_text() for lock in licences.LOCKS)
     for name, version in rows:
-        assert f"\n{name}=={version.removesuffix('+cpu')} " in locks, "make licences writes the page anew"
+        assert f"\n{name}=={version.removesuffix('+cpu')} " in locks, (
+            f"{name} {version} is installed and not locked"
+        )
 
 
 def test_what_a_package_is_for_is_found_through_others() -> None:
