@@ -18,7 +18,7 @@ from typing import Any
 
 import h5py
 
-from crossspec_ros.events.isolated import bound_memory, lower_limit
+from crossspec_ros.events.sandbox_child import bound_memory, lower_limit
 from crossspec_ros.recordings.hdf5_types import is_value
 
 _TIMEOUT_S = 600
@@ -100,7 +100,7 @@ def _walked(fault: str, walk: Callable[..., Any], path: Path, given: object = No
 
 def answer(walk: str, path: str, given: object) -> None:
     """Print what a walk finds, and why it failed, as JSON; this process is for nothing else."""
-    bound_memory()
+    bound_memory(512 << 20)
     _bound_time()
     try:
         with h5py.File(path, "r") as file:

@@ -11,7 +11,7 @@ from event_files import check_info, clustered, read
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import aedat3
 from crossspec_ros.recordings.aedat3 import Aedat3Events
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 
 HEADER = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: %s\r\n#Start-Time: 2016-01-01\r\n#!END-HEADER\r\n"
 
@@ -96,4 +96,4 @@ def test_what_is_damaged_is_told(tmp_path, events):
 def test_other_files_are_named(tmp_path, data, sentence):
     (tmp_path / "x.aedat").write_bytes(data)
     with pytest.raises(InputError, match=rf"x\.aedat' {sentence}"):
-        open_recording(tmp_path / "x.aedat")
+        open_here(tmp_path / "x.aedat")

@@ -31,11 +31,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import bag_budget, ros1_reader, salvage_ros1
 from crossspec_ros.recordings.bag_budget import Spent, unpack_cut
 from crossspec_ros.recordings.bag_reader import BagReader
-from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.kinds import Kinds
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.salvage_ros1 import Losses
+from crossspec_ros.recordings.survey import survey
 from crossspec_ros.recordings.unpacking import TooLarge
 
 
@@ -58,7 +58,7 @@ def read(path):
     except InputError as error:
         found = 0, [str(error)]
     try:
-        recording = open_recording(path)
+        recording = open_here(path)
         try:
             played = sum(1 for _ in recording.messages()), recording.losses
         finally:
@@ -167,7 +167,7 @@ def test_a_bag_with_absurdly_many_topics_or_types_is_refused(tmp_path, ros1, mon
         bag = write(tmp_path / "bag", sound(), StoragePlugin[kind.upper()])
     survey(bag)
     monkeypatch.setattr(bag_budget, "_TOPIC", 40 << 20)
-    for read in (survey, open_recording):
+    for read in (survey, open_here):
         with pytest.raises(
             InputError, match="has topics and types that take more than 64 MB, as no recorder"
         ):
@@ -178,7 +178,7 @@ def test_a_header_of_a_ros1_bag_that_is_absurdly_long_is_not_read(tmp_path, ros1
     bag = write_ros1(tmp_path / "bag.bag", ros1, drive())
     monkeypatch.setattr(ros1_reader, "LONGEST_HEADER", 100)
     with pytest.raises(InputError, match=r"is damaged .*a header of \d{3,} bytes, more than are read"):
-        open_recording(bag)
+        open_here(bag)
     assert survey(bag)["messages"] == 175
     monkeypatch.setattr(salvage_ros1, "LONGEST_HEADER", 30)
     losses = Losses()
@@ -192,7 +192,7 @@ def test_topics_of_a_ros1_bag_that_share_a_number_are_damage(tmp_path, ros1):  #
     data[at + 5] = 2
     bag.write_bytes(data)
     with pytest.raises(InputError, match=r"is damaged .*topics that share a number"):
-        open_recording(bag)
+        open_here(bag)
     assert survey(bag)["messages"] == 175
 
 
@@ -204,7 +204,7 @@ def test_a_chunk_of_a_ros1_bag_with_more_topics_than_there_is_room_for_is_damage
     data[at : at + 4] = struct.pack("<I", count)
     bag.write_bytes(data + bytes(8 * count))
     with pytest.raises(InputError, match=r"is damaged .*more topics than there is room for"):
-        open_recording(bag)
+        open_here(bag)
 
 
 @pytest.mark.parametrize(("times", "topics"), [(100, 1), (1, 20)])
@@ -232,13 +232,13 @@ def slow_processor(monkeypatch):
 def test_a_bag_that_takes_longer_than_others_of_its_size_is_refused(bag, slow_processor):
     slow_processor(2.0)
     with pytest.raises(InputError, match=r"' takes longer to read than recordings of its size do: check"):
-        open_recording(bag[0])
+        open_here(bag[0])
 
 
 def test_a_bag_may_be_read_to_its_end_again_and_again(bag, slow_processor):
     file, messages = bag
     slow_processor(2e-3)
-    with closing(open_recording(file)) as recording:
+    with closing(open_here(file)) as recording:
         for _ in range(10):
             assert sum(1 for _ in recording.messages()) == messages
         parts = (next(recording.messages()) for _ in range(10_000))
@@ -285,7 +285,7 @@ def test_more_topics_than_any_robot_has_are_refused(tmp_path):
         BagReader(file)
     file = described(tmp_path / "y.mcap", ["x"] * 300, IMAGE)
     with pytest.raises(InputError, match=r"has 301 topics of events and images, and up to 200 are looked"):
-        open_recording(file)
+        open_here(file)
 
 
 def test_many_damaged_databases_give_what_each_gives(tmp_path):

@@ -14,10 +14,10 @@ from test_info import by_topic, sound, string, write
 from test_ros1 import drive, ros1  # noqa: F401
 
 from crossspec_ros.events.messages import typestore
-from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.survey import survey
 from crossspec_ros.recordings.unpacking import open_zstd
 
 
@@ -92,7 +92,7 @@ def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=Tru
 
 
 def played(path):
-    with closing(open_recording(path)) as recording:
+    with closing(open_here(path)) as recording:
         found = [(message.stamp_ns, message.data) for message in recording.messages()]
         assert recording.losses == []
         return found, recording.remarks

@@ -33,10 +33,10 @@ from crossspec_ros.events.messages import (
 from crossspec_ros.recordings import ros1_reader, unpacking
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.bag_reader import BagReader
-from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import Asked, open_recording
+from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.survey import survey
 
 SECOND = 1_000_000_000
 START_NS = 1_500_000_000 * SECOND + 123_456
@@ -104,7 +104,7 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
     old = write_ros1(tmp_path / "old.bag", ros1, drive(), compression)
     new = write_ros2(tmp_path / "new", drive())
     for topics in (Asked(), Asked("/dvs/events", "/cam/compressed"), Asked("/event_camera/events")):
-        expected, recording = open_recording(new, topics), open_recording(old, topics)
+        expected, recording = open_here(new, topics), open_here(old, topics)
         assert list(recording.messages()) == list(expected.messages())
         for name in ("event_topic", "event_type", "image_topic", "image_type", "start_ns", "end_ns"):
             assert getattr(recording, name) == getattr(expected, name)
@@ -149,7 +149,7 @@ def test_event_arrays_of_other_packages_are_read(tmp_path, ros1):
     array = "prophesee_event_msgs/msg/EventArray"
     messages = [message for message in drive() if message[0] == "/dvs/events"]
     bag = write_ros1(tmp_path / "prophesee.bag", ros1, messages, types={DVS_EVENTS: array}.items())
-    recording = open_recording(bag)
+    recording = open_here(bag)
     assert recording.event_type == DVS_EVENTS
     assert [message.data for message in recording.messages()] == [message.data for _, message in messages]
     (topic,) = survey(bag)["topics"]
@@ -223,7 +223,7 @@ def test_an_unindexed_bag_is_pointed_at_its_repair_and_info_reads_it(tmp_path, r
     data[at : at + 8] = bytes(8)
     active.write_bytes(data)
     with pytest.raises(InputError, match=r"drive\.bag\.active' is damaged .* with `rosbag reindex`"):
-        open_recording(active)
+        open_here(active)
     report = survey(active)
     assert 0.3 * whole["messages"] < report["messages"] < 0.7 * whole["messages"]
     assert "cannot be played as it is" in report["findings"][0] and "rosbag reindex" in report["findings"][0]
