@@ -80,7 +80,7 @@ class Limits:
         stored, factor = sum(map(_allocated_bytes, paths)), _factor()
         return cls(
             memory_bytes=factor * ((768 << 20) + 8 * stored),
-            processor_s=factor * (20 + 3e-6 * stored),
+            processor_s=factor * (10 + 3e-6 * stored),
             silence_s=factor * 30,
             written_bytes=factor * ((1 << 30) + 100 * stored),
             output_bytes=factor * ((2 << 30) + 100 * stored),

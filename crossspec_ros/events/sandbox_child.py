@@ -84,7 +84,8 @@ def bound_memory(growth: float) -> None:
 
 def renew_time() -> None:
     """Allow the processor time of a pass anew."""
-    lower_limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + _processor_s))
+    # A second is its step.
+    lower_limit(resource.RLIMIT_CPU, time.process_time() + _processor_s + 1)
 
 
 def lower_limit(what: int, limit: float) -> None:

@@ -13,12 +13,10 @@ from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.align import Alignment
 from crossspec_ros.recordings.dsec import DISTORTED_FOLDER, EVENTS_FILE, FRAMES_FOLDER, DsecSequence
 from crossspec_ros.recordings.source import first_sound_ns, packets
-from crossspec_ros.recordings.unpacking import check_solid
 
 
 def open_dsec(path: str, jpeg_quality: int, aligned: bool) -> DsecRecording:
     """A sequence by its path's text, as a child gets it; raises InputError as `DsecRecording` does."""
-    check_solid(Path(path) / EVENTS_FILE)
     return DsecRecording(Path(path), jpeg_quality, aligned)
 
 

@@ -257,16 +257,19 @@ def _name_recordings_in(folder: Path) -> None:
 
 
 def _open(path: Path, format: Format, asked: Asked) -> Recording:
-    from crossspec_ros.recordings.unpacking import check_solid
+    from crossspec_ros.events.sandbox_child import renew_time
+    from crossspec_ros.files import check_regular
 
     if not path.is_dir():  # a pipe is no file, and would be waited for
-        check_solid(path)
+        check_regular(path)
     elif format.contents and not format.has_topics:
-        check_solid(path / format.contents)
+        check_regular(path / format.contents)
     for option, value in (("--columns", asked.columns), ("--time-unit", asked.time_unit)):
         if value and not format.has_numbers:
             raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
     opener = resolve_name(format.opener)
+    # Where numba keeps no cache, that took long.
+    renew_time()
     opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
     if format.has_topics:
         return opened

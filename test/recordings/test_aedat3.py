@@ -9,7 +9,6 @@ import pytest
 from event_files import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import aedat3
 from crossspec_ros.recordings.aedat3 import Aedat3Events
 from crossspec_ros.recordings.recording import open_here
 
@@ -52,18 +51,6 @@ def test_events(tmp_path, events, sensor, size):
     assert read(source) == (events, None)
     assert (source.start_us, source.end_us) == (events[0][0], events[-1][0])
     assert check_info(path, events) == f"AEDAT 3.1, events alone, {size}"
-
-
-def test_very_many_packets_are_refused(tmp_path, events, monkeypatch):
-    path = tmp_path / "ride.aedat"
-    path.write_bytes(HEADER % b"DAVIS240C" + polarity(events))
-    monkeypatch.setattr(aedat3, "_MOST_PACKETS", 10)
-    Aedat3Events(path).close()
-    monkeypatch.setattr(aedat3, "_PACKET_BYTES", 10_000)
-    with pytest.raises(
-        InputError, match="has more than 10 packets, as no recording of its size does: record"
-    ):
-        Aedat3Events(path)
 
 
 def test_what_is_damaged_is_told(tmp_path, events):

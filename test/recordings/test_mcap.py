@@ -18,7 +18,6 @@ from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.survey import survey
-from crossspec_ros.recordings.unpacking import open_zstd
 
 
 def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=True, indexes=False, **types):
@@ -196,7 +195,7 @@ def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, s
     assert "file compressed" in survey(file)["format"]
     if in_folder:
         # As `unzstd` leaves it without --rm.
-        with file.open("rb") as packed, open_zstd(packed) as unpacked:
+        with zstd.open(file) as unpacked:
             file.with_suffix("").write_bytes(unpacked.read())
         assert played(bag)[0] == expected
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
 from functools import partial
 from operator import itemgetter
 
@@ -30,12 +28,8 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
-from crossspec_ros.recordings import ros1_reader, unpacking
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.recordings.bag_reader import BagReader
-from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.recording import Asked, open_here
-from crossspec_ros.recordings.salvage import salvage
 from crossspec_ros.recordings.survey import survey
 
 SECOND = 1_000_000_000
@@ -118,10 +112,8 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
 
 
 @pytest.fixture
-def topic_after_topic(ros1, monkeypatch):
+def topic_after_topic(ros1):
     """Writes the drive as converters do, in chunks of one topic that overlap in time."""
-    monkeypatch.setattr(unpacking, "MOST_TIMES", 5)
-    monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", 0)
     return partial(write_ros1, store=ros1, messages=sorted(drive(), key=itemgetter(0)), chunk=100_000)
 
 
@@ -131,18 +123,6 @@ def test_a_bag_that_was_written_topic_after_topic_is_read(tmp_path, ros1, topic_
     expected = survey(write_ros1(tmp_path / "drive.bag", ros1, drive()))
     for name in ("messages", "topics", "plays", "findings"):
         assert report[name] == expected[name]
-
-
-def test_chunks_that_are_unpacked_in_turns_are_bounded(tmp_path, topic_after_topic, monkeypatch):
-    bag = topic_after_topic(tmp_path / "sorted.bag")
-    monkeypatch.setattr(ros1_reader, "_MOST_KEPT", 100_000)
-    with pytest.raises(
-        InputError, match=r"sorted\.bag' has chunks of more than 0 MB that overlap in time: rec"
-    ):
-        survey(bag)
-    # A few times are no matter.
-    monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", unpacking.MOST_UNPACKED)
-    assert survey(bag)["messages"] == 175
 
 
 def test_event_arrays_of_other_packages_are_read(tmp_path, ros1):
@@ -176,41 +156,6 @@ def test_another_definition_of_a_type_is_told(tmp_path, ros1):
         packet = store.types[EVENT_PACKET](header, 1, 1, 1, 1, "evt3", False, np.zeros(4, np.uint8), 1)
         writer.write(connection, SECOND, bytes(store.serialize_ros1(packet, EVENT_PACKET)))
     assert f"its definition of {EVENT_PACKET} is not that" in survey(tmp_path / "odd.bag")["findings"][0]
-
-
-IMAGE_MD5 = "060021388200f6f0f447d0fcd9c64743"
-
-
-def bag_of_definitions(path, definitions):
-    with Writer(path) as writer:
-        for i, definition in enumerate(definitions):
-            connection = writer.add_connection(f"/{i}/image", IMAGE, msgdef=definition, md5sum=IMAGE_MD5)
-            writer.write(connection, SECOND, bytes(60))
-    return path
-
-
-def test_a_definition_is_read_without_its_comments(tmp_path, ros1):
-    comments = " # of a line\n\n" * 30_000
-    line, rest = ros1.generate_msgdef(IMAGE)[0].split("\n", 1)
-    bag = bag_of_definitions(tmp_path / "long.bag", [f"{comments}{line}\n{comments}{rest}"] * 3)
-    began_s = time.process_time()
-    with closing(BagReader(bag)) as reader:
-        assert not reader.remarks
-    assert time.process_time() - began_s < 1
-
-
-def test_definitions_that_are_long_or_many_are_not_read(tmp_path, monkeypatch):
-    fields = "".join(f"int8 a{i}\n" for i in range(10_000))
-    bag = bag_of_definitions(tmp_path / "long.bag", [fields])
-    with closing(BagReader(bag)) as reader:
-        assert f"/0/image is not read: its definition of {IMAGE} is not that of" in reader.remarks[0]
-    bag = bag_of_definitions(tmp_path / "many.bag", [f"int8 a{i}\n" for i in range(17)])
-    with pytest.raises(InputError, match=r"many\.bag' has more than 16 definitions of events and images"):
-        BagReader(bag)
-    bag.write_bytes(bag.read_bytes()[:-1])
-    losses = Losses()
-    monkeypatch.setattr("crossspec_ros.recordings.ros1._MOST", 1)
-    assert not list(salvage(bag, losses)) and "has more than 1 definitions" in losses.told()[1]
 
 
 def test_an_unindexed_bag_is_pointed_at_its_repair_and_info_reads_it(tmp_path, ros1, capsys):
