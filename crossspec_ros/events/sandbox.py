@@ -79,7 +79,7 @@ class Limits:
         """Limits for files and folders by the bytes that they take on the disk, holes left out."""
         stored, factor = sum(map(_allocated_bytes, paths)), _factor()
         return cls(
-            memory_bytes=factor * ((768 << 20) + 8 * stored),
+            memory_bytes=factor * ((256 << 20) + 20 * stored),
             processor_s=factor * (10 + 3e-6 * stored),
             silence_s=factor * 30,
             written_bytes=factor * ((1 << 30) + 100 * stored),
@@ -88,7 +88,7 @@ class Limits:
         )
 
 
-LIVE = Limits(memory_bytes=512 << 20, processor_s=3, silence_s=10)
+LIVE = Limits(memory_bytes=384 << 20, processor_s=3, silence_s=10)
 """Limits for streams that anybody serves."""
 
 

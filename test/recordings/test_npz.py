@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from functools import partial
 
 import numpy as np
@@ -165,17 +164,6 @@ def test_a_damaged_or_renamed_file_is_named(tmp_path, events):
         np.save(file, events.t)
     with pytest.raises(InputError, match=r"is damaged or no \.npz"):
         open_here(path)
-
-
-def test_a_small_file_cannot_ask_for_much_memory(tmp_path):
-    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }"
-    header = header.ljust(117) + b"\n"
-    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    with zipfile.ZipFile(tmp_path / "events.npz", "w") as archive:
-        for name in "txyp":
-            archive.writestr(f"{name}.npy", array)
-    with pytest.raises(InputError, match="is damaged"):
-        open_here(tmp_path / "events.npz")
 
 
 def test_a_burst_is_cut_into_packets_that_dds_carries(events):
