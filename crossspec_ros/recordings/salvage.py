@@ -94,7 +94,7 @@ def _read_sqlite(file: Path, losses: Losses) -> Iterator[StoredMessage]:
             # Else a file that is shorter than its header says is not even opened.
             database.execute("PRAGMA writable_schema = ON")
             listed = database.execute("SELECT id, name, type FROM topics")
-            topics = {number: topic for number, *topic in listed}
+            topics = {number: (name, kind) for number, name, kind in listed}
         except sqlite3.Error as error:
             losses.append(f"{file.name} has no readable list of topics ({error})")
             return
