@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-MOST_MB, MOST_S, PATIENCE_S = 500, 20, 200
+MOST_MB, MOST_S, PATIENCE_S = 500, 40, 200
 """Of the seconds, those of the CPU count, because the machine may be busy; half are a sandbox's own limit."""
 
 
@@ -85,7 +85,9 @@ def resident(process):
     total = 0
     for each in [process, *process.children(recursive=True)]:
         with suppress(psutil.Error):
-            total += each.memory_info().rss / 1e6
+            memory = each.memory_info()
+            # Pages of mapped files are not its own.
+            total += (memory.rss - memory.shared) / 1e6
     return total
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import sqlite3
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -251,17 +250,6 @@ def test_a_bag_of_black_images_plays(tmp_path):
         assert sum(1 for _ in recording.messages()) == 150 and recording.losses == []
 
 
-def test_event_messages_that_unpack_to_absurdly_much_are_refused(tmp_path):
-    """Two bytes of one stand for twelve events."""
-    with write_bag(tmp_path / "bag") as write:
-        for i in range(34):
-            stamp_ns = i * 10**6
-            data = event_packet(stamp_ns, bytes(1 << 20), "evt3", (640, 480), i)
-            write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, data))
-    with pytest.raises(InputError, match="unpacks to more than 32 MB, as no recording"):
-        survey(tmp_path / "bag")
-
-
 def test_dvs_messages_and_raw_images_are_played(tmp_path):
     events = random_batch(50, t_start=5_000_000)
     dvs = RecordedMessage(5_000_000_000, "events", DVS_EVENTS, encode_dvs(events, 5_000_000_000))
@@ -374,22 +362,6 @@ def test_a_truncated_database_is_named(tmp_path, keep):
     file.write_bytes(data[: int(len(data) * keep)])
     with pytest.raises(InputError, match=r"the bag '.*bag' is damaged"):
         read_to_the_end(bag)
-
-
-def test_a_large_message_that_nobody_plays_costs_nothing(tmp_path):
-    bag = tmp_path / "bag"
-    with Writer(bag, version=8, storage_plugin=StoragePlugin.SQLITE3) as writer:
-        writer.add_connection("/map", STRING, typestore=typestore())
-        events = writer.add_connection(EVENTS_TOPIC, EVENT_PACKET, typestore=typestore())
-        writer.write(events, 5, packet(5, payload=encode_evt3(random_batch(100))).data)
-    with closing(sqlite3.connect(bag / "bag.db3")) as database, database:
-        database.execute("INSERT INTO messages VALUES (NULL, 1, 9, zeroblob(70000000))")
-    with closing(open_here(bag)) as recording:
-        assert len(list(recording.messages())) == 1
-    with pytest.raises(
-        InputError, match="has a message of 70000000 bytes, more than the 64 MB that are read"
-    ):
-        survey(bag)
 
 
 def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
