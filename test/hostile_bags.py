@@ -219,10 +219,6 @@ def sqlite(folder, script, qos=""):
     return path
 
 
-def large_row(folder):
-    return sqlite(folder, f"INSERT INTO messages VALUES (1, 1, 1, zeroblob({100 * MB}))")
-
-
 def endless_view(folder):
     view = ENDLESS.format("i AS id, 1 AS topic_id, i AS timestamp, zeroblob(9) AS data")
     return sqlite(folder, f"DROP TABLE messages; CREATE VIEW messages AS {view};")
@@ -323,7 +319,6 @@ def bz2_of(head, megabytes):
 
 BAGS = {
     "mcap zstd scanned": partial(one_chunk, zstd_of, "zstd", False),
-    "db3 large message": large_row,
     "mcap chunk again and again": same_chunk,
     "mcap tiny messages scanned": partial(tiny_messages, False),
     "mcap many names": many_names,
