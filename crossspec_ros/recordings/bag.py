@@ -155,7 +155,7 @@ class BagRecording:
     def _name_damage(self) -> Iterator[None]:
         try:
             yield
-        except InputError:
+        except (InputError, MemoryError):
             raise
         # The storage libraries promise no exception for a damaged file: struct.error, TypeError, OSError,
         # database and decompression errors were seen.

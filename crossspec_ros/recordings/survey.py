@@ -177,7 +177,7 @@ def _naming_damage() -> Iterator[None]:
     """Storage libraries promise no exception for a damaged file, so any error of theirs means damage."""
     try:
         yield
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:
         raise _Damaged(one_line(error)) from error
