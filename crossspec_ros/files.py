@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from crossspec_ros.errors import InputError
+
 _BEGIN, _END = ".crossspec-", ".part"
 _LEFT_S = 3600.0
 """A scratch file that is older was left by a process that was killed: no write takes as long."""
@@ -19,6 +21,14 @@ _LEFT_S = 3600.0
 
 _MOST_HEADER = 8 << 20
 """Of a file in safetensors or a zip archive, where a tensor or a member takes some 100 bytes."""
+
+
+def check_regular(path: Path) -> None:
+    """Raise InputError for what is no file and may have no end; a pipe would be waited for."""
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"'{path}' is a pipe, a device or a folder in place of a file: copy what is in it to a file"
+        )
 
 
 class NoSmallFileError(OSError):

@@ -32,15 +32,6 @@ _MOST_STATES = 10
 """A dict of tensors has one, its versions."""
 
 
-def check_pickle(data: bytes, most_opcodes: int | None = None) -> None:
-    """Raise UnpicklingError for tuples that hold each other so often that a hash of one would not end.
-
-    Raises too where there are more than `most_opcodes`, and what pickletools raises for no pickle.
-    """
-    for _ in _steps(io.BytesIO(data), most_opcodes):
-        pass
-
-
 def _steps(data: io.BytesIO, most_opcodes: int | None) -> Iterator[tuple[str, object, int]]:
     """Each opcode that does not only put into the memo, its argument, and how many values it takes.
 

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.survey import survey
 
 HEADERS = {
     "EVT2": b"% evt 2.0\n% format EVT2;height=480;width=640\n% geometry 640x480\n% end\n",

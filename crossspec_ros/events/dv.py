@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.aedat4 import has_table, without_table
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.isolated import IsolationError, bound_memory, isolated
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US, PacketCutter
 from crossspec_ros.events.stamps import merged
@@ -22,22 +21,14 @@ if TYPE_CHECKING:
     import dv_processing as dv
 
 IMAGE_TOPIC = "/camera/image_raw"
-TIMEOUT_S = 30.0
-_MOST_EVENTS, _EVENTS_A_BYTE = 2_000_000, 6
-"""So many may be in any file, and in a larger one so many a byte; equal ones pack to nearly nothing."""
-_GROWTH = 256 << 20
-"""Bytes that the reader of a small file may take; it keeps a table of all packets of a large one."""
-_MOST_FRAME_BYTES = 16 << 20
-"""Of one, of which reader and parent have eight copies and more; 2448x2048 pixels in colour have 15 MB."""
-_MOST_FRAMES_BYTES, _FRAMES_TIMES = 2 << 30, 100
-"""So many may come out of any file, and of a larger one so many times its own; black ones pack to nothing."""
 _ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
 
 
 class AedatRecording:
     """An `.aedat4` file as a Recording: evt3 packets and raw images, on ROS time = the camera's time.
 
-    Of one that is cut its whole packets play. Raises InputError when the file is damaged or has no events.
+    Of one that is cut its whole packets play. dv-processing hangs and crashes on damaged files, so that they
+    are only to be read in a child (sandbox.py). Raises InputError for damage and where there are no events.
     """
 
     format = "aedat4"
@@ -51,11 +42,10 @@ class AedatRecording:
         self._stack = ExitStack()
         try:
             with self._name_damage():
-                start_us, end_us, has_frames = self._open()
+                self.start_ns, self.end_ns, has_frames = self._open()
         except BaseException:
             self.close()
             raise
-        self.start_ns, self.end_ns = start_us * 1000, end_us * 1000
         self.image_topic = IMAGE_TOPIC if has_frames else None
         self.image_type = IMAGE if has_frames else None
 
@@ -65,21 +55,19 @@ class AedatRecording:
 
     def messages(self) -> Iterator[RecordedMessage]:
         with self._name_damage():
-            yield from isolated(_read, self._file, timeout_s=TIMEOUT_S)
+            recording = _open(self._file)
+            yield from merged(_packets(recording, self._path), _frames(recording))
 
     def _open(self) -> tuple[int, int, bool]:
-        """First and last time in us, and whether there are frames."""
+        """First and last time in ns, and whether there are frames."""
         try:
-            found, is_whole = _ask(self._file), has_table(self._path)
+            found, is_whole = self._describe(), has_table(self._path)
         except (RuntimeError, IndexError) as error:
-            # What made its reader hang would do so again.
-            if isinstance(error, IsolationError):
-                raise
-            folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="crossspec-")))
+            folder = Path(self._stack.enter_context(TemporaryDirectory()))
             try:
                 # Its packets are found without the table that a cut file lacks.
                 self._file, is_whole = without_table(self._path, folder / self._path.name), False
-                found = _ask(self._file)
+                found = self._describe()
             except (RuntimeError, IndexError, ValueError):
                 raise error from None
         if not is_whole:
@@ -87,6 +75,14 @@ class AedatRecording:
                 f"'{self._path}' is cut, or its recorder was killed: the packets that it still has were read"
             )
         return found
+
+    def _describe(self) -> tuple[int, int, bool]:
+        recording = _open(self._file)
+        if not recording.isEventStreamAvailable() or recording.getNextEventBatch() is None:
+            raise InputError(f"'{self._path}' has no events: record it with the event stream switched on")
+        has_frames = recording.isFrameStreamAvailable() and recording.getNextFrame() is not None
+        start_us, end_us = recording.getTimeRange()
+        return start_us * 1000, end_us * 1000, has_frames
 
     @contextmanager
     def _name_damage(self) -> Iterator[None]:
@@ -101,9 +97,9 @@ class AedatRecording:
             ) from error
 
 
-def _ask(path: Path) -> tuple[int, int, bool]:
-    with closing(isolated(_describe, path, timeout_s=TIMEOUT_S)) as answer:
-        return next(answer)
+def open_aedat(path: str) -> AedatRecording:
+    """A recording by its path's text, as a child gets it."""
+    return AedatRecording(Path(path))
 
 
 def batch_of_store(store: dv.EventStore, size: tuple[int, int]) -> EventBatch:
@@ -143,53 +139,18 @@ def dv_message(error: Exception) -> str:
     return (text.splitlines() or [type(error).__name__])[-1].rstrip(".")
 
 
-def _describe(path: Path) -> Iterator[tuple[int, int, bool]]:
-    """First and last time in us, and whether there are frames."""
-    recording = _open(path)
-    if not recording.isEventStreamAvailable() or recording.getNextEventBatch() is None:
-        raise InputError(f"'{path}' has no events: record it with the event stream switched on")
-    has_frames = recording.isFrameStreamAvailable() and recording.getNextFrame() is not None
-    yield (*recording.getTimeRange(), has_frames)
-
-
-def _read(path: Path) -> Iterator[RecordedMessage]:
-    recording = _open(path)
-    return merged(_packets(recording, path), _frames(recording, path))
-
-
 def _open(path: Path) -> dv.io.MonoCameraRecording:
     import dv_processing as dv
 
-    bound_memory(_GROWTH + path.stat().st_size // 4)
     return dv.io.MonoCameraRecording(str(path))
 
 
 def _packets(recording: dv.io.MonoCameraRecording, path: Path) -> Iterator[RecordedMessage]:
     size, cutter = recording.getEventResolution(), PacketCutter(path)
-    left = most = max(_MOST_EVENTS, _EVENTS_A_BYTE * path.stat().st_size)
     while (store := recording.getNextEventBatch()) is not None:
-        left -= len(store)
-        if left < 0:
-            raise InputError(
-                f"'{path}' has more than {most} events, as no recording of its size does: check where it "
-                f"comes from, and record it again"
-            )
         yield from cutter.cut(batch_of_store(store, size))
 
 
-def _frames(recording: dv.io.MonoCameraRecording, path: Path) -> Iterator[RecordedMessage]:
-    left = most = max(_MOST_FRAMES_BYTES, _FRAMES_TIMES * path.stat().st_size)
+def _frames(recording: dv.io.MonoCameraRecording) -> Iterator[RecordedMessage]:
     while recording.isFrameStreamAvailable() and (frame := recording.getNextFrame()) is not None:
-        size = _pixels(frame).nbytes
-        if size > _MOST_FRAME_BYTES:
-            raise InputError(
-                f"'{path}' has a frame of {size >> 20} MB, and up to {_MOST_FRAME_BYTES >> 20} MB are read: "
-                f"record smaller ones"
-            )
-        left -= size
-        if left < 0:
-            raise InputError(
-                f"'{path}' unpacks to more than {most >> 20} MB of frames, as no recording of its size does: "
-                f"check where it comes from, and record it again"
-            )
         yield frame_message(frame)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.dv import AedatRecording, dv_message
+from crossspec_ros.events.dv import dv_message
 from crossspec_ros.events.dv_settings import Settings
 from crossspec_ros.events.dv_stream import (
-    TIMEOUT_S,
-    Address,
     UnreachableError,
     Unusable,
     connect,
@@ -23,9 +22,11 @@ from crossspec_ros.events.dv_stream import (
     read,
     warm_up,
 )
-from crossspec_ros.events.isolated import IsolationError, isolated
+from crossspec_ros.events.frames import Word
 from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
+from crossspec_ros.events.sandbox import LIVE, Sandbox, SandboxedRecording, SandboxError, checked
+from crossspec_ros.events.sandbox_child import Sent, renew_time
 from crossspec_ros.events.stamps import Break, parts
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ class Link(NamedTuple):
 
     is_up: bool
     why: str = ""
+
+    def word(self) -> Word:
+        """This as a child sends it."""
+        return {"is_up": self.is_up, "why": self.why}
+
+    @classmethod
+    def of(cls, word: Word) -> Link | None:
+        """What a child has sent, None where it is something else."""
+        return cls(checked(word, "is_up", (bool,)), checked(word, "why", (str,))) if "is_up" in word else None
 
 
 Item = RecordedMessage | Unusable | Link | None
@@ -70,7 +80,7 @@ def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source
 
     Raises InputError where a text is none of `SOURCES`, or an option does not fit it.
     """
-    settings = Settings.parse(roi, biases)
+    Settings.parse(roi, biases)
     attached = source == "camera" or source.startswith("camera:")
     if not attached and (roi or biases):
         raise InputError(
@@ -83,11 +93,11 @@ def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source
             f"stream has its frames at another address"
         )
     if attached:
-        return [_Live(_Camera(source.partition(":")[2], settings), ("events", "image"))]
+        return [_Live("camera", [source.partition(":")[2], roi, biases], ("events", "image"))]
     if source.startswith("tcp://"):
-        streams: list[Source] = [_Live(_Stream(parse_address(source), "events"), ("events",))]
+        streams: list[Source] = [_Live("stream", [*parse_address(source), "events"], ("events",))]
         if frames:
-            streams.append(_Live(_Stream(parse_address(frames), "frames"), ("image",)))
+            streams.append(_Live("stream", [*parse_address(frames), "frames"], ("image",)))
         return streams
     if source.endswith(".aedat4"):
         if not Path(source).exists():
@@ -97,38 +107,47 @@ def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source
 
 
 class _Opener(Protocol):
-    """Travels to the process that reads."""
+    """What the child that reads connects to."""
 
     def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
         """Connect before the first item; raises InputError where that fails, anything later."""
 
 
 class _Live:
-    """Read in a process of its own, which is started again when it hangs or crashes."""
+    """Read in a child, which is started again when it hangs or crashes."""
 
     is_live = True
 
-    def __init__(self, opener: _Opener, kinds: tuple[str, ...]) -> None:
-        self._opener = opener
+    def __init__(self, kind: str, arguments: list[Any], kinds: tuple[str, ...]) -> None:
+        """`kind` and `arguments` say which of `_OPENERS` is made."""
+        self._opener = [kind, *arguments]
+        self._name = str(_OPENERS[kind](*arguments))
         self.kinds = kinds
 
     def __str__(self) -> str:
-        return str(self._opener)
+        return self._name
 
     def items(self, stop: threading.Event) -> Generator[Item]:
         was_up, wait_s = False, RETRY_S
         while not stop.is_set():
             try:
-                for item in isolated(_follow, self._opener, was_up, timeout_s=TIMEOUT_S, stop=stop):
+                for item in self._connected(was_up, stop):
                     was_up |= isinstance(item, Link) and item.is_up
                     if isinstance(item, RecordedMessage):
                         wait_s = RETRY_S
                     yield item
-            except IsolationError as error:
-                yield Link(False, str(error))
+            except SandboxError as error:
+                yield Link(False, f"its reader {error}")
                 # Each time costs a process, which a server that ends it must not have for nothing.
                 stop.wait(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_RETRY_S)
+
+    def _connected(self, was_up: bool, stop: threading.Event) -> Iterator[Item]:
+        with closing(
+            Sandbox("crossspec_ros.events.dv_camera:follow", [was_up, *self._opener], LIVE)
+        ) as child:
+            for item in child.items(stop):
+                yield item if isinstance(item, RecordedMessage) else Link.of(item) or Unusable.of(item)
 
 
 class _File:
@@ -138,7 +157,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._recording = AedatRecording(path)
+        self._recording = SandboxedRecording(path, "crossspec_ros.events.dv:open_aedat", [str(path)])
         self.kinds: tuple[str, ...] = ("events", "image") if self._recording.image_topic else ("events",)
 
     def __str__(self) -> str:
@@ -161,14 +180,15 @@ class _File:
 
 @dataclass(frozen=True)
 class _Stream:
-    address: Address
+    host: str
+    port: int
     what: str
 
     def __str__(self) -> str:
-        return name_of(self.address)
+        return name_of((self.host, self.port))
 
     def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
-        reader = connect(self.address, self.what)
+        reader = connect((self.host, self.port), self.what)
         yield None
         is_events = self.what == "events"
         yield from read(reader if is_events else None, None if is_events else reader, cutter, SILENCE_S)
@@ -177,14 +197,15 @@ class _Stream:
 @dataclass(frozen=True)
 class _Camera:
     serial: str
-    settings: Settings
+    roi: str
+    biases: str
 
     def __str__(self) -> str:
         return f"camera {self.serial}" if self.serial else "the camera"
 
     def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
         camera = self._open()
-        self.settings.apply(camera)
+        Settings.parse(self.roi, self.biases).apply(camera)
         yield None
         yield from read(camera, camera if camera.isFrameStreamAvailable() else None, cutter)
 
@@ -201,6 +222,16 @@ class _Camera:
                 f"{', '.join(found) or 'none'}; {dv_message(error)}): plug it in, end other programs that "
                 f"have it, and install iniVation's udev rules"
             ) from error
+
+
+_OPENERS: dict[str, Callable[..., _Opener]] = {"camera": _Camera, "stream": _Stream}
+
+
+def follow(was_up: bool, kind: str, *arguments: Any) -> Iterator[Sent]:
+    """Messages and word of a source, sent by a child to `_Live.items`."""
+    for item in _follow(_OPENERS[kind](*arguments), was_up):
+        renew_time()
+        yield {} if item is None else item if isinstance(item, RecordedMessage) else item.word()
 
 
 def _follow(opener: _Opener, was_up: bool) -> Iterator[Item]:

@@ -6,7 +6,8 @@ import math
 import socket
 import time
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -14,14 +15,15 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dv import IMAGE_TOPIC, batch_of_store, dv_message, frame_message
-from crossspec_ros.events.isolated import IsolationError, bound_memory, isolated
+from crossspec_ros.events.frames import Word
 from crossspec_ros.events.messages import RecordedMessage, image
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
+from crossspec_ros.events.sandbox import LIVE, Sandbox, SandboxError, checked
+from crossspec_ros.events.sandbox_child import Sent, renew_time
 
 if TYPE_CHECKING:
     import dv_processing as dv
 
-TIMEOUT_S = 10.0
 _HEARTBEAT_S = 0.2
 _IDLE_S = 0.001
 
@@ -40,6 +42,15 @@ class Unusable(NamedTuple):
     """Stands for something that came and cannot be a message, and says why."""
 
     why: str
+
+    def word(self) -> Word:
+        """This as a child sends it."""
+        return {"unusable": self.why}
+
+    @classmethod
+    def of(cls, word: Word) -> Unusable | None:
+        """What a child has sent, None where it is something else."""
+        return cls(checked(word, "unusable", (str,))) if "unusable" in word else None
 
 
 class DvStream:
@@ -62,14 +73,21 @@ class DvStream:
 
         Raises InputError when a server cannot be reached or serves something else.
         """
+        arguments = [self._events, self._frames]
         try:
-            for item in isolated(_receive, self._events, self._frames, timeout_s=TIMEOUT_S):
-                if isinstance(item, Unusable):
-                    raise InputError(f"{self} sends what cannot be used ({item.why}): check its server")
-                yield item
-        except IsolationError as error:
+            with closing(Sandbox("crossspec_ros.events.dv_stream:receive", arguments, LIVE)) as child:
+                for item in child.items():
+                    if isinstance(item, RecordedMessage):
+                        yield item
+                    elif unusable := Unusable.of(item):
+                        raise InputError(
+                            f"{self} sends what cannot be used ({unusable.why}): check its server"
+                        )
+                    else:
+                        yield None
+        except SandboxError as error:
             raise InputError(
-                f"no dv stream comes from {self} ({error}): check that address and port are those "
+                f"no dv stream comes from {self} (its reader {error}): check that address and port are those "
                 f"of the camera's event stream"
             ) from error
 
@@ -146,7 +164,6 @@ def connect(address: Address, what: str) -> dv.io.NetworkReader:
     """
     import dv_processing as dv
 
-    bound_memory()
     try:
         # dv-processing takes numbers only, no names.
         ip = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][4][0]
@@ -182,8 +199,22 @@ def name_of(address: Address) -> str:
     return f"tcp://{address[0]}:{address[1]}"
 
 
-def _receive(events_at: Address, frames_at: Address | None) -> Iterator[RecordedMessage | Unusable | None]:
+def receive(events_at: list[Any], frames_at: list[Any] | None) -> Iterator[Sent]:
+    """What a stream brings, sent by a child to `DvStream.messages`."""
     warm_up()
-    events = connect(events_at, "events")
-    frames = connect(frames_at, "frames") if frames_at else None
-    return read(events, frames, PacketCutter(name_of(events_at)))
+    events = connect(_address(events_at), "events")
+    frames = connect(_address(frames_at), "frames") if frames_at else None
+    return sent(read(events, frames, PacketCutter(name_of(_address(events_at)))))
+
+
+def sent(items: Iterator[RecordedMessage | Unusable | None]) -> Iterator[Sent]:
+    """What a child sends for these items; processor time is bounded from one to the next."""
+    for item in items:
+        renew_time()
+        yield item.word() if isinstance(item, Unusable) else {} if item is None else item
+
+
+def _address(told: list[Any]) -> Address:
+    """An address that came as JSON."""
+    host, port = told
+    return host, port

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, is_sensor
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.encodings import check_encoding
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.libcaer import LibcaerDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
@@ -46,20 +47,8 @@ _DECODERS: dict[str, Callable[[int, int], EventDecoder]] = {
 
 
 def make_decoder(encoding: str, width: int, height: int) -> EventDecoder:
-    """A fresh decoder for a sensor of this size.
-
-    Raises InputError for an encoding that none can read and for a size that no sensor has.
-    """
-    if encoding not in _DECODERS:
-        raise InputError(
-            f"the event encoding '{encoding}' is unknown: configure the camera driver for one of "
-            f"{', '.join(sorted(_DECODERS))}"
-        )
-    if encoding != "trigger" and not is_sensor(width, height):
-        raise InputError(
-            f"an event packet gives its sensor {width}x{height} pixels: configure the camera driver to send "
-            f"the true size, 4 million pixels at most"
-        )
+    """A fresh decoder for a sensor of this size; raises InputError as `check_encoding` does."""
+    check_encoding(encoding, width, height)
     return _DECODERS[encoding](width, height)
 
 

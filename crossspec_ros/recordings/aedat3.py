@@ -6,7 +6,6 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,6 @@ _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
 _BLOCK = 1_000_000
 _PACKET = np.dtype([("first_byte", "<i8"), ("number", "<i4"), ("overflows", "<i4")])
 """Of polarity events: where they are, how many are there, fewer than promised where the file was cut."""
-_MOST_PACKETS, _PACKET_BYTES = 1_000_000, 64
-"""Of which each is remembered; in a larger file there may be more, of so many bytes each."""
 _LARGEST_EVENT = 1 << 26
 _LONGEST_LINE = 4096
 _END_OF_HEADER = b"#!END-HEADER"
@@ -54,13 +51,7 @@ class Aedat3Events:
             sensor = self._read_header()
             self._bytes = path.stat().st_size
             self._damage: Counter[str] = Counter()
-            most = max(_MOST_PACKETS, self._bytes // _PACKET_BYTES)
-            self._packets = np.fromiter(islice(self._walk(), most + 1), _PACKET)
-            if len(self._packets) > most:
-                raise InputError(
-                    f"'{path}' has more than {most} packets, as no recording of its size does: record it "
-                    f"again with packets of more events"
-                )
+            self._packets = np.fromiter(self._walk(), _PACKET)
             stated = next((size for name, size in _SENSORS.items() if name in sensor.upper()), None)
             self._size = stated or self._needed_size()
             self.start_us, self.end_us = self._edge(0), self._edge(-1)

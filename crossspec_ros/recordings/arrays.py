@@ -29,12 +29,9 @@ from crossspec_ros.recordings.fields import (
 )
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import LATE_US, MOST_JUMPS, WINDOW_US, damaged
-from crossspec_ros.recordings.unpacking import check_held
 
 SIZE = ("width", "height")
 NAMED = "its columns have names: leave out --columns"
-_EVENT_BYTES = 32
-"""Of an event while its columns are read, however short they are stored."""
 _BLOCK = 1_000_000
 MOST_STRAY = 0.1
 """Share of the events that may be none: of more, what all of them are taken for is wrong."""
@@ -202,11 +199,6 @@ def leaving_open(path: Path) -> Iterator[None]:
         raise InputError(f"'{path}' leaves open what its numbers mean: {error}") from error
 
 
-def check_events(path: Path, count: int) -> None:
-    """Raise InputError for more events than a file of its size has."""
-    check_held(path, count * _EVENT_BYTES)
-
-
 def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]:
     """The columns of a structured array by their names, of an array (N, 4 to 8) of numbers by `Profile`.
 
@@ -257,7 +249,6 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
         columns.append(np.asarray(values))
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
-    check_events(source, lengths[0])
     t, x, y, p = columns
     require(
         not ((p == 0).any() and (p == -1).any()),

@@ -61,8 +61,7 @@ class BagRecording:
         with self._name_damage():
             # A reader a stream: stamps and times of recording may differ in their order, and readers seek.
             first = self._stack.enter_context(closing(BagReader(self.path)))
-            self._time = first.time
-            readers = [first, self._stack.enter_context(closing(BagReader(self.path, self._time)))]
+            readers = [first, self._stack.enter_context(closing(BagReader(self.path)))]
             choice = choose(readers[0], asked, self.path)
         if choice is None:
             topics = ", ".join(f"{topic} ({type_name})" for topic, type_name in readers[0].topics)
@@ -104,7 +103,6 @@ class BagRecording:
         streams = [self._stream(*stream) for stream in self._streams]
         with self._name_damage():
             yield from merged(*streams)
-        self._time.begin()
         # Images of a folder may have told theirs in the same list.
         self.losses += [
             *self._missing,
@@ -157,7 +155,7 @@ class BagRecording:
     def _name_damage(self) -> Iterator[None]:
         try:
             yield
-        except InputError:
+        except (InputError, MemoryError):
             raise
         # The storage libraries promise no exception for a damaged file: struct.error, TypeError, OSError,
         # database and decompression errors were seen.

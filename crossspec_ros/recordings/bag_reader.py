@@ -8,7 +8,7 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
@@ -16,21 +16,11 @@ from typing import Any, NamedTuple, Protocol
 from rosbags.interfaces import Connection, ConnectionExtRosbag2
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.messages import EVENT_TYPES
-from crossspec_ros.recordings.bag_budget import (
-    Budget,
-    ProcessorTime,
-    Spent,
-    check_names,
-    drawn,
-    shared,
-    spent_by_events,
-)
+from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.mcap import MAGIC, McapReader, type_of
-from crossspec_ros.recordings.ros1 import Definitions
-from crossspec_ros.recordings.ros1_reader import Ros1Reader
+from crossspec_ros.recordings.packing import unpack, zstd
+from crossspec_ros.recordings.ros1 import Definitions, Ros1Reader
 from crossspec_ros.recordings.sqlite_bag import SqliteReader
-from crossspec_ros.recordings.unpacking import TooLarge, check_solid, open_zstd, unpack, zstd
 from crossspec_ros.yaml_files import read_yaml
 
 ROS1_SUFFIXES = (".bag", ".active")
@@ -104,36 +94,28 @@ class _Metadata(NamedTuple):
 
 class BagReader:
     """An open bag. Any exception that it raises, here or later, means damage: storage libraries promise none.
-    InputError means that it is refused, because it would take absurdly much memory or time.
 
-    `time` is what it may take of the processor, which other readers of the bag may share.
     `topics` counts the messages of each topic and `promised` all, by the bag's index. `losses` says what of
     the bag cannot be read, `remarks` what else is wrong with it, a sentence each. `compression` says what is
     packed, "file" or "message", where metadata.yaml or the files tell it.
     """
 
-    def __init__(self, path: Path, time: ProcessorTime | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.losses: list[str] = []
         self.remarks: list[str] = []
         self.topics: Counter[TopicKey] = Counter()
         self.compression = ""
         self._to_cdr: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self._stack = ExitStack()
-        self._path = path
-        self._stored = sum(file.stat().st_size for file in storage_files(path))
-        self.time = time or ProcessorTime(self._stored)
-        self._budget = Budget(self._stored, self.time)
+        self.promised = 0
+        self._readers: list[_Storage] = []
         try:
-            with self._refusing(), shared(self._budget):
-                self.promised = 0
-                self._readers: list[_Storage] = []
-                self._open(path)
-                definitions = Definitions()
-                for index, reader in enumerate(self._readers):
-                    for connection in reader.connections:
-                        check_names(*_key(connection))
-                        self.topics[_key(connection)] += connection.msgcount
-                        self._to_cdr[index, connection.id] = self._converter(connection, definitions)
+            self._open(path)
+            definitions = Definitions()
+            for index, reader in enumerate(self._readers):
+                for connection in reader.connections:
+                    self.topics[_key(connection)] += connection.msgcount
+                    self._to_cdr[index, connection.id] = self._converter(connection, definitions)
         except BaseException:
             self.close()
             raise
@@ -143,7 +125,7 @@ class BagReader:
         # metadata.yaml may name any of them.
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.exists() and not file.is_dir():
-                check_solid(file)
+                check_regular(file)
         files = storage_files(path)
         _let_open(len(files))
         for file in files:
@@ -182,12 +164,12 @@ class BagReader:
                 self.compression = "file"
                 unpacked = Path(self._stack.enter_context(TemporaryDirectory()), "unpacked")
                 stream.seek(0)
-                with open_zstd(stream) as source, unpacked.open("wb") as target:
+                with zstd.open(stream) as source, unpacked.open("wb") as target:
                     shutil.copyfileobj(source, target)
                 return self._reader(unpacked)
         if head.startswith(MAGIC) or ".mcap" in file.suffixes:
-            return McapReader(file, self._budget)
-        return SqliteReader(file, self._budget)
+            return McapReader(file)
+        return SqliteReader(file)
 
     def _converter(self, connection: Connection, definitions: Definitions) -> Callable[[bytes], bytes]:
         if _encoding(connection) != "ros1":
@@ -209,30 +191,16 @@ class BagReader:
 
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
-        spent, of_events = Spent(self._stored), spent_by_events(self._stored)
-        self._budget.begin()
         for index, reader in enumerate(self._readers):
             wanted = [each for each in reader.connections if key in (None, _key(each))]
             # To a reader of ROS 1, none means all.
             if not wanted:
                 continue
-            with self._refusing():
-                stored = drawn(reader.messages(wanted, start=since_ns), self._budget)
-                for connection, recorded_ns, data in stored:
-                    # Of a number, bytes() would make as many zeros.
-                    data = data if isinstance(data, bytes) else bytes(memoryview(data))
-                    data = self._to_cdr[index, connection.id](data)
-                    spent.add(len(data))
-                    if connection.msgtype in EVENT_TYPES:
-                        of_events.add(len(data))
-                    yield StoredMessage(*_key(connection), recorded_ns, data)
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except TooLarge as error:
-            raise InputError(f"the bag '{self._path}' {error}") from None
+            for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
+                # Of a number, bytes() would make as many zeros.
+                data = data if isinstance(data, bytes) else bytes(memoryview(data))
+                data = self._to_cdr[index, connection.id](data)
+                yield StoredMessage(*_key(connection), recorded_ns, data)
 
 
 def _encoding(connection: Connection) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.camera_images import camera_array, compressed_array
+from crossspec_ros.events.encodings import check_encoding
 from crossspec_ros.events.messages import (
     DVS_EVENTS,
     EVENT_PACKET,
@@ -20,7 +21,6 @@ from crossspec_ros.events.messages import (
     is_end_mark,
     typestore,
 )
-from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
 from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Asked
@@ -176,7 +176,7 @@ def _events(bag: BagReader, key: TopicKey) -> Candidate:
         return Candidate(key, bag.topics[key], "damaged", one_line(error))
     encoding = cut(packet.encoding)
     try:
-        make_decoder(packet.encoding, packet.width, packet.height)
+        check_encoding(packet.encoding, packet.width, packet.height)
     except InputError as error:
         return Candidate(key, bag.topics[key], encoding, str(error))
     no_events = "it has triggers and no events" if encoding == "trigger" else ""

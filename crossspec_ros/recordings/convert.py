@@ -28,11 +28,17 @@ from rich.progress import (
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.recordings.dsec import EVENTS_FILE, is_dsec
-from crossspec_ros.recordings.dsec_recording import DsecRecording
-from crossspec_ros.recordings.recording import BEST, Asked, open_recording, tell_losses, tell_remarks
+from crossspec_ros.recordings.recording import (
+    BEST,
+    DSEC_EVENTS,
+    Asked,
+    open_recording,
+    tell_losses,
+    tell_remarks,
+)
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.recordings.truth import GROUND_TRUTH, MOST_TRUTH_BYTES
 
@@ -139,11 +145,12 @@ def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | 
 def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
     if aligned and asked.images:
         raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
-    if is_dsec(source) and not any(asked[2:]):
-        return DsecRecording(source, _JPEG_QUALITY, aligned)
+    if (source / DSEC_EVENTS).exists() and not any(asked[2:]):
+        opener = "crossspec_ros.recordings.dsec_recording:open_dsec"
+        return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
     if aligned:
         raise InputError(
-            f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {EVENTS_FILE}"
+            f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {DSEC_EVENTS}"
         )
     return open_recording(source, asked)
 

@@ -16,17 +16,14 @@ from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.recording import DSEC_EVENTS
 from crossspec_ros.recordings.source import read_picture, read_times
 
-EVENTS_FILE = "events/left/events.h5"
+EVENTS_FILE = DSEC_EVENTS
 FRAMES_FOLDER = "images/left/rectified"
 DISTORTED_FOLDER = "images/left/distorted"
 """Frames in the events' view, as dsec-det has them."""
 FRAME_STAMPS_FILE = "images/timestamps.txt"
-
-
-def is_dsec(path: Path) -> bool:
-    return (path / EVENTS_FILE).exists()
 
 
 class DsecSequence:

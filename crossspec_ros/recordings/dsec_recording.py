@@ -15,6 +15,11 @@ from crossspec_ros.recordings.dsec import DISTORTED_FOLDER, EVENTS_FILE, FRAMES_
 from crossspec_ros.recordings.source import first_sound_ns, packets
 
 
+def open_dsec(path: str, jpeg_quality: int, aligned: bool) -> DsecRecording:
+    """A sequence by its path's text, as a child gets it; raises InputError as `DsecRecording` does."""
+    return DsecRecording(Path(path), jpeg_quality, aligned)
+
+
 class DsecRecording:
     """A DSEC directory as a Recording: evt3 packets of 10 ms and compressed images, on ROS time = DSEC time.
 

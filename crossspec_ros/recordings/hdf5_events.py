@@ -37,7 +37,6 @@ from crossspec_ros.recordings.hdf5_file import Hdf5File, whole_numbers
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import damaged
-from crossspec_ros.recordings.unpacking import check_ratio
 
 _BLOCK = 1_000_000
 _SMALLEST_LOSS = 1 << 14
@@ -58,7 +57,6 @@ class Hdf5Events:
 
     def __init__(self, file: Hdf5File, layout: Layout, asked: Asked = BEST) -> None:
         self._file, self._columns = file, layout.columns
-        file.expect(name for name, _ in self._columns)
         self._data = {name: file.events(name) for name, _ in self._columns}
         shapes = {_column_length(file.path, self._data[name], (name, part)) for name, part in self._columns}
         if len(shapes) > 1:
@@ -66,7 +64,6 @@ class Hdf5Events:
         (self._count,) = shapes
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
-        check_ratio(file.path, file.size, sum(data.nbytes for data in self._data.values()))
         # What an offset in us belongs to are us.
         has_offset = layout.offset is not None and file.has(layout.offset)
         unit = asked.time_unit or layout.unit or ("us" if has_offset else None)
@@ -135,7 +132,7 @@ class Hdf5Events:
         """What can be read of these events, in pieces where not all of them can; `lost` gets the others."""
         try:
             columns = self._read(start, stop, self._columns)
-        except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             if stop - start > _SMALLEST_LOSS:
                 middle = (start + stop) // 2
                 yield from self._pieces(start, middle, lost, reasons)

@@ -11,18 +11,11 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.fields import choose_unit, to_us
-from crossspec_ros.recordings.hdf5_blocks import RowBlocks, room_for
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
-from crossspec_ros.recordings.hdf5_file import Hdf5File, chunk_count
+from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Layout
-from crossspec_ros.recordings.hdf5_types import is_number
-from crossspec_ros.recordings.unpacking import MOST_PICTURES, check_ratio
 
 _MAX_PICTURE_BYTES = 64 << 20
-_MOST_PICTURES, _MOST_SMALL_PICTURES, _PICTURE_BYTES = 1_000_000, 200_000, 100
-"""Nine hours of 30 a second, or two of any file; above these, one for so many bytes. Each takes 20 us."""
-_MOST_LISTED, _LISTED_BYTES = 2000, 2000
-"""Data sets of one picture, or as many as of so many bytes; HDF5 takes milliseconds for each."""
 
 
 class Hdf5Images:
@@ -32,13 +25,9 @@ class Hdf5Images:
     type = IMAGE
 
     def __init__(self, file: Hdf5File, stamps_us: np.ndarray, data: h5py.Dataset | list[str]) -> None:
-        """`data` are all pictures, or the names of data sets of one.
-
-        Raises InputError where to read them takes too much memory or time.
-        """
-        order = np.argsort(stamps_us, kind="stable")
-        self._file, self._stamps_us, self._order = file, stamps_us, order.tolist()
-        self._data = RowBlocks(file, data, order) if isinstance(data, h5py.Dataset) else data
+        """`data` are all pictures, or the names of data sets of one."""
+        self._file, self._stamps_us, self._data = file, stamps_us, data
+        self._order = np.argsort(stamps_us, kind="stable").tolist()
         self.start_ns, self.end_ns = int(stamps_us.min()) * 1000, int(stamps_us.max()) * 1000
 
     def messages(self) -> Iterator[RecordedMessage]:
@@ -47,7 +36,7 @@ class Hdf5Images:
             try:
                 message = self._message(i)
             # InputError: of one that has a data set of its own.
-            except (InputError, OSError, ValueError, RuntimeError, MemoryError) as error:
+            except (InputError, OSError, ValueError, RuntimeError) as error:
                 damaged[i] = one_line(error)
                 continue
             yield message
@@ -59,17 +48,17 @@ class Hdf5Images:
             )
 
     def _message(self, i: int) -> RecordedMessage:
-        # Here, as pixels that wait would hold the block that they are of while the next is read.
         pixels, stamp_ns = self._pixels(i), int(self._stamps_us[i]) * 1000
         encoding = "mono8" if pixels.ndim == 2 else "bgr8"
         return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding))
 
     def _pixels(self, i: int) -> np.ndarray:
         if isinstance(self._data, list):
-            data = self._file.pictures(self._data[i])
+            data = self._file.dataset(self._data[i])
             _check_picture(self._file.path, data.name, data.shape, data.dtype)
             pixels = data[()]
         else:
+            # A chunk with several of them stays in HDF5's cache.
             pixels = self._data[i]
         return np.ascontiguousarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
 
@@ -97,8 +86,7 @@ def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Ima
 
 
 def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, np.ndarray] | None:
-    file.expect((name, stamps_name))
-    data, stamps = file.pictures(name), file.dataset(stamps_name)
+    data, stamps = file.dataset(name), file.dataset(stamps_name)
     if stamps.ndim != 1 or data.shape[:1] != stamps.shape:
         raise InputError(
             f"'{file.path}' has {name} of shape {data.shape} with {stamps_name} of shape {stamps.shape}: "
@@ -107,47 +95,19 @@ def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, n
     if not len(data):
         return None
     _check_picture(file.path, name, data.shape[1:], data.dtype)
-    check_ratio(file.path, file.size, data.nbytes, MOST_PICTURES)
-    most = min(_MOST_PICTURES, max(_MOST_SMALL_PICTURES, file.size // _PICTURE_BYTES))
-    if len(data) > most:
-        raise InputError(
-            f"'{file.path}' has {len(data)} images {name}, and up to {most} are read from a file of its "
-            f"size: split it"
-        )
     with file.naming_damage():
         return data, stamps[:]
 
 
 def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
     names = [f"{group}/{name}" for name in file.names(group)]
-    if len(names) > max(_MOST_LISTED, file.size // _LISTED_BYTES):
-        raise InputError(
-            f"'{file.path}' has {len(names)} images, more than there is room for in a file of its size: "
-            f"store each image once"
-        )
-    file.expect(names)
-    stamps, size = [], 0
+    stamps = []
     for name in names:
+        stamp = np.asarray(file.attribute("timestamp", name) if file.has(name) else None)
         with file.naming_damage():
-            data = file.pictures(name)
-            room_for(file, data, chunk_count(data), data.nbytes)
-            # h5o's would walk along the nodes of chunks, which may never end.
-            if h5py.h5g.get_objinfo(data.id).nlink > 1:
-                raise InputError(
-                    f"'{file.path}' has the image {name} under several names: store each image once"
-                )
-            size += data.nbytes
-            check_ratio(file.path, file.size, size, MOST_PICTURES)
-            attributes = data.attrs
-            stamp = attributes.get_id("timestamp") if "timestamp" in attributes else None
-            if (
-                stamp is None
-                or not is_number(stamp.get_type())
-                or stamp.dtype.kind not in "iuf"
-                or stamp.shape not in ((), (1,))
-            ):
+            if stamp.dtype.kind not in "iuf" or stamp.shape not in ((), (1,)):
                 raise ValueError(f"the image {name} has no time in an attribute timestamp")
-            stamps.append(np.reshape(attributes["timestamp"], ()))
+        stamps.append(stamp.reshape(()))
     return (names, np.array(stamps)) if names else None
 
 

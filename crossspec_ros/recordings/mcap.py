@@ -1,7 +1,6 @@
 """MCAP files of any profile: their channels, and the messages of those that are wanted.
 
-The mcap libraries unpack whatever they are given in one go, and ask for the profile or for message indexes,
-which some writers leave out.
+The reader of rosbags asks for the profile and for message indexes, which some writers leave out.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from zlib import crc32
 from lz4.frame import LZ4FrameDecompressor
 from rosbags.interfaces import Connection, ConnectionExtRosbag2, MessageDefinition, MessageDefinitionFormat
 
-from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, check_text
-from crossspec_ros.recordings.unpacking import Decompressor, TooLarge, check_part, unpack, zstd
+from crossspec_ros.recordings.packing import Decompressor, unpack, zstd
 
 MAGIC = b"\x89MCAP0\r\n"
 SCHEMA, CHANNEL, MESSAGE, CHUNK, DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
@@ -31,10 +29,6 @@ DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
 }
 _FOOTER_HEAD = struct.pack("<BQ", 0x02, 20)
 _END_BYTES = len(_FOOTER_HEAD) + 20 + len(MAGIC)
-_MOST_OPEN = 128 << 20
-"""Bytes of messages whose turn has not come, in chunks that overlap in time."""
-_MESSAGE_BYTES = 256
-"""Bytes that such a message takes, however short it is."""
 _SHORT_TYPE = re.compile(r"(\w+)/(\w+)")
 
 
@@ -65,8 +59,6 @@ class _Chunk(NamedTuple):
     start_ns: int
     at: int
     length: int
-    size: int
-    """Bytes that it unpacks to."""
     end: int
     """Behind it and its message indexes."""
     channels: array[int]
@@ -74,11 +66,11 @@ class _Chunk(NamedTuple):
 
 
 class McapReader:
-    """An open file; raises TooLarge where it would take absurdly much, and any other exception for damage."""
+    """An open file; raises any exception for damage."""
 
-    def __init__(self, path: Path, budget: Budget) -> None:
-        self._budget = budget
-        self._schemas, self._channels = Described(budget), Described(budget)
+    def __init__(self, path: Path) -> None:
+        self._schemas: dict[int, Schema] = {}
+        self._channels: dict[int, Channel] = {}
         self._counts: Counter[int] = Counter()
         self._chunks: list[_Chunk] = []
         self.message_count = self.end_time = 0
@@ -110,35 +102,29 @@ class McapReader:
                     yield wanted[number], recorded_ns, bytes(record[22:])
             return
         waiting: list[tuple[int, int, int, bytes]] = []
-        waiting_bytes = order = 0
+        order = 0
         for chunk in [*self._chunks, None]:
             while waiting and (chunk is None or waiting[0][0] < chunk.start_ns):
                 recorded_ns, _, number, data = heappop(waiting)
-                waiting_bytes -= len(data) + _MESSAGE_BYTES
                 yield wanted[number], recorded_ns, data
             if chunk is None or (chunk.channels and wanted.keys().isdisjoint(chunk.channels)):
                 continue
-            if waiting and waiting_bytes + chunk.size > _MOST_OPEN:
-                raise TooLarge(
-                    f"has chunks of more than {_MOST_OPEN >> 20} MB that overlap in time: record it again "
-                    f"with smaller chunks"
-                )
             for record in self._messages_of(self._body(chunk)):
                 number, recorded_ns = _message_head(record)
                 if number in wanted and recorded_ns >= since:
                     heappush(waiting, (recorded_ns, order, number, bytes(record[22:])))
-                    waiting_bytes += len(record) + _MESSAGE_BYTES
                     order += 1
 
     def _connection(self, number: int) -> Connection:
-        channel: Channel = self._channels[number]
-        schema: Schema = self._schemas.get(channel.schema, NO_SCHEMA)
+        channel = self._channels[number]
+        schema = self._schemas.get(channel.schema, NO_SCHEMA)
         definition = MessageDefinition(MessageDefinitionFormat.MSG, schema.definition)
         ext = ConnectionExtRosbag2(channel.encoding, [])
         count = self._counts[number]
         return Connection(number, channel.topic, schema.name, definition, channel.md5, count, ext, self)
 
     def _open(self, size: int) -> None:
+        self._size = size
         if self._stream.read(len(MAGIC)) != MAGIC:
             raise McapError("it does not start as an MCAP file")
         self._stream.seek(max(0, size - _END_BYTES))
@@ -153,8 +139,6 @@ class McapReader:
         has_statistics = summary and self._read_summary(footer)
         if self._has_messages_beside_chunks():
             self._chunks.clear()
-        if not self._chunks:
-            self._measure()
         schemas = {channel.schema for channel in self._channels.values()} - {0}
         if not has_statistics or not self._channels or schemas - self._schemas.keys():
             self._count()
@@ -179,19 +163,14 @@ class McapReader:
     def _chunk(self, body: memoryview) -> _Chunk:
         start_ns, _, at, length, offsets = struct.unpack_from("<4QI", body)
         numbers = array("H", (number for number, _ in struct.iter_unpack("<HQ", body[36 : 36 + offsets])))
-        packed, size = struct.unpack_from("<QQ", body, text(body, 44 + offsets)[1])
-        check_part(max(packed, size))
-        self._budget.unpacked.add(size)
-        self._budget.take_chunk(len(numbers))
         (indexes,) = struct.unpack_from("<Q", body, 36 + offsets)
-        return _Chunk(start_ns, at, length, size, at + length + indexes, numbers)
+        return _Chunk(start_ns, at, length, at + length + indexes, numbers)
 
     def _has_messages_beside_chunks(self) -> bool:
         """Whether some lie where no index leads to: then all are read as they lie in the file."""
         at = len(MAGIC)
         for chunk in [*sorted(self._chunks, key=lambda chunk: chunk.at), None] if self._chunks else ():
             while at < (chunk.at if chunk else self._end):
-                self._budget.records.add(0)
                 self._stream.seek(at)
                 opcode, length = struct.unpack("<BQ", self._stream.read(9))
                 if opcode == MESSAGE:
@@ -199,24 +178,6 @@ class McapReader:
                 at += 9 + length
             at = max(at, chunk.end) if chunk else at
         return False
-
-    def _measure(self) -> None:
-        """Check the sizes of all chunks, and of messages beside them, where no index tells them."""
-        at = len(MAGIC)
-        while at < self._end:
-            self._stream.seek(at)
-            head = self._stream.read(33)
-            if len(head) < 9:
-                raise McapError("it is cut")
-            self._budget.records.add(0)
-            opcode, length = struct.unpack_from("<BQ", head)
-            size = min(length, self._end - at)
-            if opcode == CHUNK and len(head) == 33:
-                size = max(size, *struct.unpack_from("<Q", head, 25))
-            if opcode in (CHUNK, MESSAGE):
-                check_part(size)
-                self._budget.unpacked.add(size)
-            at += 9 + length
 
     def _count(self) -> None:
         """Read all messages, where no summary tells how many there are."""
@@ -239,7 +200,6 @@ class McapReader:
                 self._describe(opcode, body)
 
     def _messages_of(self, body: memoryview) -> Iterator[memoryview]:
-        self._budget.time.check()
         size, crc, compression, packed = chunk_parts(body)
         decompressor = DECOMPRESSORS.get(compression)
         if compression and not decompressor:
@@ -248,7 +208,6 @@ class McapReader:
         if len(records) != size or (crc and crc32(records) != crc):
             raise McapError("a chunk unpacks to something else than was packed")
         for opcode, record in chunk_records(records):
-            self._budget.records.add(0)
             if opcode == MESSAGE:
                 yield record
             else:
@@ -271,11 +230,10 @@ class McapReader:
     def _records(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
         at = start
         while at < end:
-            self._budget.records.add(0)
             self._stream.seek(at)
             head = self._stream.read(9)
             opcode, length = struct.unpack("<BQ", head)
-            body = self._stream.read(min(length, LONGEST))
+            body = self._stream.read(min(length, self._size))
             if len(body) != length:
                 raise McapError("it is cut, or one of its records is")
             at += 9 + length
@@ -309,7 +267,7 @@ def chunk_records(unpacked: bytes | memoryview) -> Iterator[tuple[int, memoryvie
 
 
 def read_schema(record: bytes | memoryview) -> tuple[int, Schema]:
-    """A schema and its number; raises struct.error, UnicodeDecodeError and TooLarge."""
+    """A schema and its number; raises struct.error and UnicodeDecodeError."""
     name, at = text(record, 2)
     encoding, at = text(record, at)
     definition = text(record, at)[0] if encoding == "ros1msg" else ""
@@ -319,7 +277,7 @@ def read_schema(record: bytes | memoryview) -> tuple[int, Schema]:
 
 
 def read_channel(record: bytes | memoryview) -> tuple[int, Channel]:
-    """A channel and its number; raises struct.error, UnicodeDecodeError and TooLarge."""
+    """A channel and its number; raises struct.error and UnicodeDecodeError."""
     number, schema = struct.unpack_from("<HH", record)
     topic, at = text(record, 4)
     encoding, at = text(record, at)
@@ -334,9 +292,8 @@ def read_channel(record: bytes | memoryview) -> tuple[int, Channel]:
 
 
 def text(record: bytes | memoryview, at: int) -> tuple[str, int]:
-    """A text after its length, and where it ends; raises struct.error, UnicodeDecodeError and TooLarge."""
+    """A text after its length, and where it ends; raises struct.error and UnicodeDecodeError."""
     (length,) = struct.unpack_from("<I", record, at)
-    check_text(length)
     end = at + 4 + length
     if end > len(record):
         raise struct.error("a text goes beyond its record")

@@ -10,20 +10,18 @@ from pathlib import Path
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import archive_file
+from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
     SIZE,
     ArrayEvents,
     Columns,
-    check_events,
     leaving_open,
     read_arrays,
     split_table,
 )
 from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.unpacking import check_held, check_solid
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -32,14 +30,14 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
     """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
     folder those of all in it, by their numbers.
 
-    Raises InputError when one is damaged, is packed as numpy does not pack, holds pickles, or its arrays are
+    Raises InputError when one is damaged, holds pickles, or its arrays are
     no events, and where the files of a folder are not numbered.
     """
     if path.is_file():
         return ArrayEvents(path, [path], _columns, "npz", asked)
     numbered = []
     for file in path.glob("*.npz"):
-        check_solid(file)
+        check_regular(file)
         number = _NUMBERED.fullmatch(file.stem)
         numbered.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
     if len({prefix for prefix, _, _ in numbered}) > 1:
@@ -68,15 +66,7 @@ def _columns(path: Path, asked: Asked) -> Columns:
     table = None
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
-        with zipfile.ZipFile(archive_file(path)) as archive:
-            # Of others, zipfile unpacks all there is in one go.
-            methods = {member.compress_type for member in archive.infolist()}
-            if unknown := methods - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise InputError(
-                    f"'{path}' is packed by method {min(unknown)} of zip, which numpy does not use: write it "
-                    f"again with numpy.savez(FILE, t=t, x=x, y=y, p=p)"
-                )
-            check_held(path, sum(member.file_size for member in archive.infolist()))
+        with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
@@ -87,10 +77,9 @@ def _columns(path: Path, asked: Asked) -> Columns:
             tables = [name for name in file.files if name not in SIZE]
             if not wanted and tables:
                 table = file[tables[0]]
-                check_events(path, len(table))
-    except InputError:
+    except MemoryError:
         raise
-    # numpy promises no exception for a damaged header; MemoryError, SyntaxError and TokenError were seen.
+    # numpy promises no exception for a damaged header; SyntaxError and TokenError were seen.
     except Exception as error:
         raise InputError(
             f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "

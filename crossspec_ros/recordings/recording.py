@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from crossspec_ros.recordings.source import Recording
 
 
+DSEC_EVENTS = "events/left/events.h5"
+"""File of the events in a DSEC sequence."""
 UNITS = ("s", "ms", "us", "ns")
 """Units of times, as they are said and found."""
 
@@ -39,8 +41,20 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Asked:
         """Statements among all arguments or parameters."""
-        events, image, columns, unit, folder = (str(values.get(name) or "") for name in ASKED)
+        return cls.of_texts(*(str(values.get(name) or "") for name in ASKED))
+
+    @classmethod
+    def of_texts(cls, events: str, image: str, columns: str, unit: str, folder: str) -> Asked:
+        """Statements in the order of `ASKED`, empty for none."""
         return cls(events, image, columns, unit, Path(folder) if folder else None)
+
+    def texts(self) -> list[str]:
+        """Statements as `of_texts` takes them."""
+        return [*self[:4], str(self.images or "")]
+
+    def beside(self) -> list[Path]:
+        """Folders that are read beside the recording."""
+        return [self.images] if self.images else []
 
     def parameters(self) -> dict[str, str]:
         """Parameters of the player that say so."""
@@ -92,7 +106,7 @@ _FORMATS = (
     Format(
         "a DSEC sequence",
         f"{_HERE}.dsec_recording:DsecRecording",
-        contents="events/left/events.h5",
+        contents=DSEC_EVENTS,
         is_source=False,
     ),
     Format(
@@ -152,13 +166,28 @@ FORMATS = _sentence()
 
 
 def open_recording(path: Path, asked: Asked = BEST) -> Recording:
-    """Open a recording of any of `FORMATS`; a rosbag2 may be a directory or a single file.
+    """Open a recording of any of `FORMATS`, to be read in a child; a rosbag2 may be a directory or a file.
 
     Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
     what is `asked`, and as `image_folder.FolderImages` does.
     """
+    from crossspec_ros.events.sandbox import SandboxedRecording
+
     with telling_unreadable(path):
-        recording = _find(path, asked)
+        find_format(path)
+    opener = f"{__name__}:open_told"
+    return SandboxedRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
+
+
+def open_told(path: str, *texts: str) -> Recording:
+    """`open_here` with texts, as a child gets them."""
+    return open_here(Path(path), Asked.of_texts(*texts))
+
+
+def open_here(path: Path, asked: Asked = BEST) -> Recording:
+    """Open a recording as `open_recording` does, in this process, for what made the file itself."""
+    with telling_unreadable(path):
+        recording = _open(path, find_format(path), asked)
         if asked.images is None:
             return recording
         from crossspec_ros.recordings.image_folder import WithImages
@@ -182,11 +211,12 @@ def telling_unreadable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _find(path: Path, asked: Asked) -> Recording:
+def find_format(path: Path) -> Format:
+    """The format of a recording, by names alone; raises InputError where it is none."""
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     if format := _format_of(path):
-        return _open(path, format, asked)
+        return format
     if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
         raise InputError(
             f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
@@ -227,16 +257,19 @@ def _name_recordings_in(folder: Path) -> None:
 
 
 def _open(path: Path, format: Format, asked: Asked) -> Recording:
-    from crossspec_ros.recordings.unpacking import check_solid
+    from crossspec_ros.events.sandbox_child import renew_time
+    from crossspec_ros.files import check_regular
 
     if not path.is_dir():  # a pipe is no file, and would be waited for
-        check_solid(path)
+        check_regular(path)
     elif format.contents and not format.has_topics:
-        check_solid(path / format.contents)
+        check_regular(path / format.contents)
     for option, value in (("--columns", asked.columns), ("--time-unit", asked.time_unit)):
         if value and not format.has_numbers:
             raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
     opener = resolve_name(format.opener)
+    # Where numba keeps no cache, that took long.
+    renew_time()
     opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
     if format.has_topics:
         return opened

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-import re
 import struct
+from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from rosbags.rosbag1 import Reader
 from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.dvs import dvs_of_ros1
 from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, IMAGE_TYPES, typestore
-from crossspec_ros.recordings.unpacking import TooLarge
 
 _HEADER = "std_msgs/msg/Header"
 _DVS_MD5 = "5e8beee5a6c107e504c2e78903c224b8"
 """Of `dvs_msgs/EventArray`, and of its namesakes with the same fields."""
-_IDLE_LINE = re.compile(r"^[ \t]*(?:#.*)?\n", re.MULTILINE)
-"""A comment or nothing: rosbags takes a tenth of a second for a thousand of them."""
-_LONGEST, _MOST = 8192, 16
-"""Characters of a definition without such lines, of which known ones have 500; definitions that differ."""
+_KEPT_BYTES = 64 << 20
+"""Bytes of unpacked chunks that a reader keeps."""
+
+
+class Ros1Reader(Reader):
+    """The reader of rosbags, which keeps the chunks that it unpacked last.
+
+    Where they were written topic after topic, the messages in their order come from them in turns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+
+    @property
+    def message_count(self) -> int:
+        """How many messages the index promises; rosbags goes through all chunks again for each topic."""
+        return sum(sum(chunk.connection_counts.values()) for chunk in self.chunk_infos)
+
+    def read_chunk(self) -> Any:
+        chunk = super().read_chunk()
+
+        def unpacked(data: bytes) -> bytes:
+            if chunk.datapos in self._kept:
+                self._kept.move_to_end(chunk.datapos)
+            else:
+                self._kept[chunk.datapos] = chunk.decompressor(data)
+                while len(self._kept) > 1 and sum(map(len, self._kept.values())) > _KEPT_BYTES:
+                    self._kept.popitem(last=False)
+            return self._kept[chunk.datapos]
+
+        return chunk._replace(decompressor=unpacked)
 
 
 class Definitions:
@@ -34,8 +62,8 @@ class Definitions:
         """What turns a topic's messages into CDR, by the definition of their type `name` in the bag.
 
         A message that is torn becomes nothing, b"". Those of types that nobody reads stay as they are. Raises
-        InputError when the definition is none that is known, TooLarge for too many, and what rosbags raises
-        when it cannot be read. Where no `md5` is told, it is that of the definition.
+        InputError when the definition is none that is known, and what rosbags raises when it cannot be read.
+        Where no `md5` is told, it is that of the definition.
         """
         if name not in (*EVENT_TYPES, *IMAGE_TYPES):
             return lambda raw: raw
@@ -45,6 +73,8 @@ class Definitions:
         stored = self._types_of(name, definition)
         types = {**stored, _HEADER: known[_HEADER]}
         if read_as == DVS_EVENTS:
+            from crossspec_ros.events.dvs import dvs_of_ros1
+
             if (md5 or (name in stored and _md5_of(name, stored))) == _DVS_MD5:
                 return _or_nothing(dvs_of_ros1)
         elif name in types and types[name][1] == known[read_as][1]:
@@ -57,20 +87,10 @@ class Definitions:
         )
 
     def _types_of(self, name: str, definition: str) -> dict[str, Any]:
-        """The types of a definition, none of one that is longer than any that is known."""
-        lines = _IDLE_LINE.sub("", definition)
-        if len(lines) > _LONGEST:
-            return {}
-        if (name, lines) not in self._read:
-            if len(self._read) == _MOST:
-                raise TooLarge(
-                    f"has more than {_MOST} definitions of events and images, as no recorder writes: check "
-                    f"where it comes from, and record it again"
-                )
-            # One that cannot be read counts too.
-            self._read[name, lines] = {}
-            self._read[name, lines] = get_types_from_msg(lines, name)
-        return self._read[name, lines]
+        """The types of a definition."""
+        if (name, definition) not in self._read:
+            self._read[name, definition] = get_types_from_msg(definition, name)
+        return self._read[name, definition]
 
 
 def _md5_of(name: str, types: dict[str, Any]) -> str:

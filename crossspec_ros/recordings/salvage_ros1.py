@@ -6,7 +6,6 @@ https://wiki.ros.org/Bags/Format/2.0
 from __future__ import annotations
 
 import io
-import os
 import struct
 from bz2 import BZ2Decompressor
 from collections.abc import Callable, Iterator
@@ -16,12 +15,10 @@ from typing import BinaryIO, NamedTuple
 from lz4.frame import LZ4FrameDecompressor
 
 from crossspec_ros.errors import one_line
-from crossspec_ros.recordings.bag_budget import LONGEST, Budget, Described, Spent, check_text, unpack_cut
 from crossspec_ros.recordings.bag_reader import StoredMessage
 from crossspec_ros.recordings.losses import Losses
+from crossspec_ros.recordings.packing import unpack_cut
 from crossspec_ros.recordings.ros1 import Definitions
-from crossspec_ros.recordings.ros1_reader import LONGEST_HEADER
-from crossspec_ros.recordings.unpacking import MOST_UNPACKED
 
 _MAGIC = b"#ROSBAG V2.0\n"
 _MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
@@ -31,9 +28,8 @@ _DECOMPRESSORS = {b"bz2": BZ2Decompressor, b"lz4": LZ4FrameDecompressor}
 class _Record(NamedTuple):
     fields: dict[bytes, bytes]
     body: bytes
-    """Cut where the file ends, and empty where it is too long to be read."""
+    """Cut where the file ends."""
     is_whole: bool
-    """Whether it is neither cut nor too long."""
 
 
 class _Topic(NamedTuple):
@@ -42,37 +38,31 @@ class _Topic(NamedTuple):
     to_cdr: Callable[[bytes], bytes]
 
 
-def salvage_ros1(file: Path, losses: Losses, budget: Budget) -> Iterator[StoredMessage]:
-    """All messages that can still be read; what cannot is told in `losses`, a phrase each.
-
-    Raises TooLarge where its topics, or what its chunks unpack to, are more than the budget, and
-    nothing else.
-    """
-    topics, definitions, spent = Described(budget), Definitions(), Spent(budget.stored, MOST_UNPACKED)
+def salvage_ros1(file: Path, losses: Losses) -> Iterator[StoredMessage]:
+    """All messages that can still be read; what cannot is told in `losses`, a phrase each."""
+    topics: dict[bytes, _Topic] = {}
+    definitions = Definitions()
     with file.open("rb") as stream:
         if stream.read(len(_MAGIC)) != _MAGIC:
             losses.append(f"{file.name} does not start as a ROS 1 bag")
             return
         # A chunk that was still being written says that it is empty; its records then follow as the file's.
         for record in _records(stream, file.stat().st_size):
-            budget.records.add(0)
             if record.fields.get(b"op") == _CHUNK:
-                unpacked = _unpacked(record, losses, spent)
+                unpacked = _unpacked(record, losses)
                 for inner in _records(io.BytesIO(unpacked), len(unpacked)):
-                    budget.records.add(0)
                     yield from _take(inner, topics, definitions, losses)
             else:
                 yield from _take(record, topics, definitions, losses)
             if not record.is_whole:
-                losses.append(f"{file.name} has a record that is cut, or longer than any that is read")
+                losses.append(f"{file.name} has a record that is cut")
 
 
 def _records(stream: BinaryIO, size: int) -> Iterator[_Record]:
     """One record after the other; the last may be cut."""
     while (head := _block(stream, size))[0]:
         body, is_whole = _block(stream, size)
-        is_read = len(head[0]) <= LONGEST_HEADER
-        yield _Record(_fields(head[0]) if is_read else {}, body, is_whole and head[1] and is_read)
+        yield _Record(_fields(head[0]), body, is_whole and head[1])
 
 
 def _block(stream: BinaryIO, size: int) -> tuple[bytes, bool]:
@@ -81,11 +71,7 @@ def _block(stream: BinaryIO, size: int) -> tuple[bytes, bool]:
     if len(prefix) < 4:
         return b"", False
     length = int.from_bytes(prefix, "little")
-    there = min(length, size - stream.tell())
-    if there > LONGEST:
-        stream.seek(there, os.SEEK_CUR)
-        return b"", False
-    data = stream.read(there)
+    data = stream.read(min(length, size - stream.tell()))
     return data, len(data) == length
 
 
@@ -97,27 +83,25 @@ def _fields(header: bytes) -> dict[bytes, bytes]:
     return fields
 
 
-def _unpacked(chunk: _Record, losses: Losses, spent: Spent) -> bytes:
+def _unpacked(chunk: _Record, losses: Losses) -> bytes:
     decompressor = _DECOMPRESSORS.get(chunk.fields.get(b"compression", b""))
     if decompressor is None:
         return chunk.body
-    size = int.from_bytes(chunk.fields.get(b"size", b""), "little")
     try:
-        return unpack_cut(chunk.body, decompressor, size, spent)
-    except (OSError, RuntimeError, EOFError) as error:
+        return unpack_cut(chunk.body, decompressor)
+    except (OSError, RuntimeError) as error:
         losses.append(f"a chunk of {len(chunk.body)} bytes cannot be unpacked ({error})")
         return b""
 
 
 def _take(
-    record: _Record, topics: Described, definitions: Definitions, losses: Losses
+    record: _Record, topics: dict[bytes, _Topic], definitions: Definitions, losses: Losses
 ) -> Iterator[StoredMessage]:
     if not record.is_whole:
         return
     fields, number = record.fields, record.fields.get(b"conn", b"")
     if fields.get(b"op") == _CONNECTION and number not in topics:
         try:
-            check_text(len(record.body))
             description = _fields(record.body)
             package, _, name = description[b"type"].decode().rpartition("/")
             topic, type_name = fields[b"topic"].decode(), f"{package}/msg/{name}"
@@ -129,7 +113,7 @@ def _take(
         else:
             topics[number] = told
     elif fields.get(b"op") == _MESSAGE and number in topics and len(fields.get(b"time", b"")) == 8:
-        known: _Topic = topics[number]
+        known = topics[number]
         sec, nanosec = struct.unpack("<II", fields[b"time"])
         recorded_ns = sec * 1_000_000_000 + nanosec
         yield StoredMessage(known.topic, known.type, recorded_ns, known.to_cdr(record.body))

@@ -13,21 +13,16 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
-from crossspec_ros.events.packets import PACKET_US, PacketCutter
+from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.files import read_small
 
 # Of a file of times: comments, and a line with the name of a file.
 _HEAD, _LINE = 64_000, 1000
-_JUMP_NS, _MOST_JUMPS = 10 * 10**9, 10_000
-"""How often times may go back by a packet, or ahead by ten seconds, beside once in twenty events."""
 WINDOW_US, LATE_US = 1_000_000, 5_000
 """Events that are late by less than a window are sorted; so late are drawn right (windows/slices.py)."""
 MOST_JUMPS = 0.01
 """Share of the events before which times may go back by more than a window, where all can be looked at."""
-_MOST_PACKETS, _PACKET_BYTES = 160_000, 4
-"""So many packets with events any file may have, and one more for so many bytes: each costs some 50 us. A
-still hour has 360,000; of gzip, noise takes 4.5 bytes for each, and one pixel that flickers 2.2."""
 # Pictures of published data sets are below 1 MB.
 _MOST_PICTURE = 64 << 20
 
@@ -151,28 +146,10 @@ class SourceRecording:
 def packets(
     path: Path, batches: Iterator[EventBatch], tell: Callable[[str], None] = lambda remark: None
 ) -> Iterator[RecordedMessage]:
-    """The events of a file as packets; raises InputError where it would play for minutes by its few bytes."""
+    """The events of a file as packets."""
     cutter = PacketCutter(path)
-    most = _MOST_PACKETS + path.stat().st_size // _PACKET_BYTES
-    events = cells = jumps = last_ns = 0
     for batch in in_order(batches, tell):
-        events += len(batch)
-        cells += 1 + int(np.count_nonzero(np.diff(batch.t // PACKET_US)))
-        if cells > most:
-            raise InputError(
-                f"the first {events} events of '{path}' make {cells} packets of {PACKET_US // 1000} ms, more "
-                f"than the {most} of a file of its size: check its times, or split it"
-            )
-        for message in cutter.cut(batch):
-            jumps += not 0 <= message.stamp_ns - last_ns <= _JUMP_NS
-            last_ns = message.stamp_ns
-            # Each begins a packet.
-            if jumps > _MOST_JUMPS + events // 20:
-                raise InputError(
-                    f"times jump {jumps} times in the first {events} events of '{path}', as no sensor's do: "
-                    f"copy it again, or sort its events by their times"
-                )
-            yield message
+        yield from cutter.cut(batch)
 
 
 def first_sound_ns(packets: Iterator[RecordedMessage], events: EventSource) -> int:

@@ -9,9 +9,8 @@ import pytest
 from event_files import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings import aedat3
 from crossspec_ros.recordings.aedat3 import Aedat3Events
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 
 HEADER = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: %s\r\n#Start-Time: 2016-01-01\r\n#!END-HEADER\r\n"
 
@@ -54,18 +53,6 @@ def test_events(tmp_path, events, sensor, size):
     assert check_info(path, events) == f"AEDAT 3.1, events alone, {size}"
 
 
-def test_very_many_packets_are_refused(tmp_path, events, monkeypatch):
-    path = tmp_path / "ride.aedat"
-    path.write_bytes(HEADER % b"DAVIS240C" + polarity(events))
-    monkeypatch.setattr(aedat3, "_MOST_PACKETS", 10)
-    Aedat3Events(path).close()
-    monkeypatch.setattr(aedat3, "_PACKET_BYTES", 10_000)
-    with pytest.raises(
-        InputError, match="has more than 10 packets, as no recording of its size does: record"
-    ):
-        Aedat3Events(path)
-
-
 def test_what_is_damaged_is_told(tmp_path, events):
     path = tmp_path / "ride.aedat"
     data = HEADER % b"DAVIS240C" + polarity(events)
@@ -96,4 +83,4 @@ def test_what_is_damaged_is_told(tmp_path, events):
 def test_other_files_are_named(tmp_path, data, sentence):
     (tmp_path / "x.aedat").write_bytes(data)
     with pytest.raises(InputError, match=rf"x\.aedat' {sentence}"):
-        open_recording(tmp_path / "x.aedat")
+        open_here(tmp_path / "x.aedat")

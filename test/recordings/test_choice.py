@@ -25,8 +25,8 @@ from crossspec_ros.events.messages import (
     event_packet,
     image,
 )
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import Asked, open_recording
+from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.survey import survey
 
 SECOND = 1_000_000_000
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
@@ -110,7 +110,7 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
 )  # fmt: skip
 def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played):
     bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
-    recording = open_recording(bag)
+    recording = open_here(bag)
     assert (recording.event_topic, recording.image_topic) == played
     report = survey(bag)
     there = {topic["topic"] for topic in report["topics"]}
@@ -123,11 +123,11 @@ def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played)
 def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
     streams = [dvs("/ev"), events("/other"), images("/rgb"), images("/event_camera/image_raw")]
     bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
-    recording = open_recording(bag, Asked("/other", "event_camera/image_raw"))
+    recording = open_here(bag, Asked("/other", "event_camera/image_raw"))
     assert (recording.event_topic, recording.image_topic) == ("/other", "/event_camera/image_raw")
     assert {message.type for message in recording.messages()} == {EVENT_PACKET, IMAGE}
     with pytest.raises(InputError, match=r"no topic /rgb of events: .* is /ev \(dvs\), /other \(evt3\)$"):
-        open_recording(bag, Asked(events="/rgb"))
+        open_here(bag, Asked(events="/rgb"))
     options = ["--events-topic", "/other", "--image-topic", "/rgb"]
     assert main(["convert", str(bag), str(tmp_path / "chosen"), *options]) == 0
     topics = {topic["topic"]: topic["messages"] for topic in survey(tmp_path / "chosen")["topics"]}
@@ -141,9 +141,9 @@ def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
 def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     file = tmp_path / "events.npz"
     np.savez(file, t=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
-    assert open_recording(file, Asked("/event_camera/events")).remarks == []
+    assert open_here(file, Asked("/event_camera/events")).remarks == []
     with pytest.raises(InputError, match="no topic /rgb: it has /event_camera/events and no images"):
-        open_recording(file, Asked(image="/rgb"))
+        open_here(file, Asked(image="/rgb"))
 
 
 @pytest.mark.parametrize(
@@ -166,21 +166,21 @@ def test_images_of_types_that_are_not_read_are_named_with_what_to_do(tmp_path, k
     protobuf = {kind: ("protobuf", "protobuf", "", "")} if "." in kind else {}
     told = f"/cam/x has images of type {kind}"
     bag = mcap(tmp_path / "both.mcap", [*packets, *pictures], **protobuf)
-    with closing(open_recording(bag)) as recording:
+    with closing(open_here(bag)) as recording:
         (remark,) = recording.remarks
     for sentence in (remark, survey(bag)["findings"][0]):
         assert told in sentence and remedy in sentence
     depth = stored(images("/d", 5, "16UC1"))
     bag = mcap(tmp_path / "depth.mcap", [*packets, *depth, *pictures], **protobuf)
-    with closing(open_recording(bag)) as recording:
+    with closing(open_here(bag)) as recording:
         assert any(told in remark and remedy in remark for remark in recording.remarks)
     bag = mcap(tmp_path / "rgb.mcap", [*packets, *stored(images("/rgb")), *pictures], **protobuf)
-    with closing(open_recording(bag)) as recording:
+    with closing(open_here(bag)) as recording:
         (remark,) = recording.remarks
     assert f"/rgb (rgb8); not those of /cam/x ({kind}" in remark and remark.endswith("cannot be read)")
     assert survey(bag)["plays"] == remark
     alone = mcap(tmp_path / "alone.mcap", pictures, **protobuf)
     with pytest.raises(InputError, match="has no events to play") as refused:
-        open_recording(alone)
+        open_here(alone)
     assert told in str(refused.value) and remedy in str(refused.value)
     assert not any("captions come from" in finding for finding in survey(alone)["findings"])

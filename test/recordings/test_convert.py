@@ -35,7 +35,7 @@ from crossspec_ros.events.messages import (
 )
 from crossspec_ros.recordings import convert as convert_module
 from crossspec_ros.recordings.convert import convert, record
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.truth import GROUND_TRUTH, true_captions
 
 
@@ -56,7 +56,7 @@ def nothing_stays(folder):
 def test_a_sequence_aligned(tmp_path, sequence):
     calibrate(sequence, np.dstack(np.meshgrid(np.arange(320.0), np.arange(240.0))))
     convert(sequence, tmp_path / "bag", aligned=True)
-    images = [m for m in open_recording(tmp_path / "bag").messages() if m.kind == "image"]
+    images = [m for m in open_here(tmp_path / "bag").messages() if m.kind == "image"]
     data = typestore().deserialize_cdr(images[0].data, COMPRESSED_IMAGE).data
     assert cv2.imdecode(data, cv2.IMREAD_COLOR).shape == (240, 320, 3)
     bag = bag_of(tmp_path / "other", ("/events", packet(0)))
@@ -97,9 +97,9 @@ def test_a_bag_of_any_storage_keeps_its_messages(tmp_path, plugin, compression):
             writer.write(topics["/text"], i * 100 + 71, string().data)
     (source / "ground_truth.json").write_text("[]")
     convert(source, tmp_path / "bag")
-    recording = open_recording(tmp_path / "bag")
+    recording = open_here(tmp_path / "bag")
     assert (recording.event_topic, recording.image_topic) == ("/events", "/picture")
-    assert list(recording.messages()) == sent == list(open_recording(source).messages())
+    assert list(recording.messages()) == sent == list(open_here(source).messages())
     names = {path.name for path in (tmp_path / "bag").iterdir()}
     assert names == {"bag.mcap", "metadata.yaml", "ground_truth.json"}
     with Reader(tmp_path / "bag") as reader:
@@ -130,7 +130,7 @@ def test_a_bag_of_the_old_type_gets_the_new_one(tmp_path, shared):
     convert(source, tmp_path / "bag")
     with Reader(tmp_path / "bag") as reader:
         assert {connection.msgtype for connection in reader.connections} == {EVENT_PACKET}
-    assert list(open_recording(tmp_path / "bag").messages()) == list(open_recording(source).messages())
+    assert list(open_here(tmp_path / "bag").messages()) == list(open_here(source).messages())
 
 
 def test_arrays_and_samples(tmp_path):
@@ -138,7 +138,7 @@ def test_arrays_and_samples(tmp_path):
     for source in (saved(tmp_path, **arrays_of(batch)), npy_of(tmp_path, arrays_of(batch))):
         bag = tmp_path / f"bag_{source.suffix[1:]}"
         convert(source, bag)
-        assert_equal(decode(open_recording(bag).messages(), 5 << 24), batch)
+        assert_equal(decode(open_here(bag).messages(), 5 << 24), batch)
 
 
 @pytest.mark.parametrize("name", ["eventgpt_sample1", "dsec_interlaken_00_d_000099"])
@@ -146,7 +146,7 @@ def test_the_published_samples_by_command(tmp_path, shared, name):
     source = shared / "data" / "events_real" / f"{name}.npy"
     assert main(["convert", str(source), str(tmp_path / "bag")]) == 0
     expected = np.load(source, allow_pickle=True).item()
-    decoded = decode(open_recording(tmp_path / "bag").messages(), int(expected["t"][0]) >> 24 << 24)
+    decoded = decode(open_here(tmp_path / "bag").messages(), int(expected["t"][0]) >> 24 << 24)
     for field in "txyp":
         np.testing.assert_array_equal(getattr(decoded, field), expected[field])
 
@@ -157,8 +157,8 @@ def test_an_aedat4_file(tmp_path):
     frames = [(int(batch.t[0]), np.zeros((260, 346), np.uint8))]
     source = write_aedat(tmp_path / "ride.aedat4", batch, frames)
     convert(source, tmp_path / "bag")
-    played = list(open_recording(tmp_path / "bag").messages())
-    assert played == list(open_recording(source).messages()) and len(played) > 5
+    played = list(open_here(tmp_path / "bag").messages())
+    assert played == list(open_here(source).messages()) and len(played) > 5
 
 
 def sentence(capsys, *arguments):
@@ -284,7 +284,7 @@ def test_an_interrupted_command_leaves_no_bag(tmp_path, long_recording, sequence
     if number == signal.SIGKILL:
         assert (tmp_path / ".bag.partial").exists()
         convert(sequence, bag)
-        assert not (tmp_path / ".bag.partial").exists() and len(list(open_recording(bag).messages())) > 10
+        assert not (tmp_path / ".bag.partial").exists() and len(list(open_here(bag).messages())) > 10
     else:
         assert nothing_stays(tmp_path)
 
@@ -299,7 +299,7 @@ def test_an_interrupted_live_recording_is_a_whole_bag(tmp_path, number):
         os.killpg(process.pid, number)
         output = process.communicate(timeout=30)
     assert process.returncode == 0, output
-    recording = open_recording(bag)
+    recording = open_here(bag)
     kinds = [message.kind for message in recording.messages()]
     assert 0 < kinds.count("events") < 3000 and 0 < kinds.count("image") < 3000
     assert not (tmp_path / ".bag.partial").exists()
@@ -309,11 +309,11 @@ def test_an_interrupted_live_recording_is_a_whole_bag(tmp_path, number):
 def test_a_live_recording_ends_with_its_camera_or_after_some_seconds(tmp_path):
     with camera(30, "both") as (_, events_at, frames_at):
         record(DvStream(f"tcp://{events_at}", frames_at), tmp_path / "bag", threading.Event())
-    messages = list(open_recording(tmp_path / "bag").messages())
+    messages = list(open_here(tmp_path / "bag").messages())
     assert [m.kind for m in messages].count("events") == 30 == [m.kind for m in messages].count("image")
     with camera(3, "silent") as (_, events_at, _):
         assert main(["convert", f"tcp://{events_at}", str(tmp_path / "brief"), "--seconds", "1"]) == 0
-        assert len(list(open_recording(tmp_path / "brief").messages())) == 3
+        assert len(list(open_here(tmp_path / "brief").messages())) == 3
         with pytest.raises(InputError, match=f"no events came from tcp://{events_at}: uncover"):
             record(DvStream(f"tcp://{events_at}"), tmp_path / "empty", threading.Event(), 0.5)
     assert not (tmp_path / "empty").exists()
@@ -335,7 +335,7 @@ def test_a_live_stream_that_breaks_keeps_what_came(tmp_path):
         InputError, match=r"bag' holds only what came until the stream broke: the wire is cut"
     ):
         record(BreakingStream(None, packet(5), packet(6)), tmp_path / "bag", threading.Event())
-    assert [m.stamp_ns for m in open_recording(tmp_path / "bag").messages()] == [5, 6]
+    assert [m.stamp_ns for m in open_here(tmp_path / "bag").messages()] == [5, 6]
     with pytest.raises(InputError, match=r"^the wire is cut"):
         record(BreakingStream(None), tmp_path / "none", threading.Event())
     assert not (tmp_path / "none").exists()
@@ -345,7 +345,7 @@ def test_a_torn_raw_file_becomes_a_bag_of_what_is_there(tmp_path, capsys):
     source = tmp_path / "ride.raw"
     source.write_bytes(b"% evt 2.0\n% geometry 640x480\n" + struct.pack("<2I", 8 << 28, 1 << 28 | 5) + b"\0")
     convert(source, tmp_path / "bag")
-    assert len(list(open_recording(tmp_path / "bag").messages())) == 1
+    assert len(list(open_here(tmp_path / "bag").messages())) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"crossspec: only a part of the recording could be read: some of '{source}'")
     assert "(torn words 1)" in told and told.count("\n") == 1

@@ -18,7 +18,7 @@ from test_aedat3 import polarity
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.survey import survey
 
 COUNT = int(os.environ.get("CROSSSPEC_DAMAGED_FILES", "40"))
 FORMATS = ("EVT2.raw", "EVT21.raw", "EVT3.raw", "dat", "txt", "csv", "npz", "npy", "aedat")

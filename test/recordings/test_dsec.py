@@ -12,8 +12,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
 from crossspec_ros.recordings.dsec_recording import DsecRecording
-from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import Asked
+from crossspec_ros.recordings.survey import survey
 
 T_OFFSET = 50_000_000_000
 START_US = T_OFFSET + 1_234

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_hdf5 import played
 
 from crossspec_ros.recordings.ecf import FILTER, decode_ecf
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 
 CHUNK = 1000
 
@@ -138,7 +138,7 @@ def test_a_damaged_chunk_costs_only_its_own_events(tmp_path, monkeypatch):
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
     path.write_bytes(data)
-    with closing(open_recording(path)) as recording:
+    with closing(open_here(path)) as recording:
         list(recording.messages())
     # In halves of halves, the pieces do not end where chunks do.
     lost = int(recording.losses[0].split(" has ")[1].split()[0])

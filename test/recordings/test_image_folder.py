@@ -16,8 +16,8 @@ from test_recording import bag_of, packet, picture
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import Asked, open_recording
+from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.survey import survey
 
 EVENTS = sample("lists")
 STAMPS_US = picture_stamps(EVENTS)
@@ -37,7 +37,7 @@ def recording(tmp_path):
 
 
 def images_of(recording, folder):
-    with closing(open_recording(recording, Asked(images=folder))) as opened:
+    with closing(open_here(recording, Asked(images=folder))) as opened:
         messages = list(opened.messages())
         assert opened.losses == []
     assert [message.stamp_ns for message in messages] == sorted(message.stamp_ns for message in messages)
@@ -115,22 +115,22 @@ def test_what_does_not_fit_is_said(tmp_path, recording, file, text, sentence):
     if file:
         (folder / file).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=rf"'{folder}.*{sentence}"):
-        open_recording(recording, Asked(images=folder))
+        open_here(recording, Asked(images=folder))
 
 
 def test_folders_without_images_or_with_counted_ones_are_refused(tmp_path, recording):
     with pytest.raises(InputError, match="nowhere' does not exist"):
-        open_recording(recording, Asked(images=tmp_path / "nowhere"))
+        open_here(recording, Asked(images=tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"has no \.png, \.jpg or \.jpeg file"):
-        open_recording(recording, Asked(images=tmp_path / "empty"))
+        open_here(recording, Asked(images=tmp_path / "empty"))
     counted = pictures(tmp_path / "counted", [f"{i:06}.png" for i in range(5)])
     with pytest.raises(InputError, match="has 5 images without times"):
-        open_recording(recording, Asked(images=counted))
+        open_here(recording, Asked(images=counted))
     for name in ("left.txt", "right.txt"):
         (counted / name).write_text(US)
     with pytest.raises(InputError, match=r"several files of times \(left\.txt, right\.txt\): name the right"):
-        open_recording(recording, Asked(images=counted))
+        open_here(recording, Asked(images=counted))
 
 
 def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
@@ -158,7 +158,7 @@ def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
 def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(US)
-    with closing(open_recording(recording, Asked(images=folder))) as opened:
+    with closing(open_here(recording, Asked(images=folder))) as opened:
         (folder / NAMES[2]).unlink()
         kinds = [message.kind for message in opened.messages()]
         assert kinds.count("image") == 4 and kinds.count("events") == 30
@@ -172,7 +172,7 @@ def test_a_link_to_what_is_no_picture_is_told_and_not_played(tmp_path, recording
     secret.write_text("TOP SECRET")
     (folder / NAMES[2]).unlink()
     (folder / NAMES[2]).symlink_to(secret)
-    with closing(open_recording(recording, Asked(images=folder))) as opened:
+    with closing(open_here(recording, Asked(images=folder))) as opened:
         played = list(opened.messages())
         assert not any(b"SECRET" in message.data for message in played)
         assert sum(message.kind == "image" for message in played) == 4
@@ -183,8 +183,8 @@ def test_convert_takes_them_into_the_bag(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(SECONDS)
     assert main(["convert", str(recording), str(tmp_path / "bag"), "--images", str(folder)]) == 0
-    with closing(open_recording(tmp_path / "bag")) as bag:
-        assert list(bag.messages()) == list(open_recording(recording, Asked(images=folder)).messages())
+    with closing(open_here(tmp_path / "bag")) as bag:
+        assert list(bag.messages()) == list(open_here(recording, Asked(images=folder)).messages())
 
 
 @pytest.mark.parametrize("events_file", ["events.txt", "events.h5"])
@@ -227,7 +227,7 @@ def test_images_beside_a_folder_of_npz_play_or_are_told(tmp_path, inner, times, 
     pictures(folder / inner, [f"{i:06}.png" for i in range(5)])
     if times:
         (folder / times).write_text(lines(map(str, STAMPS_US)))
-    recording = open_recording(folder)
+    recording = open_here(folder)
     assert [bool(re.search(told, remark)) for remark in recording.remarks] == [True] * bool(told)
     images = [message for message in recording.messages() if message.kind == "image"]
     assert [image.stamp_ns // 1000 for image in images] == ([] if told else STAMPS_US)
@@ -242,7 +242,7 @@ def test_a_folder_of_recordings_names_them(tmp_path, names):
     with pytest.raises(
         InputError, match=f"give what is in it, {there}, with --images '.*/images_corrected'$"
     ):
-        open_recording(tmp_path)
+        open_here(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("a.mp4", "ffmpeg -i VIDEO"), ("a.gguf", "it is a model")])
@@ -250,13 +250,13 @@ def test_a_folder_of_other_files_says_what_to_do(tmp_path, name, remedy):
     (tmp_path / name).write_bytes(b"x")
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(InputError, match=f"{name}' is of a format that is not read: .*{remedy}"):
-            open_recording(path)
+            open_here(path)
 
 
 def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
     bag = bag_of(tmp_path / "bag", *[("/event_camera/events", packet(i * 10**8)) for i in range(1, 10)])
     folder = pictures(tmp_path / "pictures", [f"{0.1 * i:.1f}.png" for i in range(1, 6)])
-    with closing(open_recording(bag, Asked(images=folder))) as opened:
+    with closing(open_here(bag, Asked(images=folder))) as opened:
         (folder / "0.3.png").unlink()
         assert sum(message.kind == "image" for message in opened.messages()) == 4
         assert "1 of 5 images cannot be read" in "".join(opened.losses)
@@ -267,4 +267,4 @@ def test_a_video_in_place_of_a_folder_or_a_recording_is_named_with_what_to_do(re
     video.write_bytes(bytes(9))
     for given in ({"path": recording, "asked": Asked(images=video)}, {"path": video}):
         with pytest.raises(InputError, match=r"rgb\.mp4' is .*`ffmpeg -i .*timestamps\.txt"):
-            open_recording(**given)
+            open_here(**given)

@@ -32,8 +32,8 @@ from crossspec_ros.events.messages import (
 )
 from crossspec_ros.recordings import stream_digest
 from crossspec_ros.recordings.convert import convert
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.recordings.survey import survey
 
 EVENTS, IMAGES = "/event_camera/events", "/camera/image_raw"
 STRING = "std_msgs/msg/String"
@@ -373,7 +373,7 @@ def test_strays_and_gaps_are_told_and_are_no_missing_images(tmp_path) -> None:
     assert (topic["stamps_back"], topic["longest_gap_s"]) == (0, pytest.approx(60.05))
     assert "2 stamps lie far from those before and behind them" in findings
     assert "1 gaps are longer than 10 s, the longest is 60.0 s: replay skips them" in findings
-    with closing(open_recording(tmp_path / "bag")) as recording:
+    with closing(open_here(tmp_path / "bag")) as recording:
         assert (recording.start_ns, recording.end_ns) == (SECOND, stamps[-1])
 
 
@@ -420,7 +420,7 @@ def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind) -
     assert report["findings"] == []
     assert by_topic(report)[EVENTS]["resolutions"].keys() == {"320x240"}
     assert by_topic(report)[EVENTS]["last_stamp_ns"] < 2 * SECOND
-    assert open_recording(bag).event_topic == EVENTS
+    assert open_here(bag).event_topic == EVENTS
 
 
 def test_a_database_is_read_whatever_it_is_called(tmp_path) -> None:
@@ -440,7 +440,7 @@ def test_a_database_that_is_cut_by_a_few_bytes_is_told(tmp_path) -> None:
     file.write_bytes(file.read_bytes()[:-10])
     for path in (bag, file):
         assert "bag.db3 is 10 bytes too short" in survey(path)["findings"][0]
-        recording = open_recording(path)
+        recording = open_here(path)
         assert len(list(recording.messages())) == 120 and "10 bytes too short" in recording.losses[0]
 
 

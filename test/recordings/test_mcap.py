@@ -14,11 +14,10 @@ from test_info import by_topic, sound, string, write
 from test_ros1 import drive, ros1  # noqa: F401
 
 from crossspec_ros.events.messages import typestore
-from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.salvage import salvage
-from crossspec_ros.recordings.unpacking import open_zstd
+from crossspec_ros.recordings.survey import survey
 
 
 def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=True, indexes=False, **types):
@@ -92,7 +91,7 @@ def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=Tru
 
 
 def played(path):
-    with closing(open_recording(path)) as recording:
+    with closing(open_here(path)) as recording:
         found = [(message.stamp_ns, message.data) for message in recording.messages()]
         assert recording.losses == []
         return found, recording.remarks
@@ -196,7 +195,7 @@ def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, s
     assert "file compressed" in survey(file)["format"]
     if in_folder:
         # As `unzstd` leaves it without --rm.
-        with file.open("rb") as packed, open_zstd(packed) as unpacked:
+        with zstd.open(file) as unpacked:
             file.with_suffix("").write_bytes(unpacked.read())
         assert played(bag)[0] == expected
 

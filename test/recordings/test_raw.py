@@ -14,9 +14,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings import dat, raw
 from crossspec_ros.recordings.dat import DatEvents
-from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.raw import RawEvents
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.recordings.survey import survey
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_size_that_is_assumed_is_a_finding_whose_remedy_works(tmp_path):
 )
 def test_what_cannot_be_read_is_said(tmp_path, data, sentence):
     with pytest.raises(InputError, match=f"x.raw' {sentence}"):
-        open_recording(saved(tmp_path / "x.raw", data))
+        open_here(saved(tmp_path / "x.raw", data))
 
 
 @pytest.mark.parametrize("block", [1_000_000, 100])
@@ -171,4 +171,4 @@ def test_dat_files_of_the_first_version(tmp_path):
 )
 def test_other_dat_files_are_named(tmp_path, data, sentence):
     with pytest.raises(InputError, match=f"x.dat' {sentence}"):
-        open_recording(saved(tmp_path / "x.dat", data))
+        open_here(saved(tmp_path / "x.dat", data))

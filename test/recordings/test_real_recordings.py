@@ -17,7 +17,7 @@ from crossspec_ros.events.images import event_images, render
 from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.npy import read_npy
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
 # messages, events, ON, first and last time in us, largest x and y, hash over x, y, p
@@ -29,7 +29,7 @@ KNOWN = {
 
 
 def packets_of(shared, name):
-    recording = open_recording(shared / "data/events_real" / name)
+    recording = open_here(shared / "data/events_real" / name)
     assert (recording.event_topic, recording.event_type) == ("/event_camera/events", EVENT_PACKET)
     assert recording.image_topic is None
     messages = list(recording.messages())
@@ -155,5 +155,5 @@ def test_a_recording_in_one_piece_has_the_same_pixels(shared, name):
 
 def test_the_published_pickles_play(shared):
     for file in sorted((shared / "data/events_real").glob("*.npy")):
-        recording = open_recording(file)
+        recording = open_here(file)
         assert sum(message.kind == "events" for message in recording.messages()) > 1

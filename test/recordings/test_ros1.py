@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
 from functools import partial
 from operator import itemgetter
 
@@ -30,13 +28,9 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
-from crossspec_ros.recordings import ros1_reader, unpacking
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.recordings.bag_reader import BagReader
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.losses import Losses
-from crossspec_ros.recordings.recording import Asked, open_recording
-from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.survey import survey
 
 SECOND = 1_000_000_000
 START_NS = 1_500_000_000 * SECOND + 123_456
@@ -104,7 +98,7 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
     old = write_ros1(tmp_path / "old.bag", ros1, drive(), compression)
     new = write_ros2(tmp_path / "new", drive())
     for topics in (Asked(), Asked("/dvs/events", "/cam/compressed"), Asked("/event_camera/events")):
-        expected, recording = open_recording(new, topics), open_recording(old, topics)
+        expected, recording = open_here(new, topics), open_here(old, topics)
         assert list(recording.messages()) == list(expected.messages())
         for name in ("event_topic", "event_type", "image_topic", "image_type", "start_ns", "end_ns"):
             assert getattr(recording, name) == getattr(expected, name)
@@ -118,10 +112,8 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, ros1, compression):
 
 
 @pytest.fixture
-def topic_after_topic(ros1, monkeypatch):
+def topic_after_topic(ros1):
     """Writes the drive as converters do, in chunks of one topic that overlap in time."""
-    monkeypatch.setattr(unpacking, "MOST_TIMES", 5)
-    monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", 0)
     return partial(write_ros1, store=ros1, messages=sorted(drive(), key=itemgetter(0)), chunk=100_000)
 
 
@@ -133,23 +125,11 @@ def test_a_bag_that_was_written_topic_after_topic_is_read(tmp_path, ros1, topic_
         assert report[name] == expected[name]
 
 
-def test_chunks_that_are_unpacked_in_turns_are_bounded(tmp_path, topic_after_topic, monkeypatch):
-    bag = topic_after_topic(tmp_path / "sorted.bag")
-    monkeypatch.setattr(ros1_reader, "_MOST_KEPT", 100_000)
-    with pytest.raises(
-        InputError, match=r"sorted\.bag' has chunks of more than 0 MB that overlap in time: rec"
-    ):
-        survey(bag)
-    # A few times are no matter.
-    monkeypatch.setattr(ros1_reader, "MOST_UNPACKED", unpacking.MOST_UNPACKED)
-    assert survey(bag)["messages"] == 175
-
-
 def test_event_arrays_of_other_packages_are_read(tmp_path, ros1):
     array = "prophesee_event_msgs/msg/EventArray"
     messages = [message for message in drive() if message[0] == "/dvs/events"]
     bag = write_ros1(tmp_path / "prophesee.bag", ros1, messages, types={DVS_EVENTS: array}.items())
-    recording = open_recording(bag)
+    recording = open_here(bag)
     assert recording.event_type == DVS_EVENTS
     assert [message.data for message in recording.messages()] == [message.data for _, message in messages]
     (topic,) = survey(bag)["topics"]
@@ -178,41 +158,6 @@ def test_another_definition_of_a_type_is_told(tmp_path, ros1):
     assert f"its definition of {EVENT_PACKET} is not that" in survey(tmp_path / "odd.bag")["findings"][0]
 
 
-IMAGE_MD5 = "060021388200f6f0f447d0fcd9c64743"
-
-
-def bag_of_definitions(path, definitions):
-    with Writer(path) as writer:
-        for i, definition in enumerate(definitions):
-            connection = writer.add_connection(f"/{i}/image", IMAGE, msgdef=definition, md5sum=IMAGE_MD5)
-            writer.write(connection, SECOND, bytes(60))
-    return path
-
-
-def test_a_definition_is_read_without_its_comments(tmp_path, ros1):
-    comments = " # of a line\n\n" * 30_000
-    line, rest = ros1.generate_msgdef(IMAGE)[0].split("\n", 1)
-    bag = bag_of_definitions(tmp_path / "long.bag", [f"{comments}{line}\n{comments}{rest}"] * 3)
-    began_s = time.process_time()
-    with closing(BagReader(bag)) as reader:
-        assert not reader.remarks
-    assert time.process_time() - began_s < 1
-
-
-def test_definitions_that_are_long_or_many_are_not_read(tmp_path, monkeypatch):
-    fields = "".join(f"int8 a{i}\n" for i in range(10_000))
-    bag = bag_of_definitions(tmp_path / "long.bag", [fields])
-    with closing(BagReader(bag)) as reader:
-        assert f"/0/image is not read: its definition of {IMAGE} is not that of" in reader.remarks[0]
-    bag = bag_of_definitions(tmp_path / "many.bag", [f"int8 a{i}\n" for i in range(17)])
-    with pytest.raises(InputError, match=r"many\.bag' has more than 16 definitions of events and images"):
-        BagReader(bag)
-    bag.write_bytes(bag.read_bytes()[:-1])
-    losses = Losses()
-    monkeypatch.setattr("crossspec_ros.recordings.ros1._MOST", 1)
-    assert not list(salvage(bag, losses)) and "has more than 1 definitions" in losses.told()[1]
-
-
 def test_an_unindexed_bag_is_pointed_at_its_repair_and_info_reads_it(tmp_path, ros1, capsys):
     bag = write_ros1(tmp_path / "drive.bag", ros1, drive(), Writer.CompressionFormat.LZ4)
     whole, size = survey(bag), bag.stat().st_size
@@ -223,7 +168,7 @@ def test_an_unindexed_bag_is_pointed_at_its_repair_and_info_reads_it(tmp_path, r
     data[at : at + 8] = bytes(8)
     active.write_bytes(data)
     with pytest.raises(InputError, match=r"drive\.bag\.active' is damaged .* with `rosbag reindex`"):
-        open_recording(active)
+        open_here(active)
     report = survey(active)
     assert 0.3 * whole["messages"] < report["messages"] < 0.7 * whole["messages"]
     assert "cannot be played as it is" in report["findings"][0] and "rosbag reindex" in report["findings"][0]

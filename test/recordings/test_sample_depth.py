@@ -19,8 +19,8 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.recordings.survey import survey
 
 
 def frames(largest, encoding):
@@ -58,7 +58,7 @@ def frames(largest, encoding):
 )
 def test_a_depth_is_told_and_used_where_the_range_is_its_own(tmp_path, encoding, largest, told, brightest):
     bag = bag_of(tmp_path / "bag", *events("/ev"), *frames(largest, encoding))
-    with closing(open_recording(bag)) as recording:
+    with closing(open_here(bag)) as recording:
         kinds = [(message.type, message.data) for message in recording.messages() if message.kind == "image"]
         assert [bool(told) for _ in recording.remarks] == [True] * bool(told)
         assert all(told in remark and "/cam: " in remark for remark in recording.remarks)
@@ -76,7 +76,7 @@ def test_a_narrow_range_is_told(tmp_path):
     pixels = np.linspace(29_000, 29_600, 96).astype("<u2").view(np.uint8).reshape(8, 12, 2)
     message = RecordedMessage(SECOND, "image", IMAGE, image(SECOND, pixels, "mono16"))
     bag = bag_of(tmp_path / "bag", *events("/ev"), ("/cam", message))
-    for told in (open_recording(bag).remarks, survey(bag)["findings"]):
+    for told in (open_here(bag).remarks, survey(bag)["findings"]):
         assert any("samples of 16 bits are 29000 to 29600" in sentence for sentence in told)
 
 
@@ -86,6 +86,6 @@ def test_samples_of_other_byte_order_are_moved_up_as_well(tmp_path):
     message.data, message.is_bigendian = message.data.reshape(-1, 2)[:, ::-1].reshape(-1), 1
     swapped = last._replace(data=bytes(typestore().serialize_cdr(message, IMAGE)))
     bag = bag_of(tmp_path / "bag", *events("/ev"), (topic, swapped))
-    with closing(open_recording(bag)) as recording:
+    with closing(open_here(bag)) as recording:
         (found,) = [message for message in recording.messages() if message.kind == "image"]
     assert camera_array(typestore().deserialize_cdr(found.data, IMAGE)).max() == 255

@@ -10,8 +10,8 @@ from event_files import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import text
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import Asked, open_recording
+from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.survey import survey
 from crossspec_ros.recordings.text import TextEvents
 
 EPOCH_US = 1_468_939_993_067_416
@@ -100,7 +100,7 @@ def test_a_cut_line_is_told(tmp_path, keep, left):
 def test_a_file_without_events_is_named(tmp_path, content):
     (tmp_path / "x.txt").write_text(content)
     with pytest.raises(InputError, match=r"no line of '.*x\.txt' is an event: give a text file"):
-        open_recording(tmp_path / "x.txt")
+        open_here(tmp_path / "x.txt")
 
 
 def test_a_line_without_end_is_told(tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ OPEN = {
 def test_what_stays_open_is_refused(tmp_path, written, sentence):
     (tmp_path / "x.txt").write_text(written(*drive()))
     with pytest.raises(InputError, match=sentence):
-        open_recording(tmp_path / "x.txt")
+        open_here(tmp_path / "x.txt")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_unit_is_taken_of_a_text_that_is_not_utf_8(tmp_path):
 def test_an_option_that_cannot_be_is_refused(tmp_path, columns, sentence):
     (tmp_path / "x.txt").write_text(table(*drive()))
     with pytest.raises(InputError, match=sentence):
-        open_recording(tmp_path / "x.txt", Asked(columns=columns))
+        open_here(tmp_path / "x.txt", Asked(columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_the_command_that_sorts_a_file_works_on_it(tmp_path, header, between, at
     path = tmp_path / "it's.csv"
     path.write_text(header + table(*(column[np.lexsort((x, y))] for column in columns), between=between))
     with pytest.raises(InputError, match="times go back by more than a second") as refused:
-        open_recording(path)
+        open_here(path)
     command = str(refused.value).partition(": sort it, with ")[2]
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
     events, damage = read(TextEvents(tmp_path / "sorted.csv"))

@@ -7,8 +7,8 @@ from unprivileged import unprivileged
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.info import survey
-from crossspec_ros.recordings.recording import Asked, open_recording
+from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.survey import survey
 
 SUFFIXES = ("raw", "dat", "aedat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
 
@@ -18,7 +18,7 @@ def test_a_file_that_may_not_be_read_is_a_sentence(tmp_path, suffix):
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(b"0.1 1 1 1\n")
     path.chmod(0)
-    for read in (survey, open_recording):
+    for read in (survey, open_here):
         with unprivileged(), pytest.raises(InputError, match=rf"/a\.{suffix}' .*: [a-z]"):
             read(path)
 
@@ -30,7 +30,7 @@ def test_a_folder_that_may_not_be_read_is_a_sentence(tmp_path, inside, mode):
     (folder / inside).parent.mkdir(parents=True)
     (folder / inside).write_bytes(b"0.1 1 1 1\n")
     folder.chmod(mode)
-    for read in (survey, open_recording):
+    for read in (survey, open_here):
         with unprivileged(), pytest.raises(InputError, match=str(folder)):
             read(folder)
     folder.chmod(0o700)
@@ -41,7 +41,7 @@ def test_images_that_may_not_be_read_are_a_sentence(tmp_path):
     events.write_text("0.1 1 1 1\n0.2 1 1 1\n")
     images.mkdir(mode=0)
     with unprivileged(), pytest.raises(InputError, match=r"images' cannot be read \(Permission denied\)"):
-        open_recording(events, Asked(images=images))
+        open_here(events, Asked(images=images))
 
 
 def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):

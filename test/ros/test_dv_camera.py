@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import dv_processing as dv
 import numpy as np
@@ -171,12 +172,12 @@ def test_a_file_whose_clock_was_set_is_played_on_at_once(tmp_path):
 
 
 def test_a_server_that_says_nothing_is_told_and_tried_again(monkeypatch):
-    monkeypatch.setattr(dv_camera, "TIMEOUT_S", 3.0)
+    monkeypatch.setattr(dv_camera, "LIVE", replace(dv_camera.LIVE, silence_s=3))
     with socket.create_server(("127.0.0.1", 0)) as mute:
         (source,) = open_sources(f"tcp://127.0.0.1:{mute.getsockname()[1]}", "", "", "")
         items = source.items(threading.Event())
         word = next(item for item in items if item is not None)
-        assert word == Link(False, "no answer for 3 s")
+        assert word == Link(False, "its reader gave no answer for 3 s")
         items.close()
 
 
