@@ -211,9 +211,9 @@ def _without_launch() -> Iterator[None]:
 
 
 def messages() -> str:
-    """Every message and service of interfaces/, as it is defined."""
+    """Every message and service of our own, as it is defined."""
     sections = []
-    for file in sorted((ROOT / "interfaces").rglob("*.*"), key=lambda file: file.parts[-3:]):
+    for file in sorted((ROOT / "interfaces" / "crossspec_msgs").rglob("*.*")):
         if file.suffix in (".msg", ".srv"):
             package, kind = file.parts[-3:-1]
             text = file.read_text().strip()
