@@ -12,6 +12,7 @@ import importlib.util
 import re
 import runpy
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
@@ -27,6 +28,12 @@ from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
+ARGUMENTS = ("argument", "meaning")
+
+Row = tuple[str, str]
+"""An argument and its meaning."""
+Command = tuple[str, str, list[Row]]
+"""Title, purpose and arguments of a command."""
 
 
 def main() -> None:
@@ -78,24 +85,59 @@ def _meaning(param: Param) -> str:
 
 
 def commands() -> str:
-    """A section for each command, with its arguments."""
-    return "\n\n".join(_commands(make_parser()))
+    """A section for each command or group of commands; arguments that three or more share stand once."""
+    groups = {name: list(_commands(child, text)) for name, child, text in _children(make_parser())}
+    within = {name: _shared(group) for name, group in groups.items()}
+    rest = [
+        (title, purpose, [row for row in rows if row not in within[name]])
+        for name, group in groups.items()
+        for title, purpose, rows in group
+    ]
+    common = _shared(rest)
+    sections = [_section(name, group, within[name], common) for name, group in groups.items()]
+    return "\n\n".join([f"## Common arguments\n\n{table(ARGUMENTS, common)}", *sections])
 
 
-def _commands(parser: argparse.ArgumentParser, help_text: str = "") -> Iterator[str]:
-    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-    for group in actions:
-        if isinstance(group, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help or "" for choice in group._choices_actions}
-            for name, child in group.choices.items():
-                yield from _commands(child, helps.get(name, ""))
-            return
-    named = [_shown(action) for action in actions if not action.option_strings or action.required]
-    purpose = sentence(help_text)
-    told = sentence(parser.description or "").removeprefix(purpose).strip()
-    purpose = f"{purpose} {told}".rstrip()
-    rows = [(f"`{_shown(action)}`", action.help or "") for action in actions]
-    yield f"## {' '.join([parser.prog, *named])}\n\n{purpose}\n\n{table(('argument', 'meaning'), rows)}"
+def _section(name: str, group: list[Command], within: list[Row], common: list[Row]) -> str:
+    """A command, or a group of commands in one table, below the arguments that are common within it."""
+    heading = f"## crossspec {name}"
+    rows = [(f"**`crossspec {name} WHAT`**", "Common within this table:"), *within] if within else []
+    for title, purpose, arguments in group:
+        shared = [row for row in arguments if row in within or row in common]
+        names = ", ".join(f"`{shown.strip('`').split()[0]}`" for shown, _ in shared)
+        text = f"{purpose} Common: {names}." if shared else purpose
+        if len(group) > 1:
+            rows.append((f"**`{title}`**", text))
+        else:
+            heading = f"## {title}\n\n{text}"
+        rows += [row for row in arguments if row not in shared]
+    return f"{heading}\n\n{table(ARGUMENTS, rows)}"
+
+
+def _shared(group: Iterable[Command]) -> list[Row]:
+    """Arguments that three or more commands have with the same name and meaning."""
+    counts = Counter(row for _, _, rows in group for row in rows)
+    return [row for row, count in counts.items() if count >= 3]
+
+
+def _commands(parser: argparse.ArgumentParser, help_text: str) -> Iterator[Command]:
+    children = _children(parser)
+    for _, child, text in children:
+        yield from _commands(child, text)
+    if not children:
+        actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+        named = [_shown(action) for action in actions if not action.option_strings or action.required]
+        purpose = sentence(help_text)
+        more = sentence(parser.description or "").removeprefix(purpose).strip()
+        rows = [(f"`{_shown(action)}`", action.help or "") for action in actions]
+        yield " ".join([parser.prog, *named]), f"{purpose} {more}".rstrip(), rows
+
+
+def _children(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser, str]]:
+    """Name, parser and help text of each subcommand."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    helps = {choice.dest: choice.help or "" for group in groups for choice in group._choices_actions}
+    return [(name, child, helps.get(name, "")) for group in groups for name, child in group.choices.items()]
 
 
 def _shown(action: argparse.Action) -> str:
@@ -107,14 +149,17 @@ def _shown(action: argparse.Action) -> str:
 
 
 def launch_arguments() -> str:
-    """A section for each launch file."""
-    sections = []
+    """The arguments that launch files share, then a section for each launch file."""
+    files = {}
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
         with _without_launch():
             arguments = runpy.run_path(str(file))["ARGUMENTS"]
-        rows = [(f"`{name}`", text) for name, text in arguments.items()]
-        sections.append(f"## {file.name}\n\n{table(('argument', 'meaning'), rows)}")
-    return "\n\n".join(sections)
+        files[file.name] = [(f"`{name}`", text) for name, text in arguments.items()]
+    counts = Counter(row for rows in files.values() for row in rows)
+    common = [row for row, count in counts.items() if count > 1]
+    own = {name: [row for row in rows if row not in common] for name, rows in files.items()}
+    sections = (own | {"Both launch files": common}).items()
+    return "\n\n".join(f"## {name}\n\n{table(ARGUMENTS, rows)}" for name, rows in sections)
 
 
 class _Anything:
@@ -166,13 +211,13 @@ def _without_launch() -> Iterator[None]:
 
 
 def messages() -> str:
-    """Every message and service of interfaces/, as it is defined."""
+    """Every message and service of our own, as it is defined."""
     sections = []
-    for file in sorted((ROOT / "interfaces").rglob("*.*"), key=lambda file: file.parts[-3:]):
+    for file in sorted((ROOT / "interfaces" / "crossspec_msgs").rglob("*.*")):
         if file.suffix in (".msg", ".srv"):
             package, kind = file.parts[-3:-1]
             text = file.read_text().strip()
-            sections.append(f"## {package}/{kind}/{file.stem}\n\n```\n{text}\n```")
+            sections.append(f"## {package}/{kind}/{file.stem}\n```\n{text}\n```")
     return "\n\n".join(sections)
 
 
@@ -204,7 +249,12 @@ def formats() -> str:
 
 def foreign_formats() -> str:
     """What to do with files that are not read."""
-    return table(("file", "what to do"), [(f"`{suffix}`", remedy) for suffix, remedy in _FOREIGN.items()])
+    remedies = dict.fromkeys(_FOREIGN.values())
+    rows = [
+        (", ".join(f"`{suffix}`" for suffix, text in _FOREIGN.items() if text == remedy), remedy)
+        for remedy in remedies
+    ]
+    return table(("file", "what to do"), rows)
 
 
 def sentence(text: str) -> str:

@@ -65,21 +65,6 @@ def targets() -> str:
     return table(heads, rows)
 
 
-def fits() -> str:
-    """The largest of `DTYPES` in which each target fits on each machine, alone and with the draft."""
-    rows = [
-        (
-            name,
-            *(
-                " / ".join(_largest(machine, found, only) for only in ALONE_AND_BOTH)
-                for machine in MACHINES.values()
-            ),
-        )
-        for name, found in _footprints().items()
-    ]
-    return table(("target", *MACHINES), rows)
-
-
 def choice() -> str:
     """The largest target on each machine in half precision, in nf4, and with the draft."""
     rows = []
@@ -94,11 +79,7 @@ def choice() -> str:
 
 ALONE_AND_BOTH: tuple[Only, Only] = ("target", "")
 CHOICES: tuple[tuple[str, Only], ...] = (("bf16", "target"), ("nf4", "target"), ("nf4", ""))
-BLOCKS = {function.__name__: function for function in (targets, fits, choice)}
-
-
-def _largest(machine: Machine, footprints: list[Footprint], only: Only) -> str:
-    return next(iter(fitting(machine, footprints, only)), "-")
+BLOCKS = {function.__name__: function for function in (targets, choice)}
 
 
 @cache

@@ -24,20 +24,24 @@ def main() -> None:
 
 
 def offline() -> str:
-    """What each head says after the target's own tokens, the best first."""
+    """Each head and its drafts after the target's own tokens, the best first."""
     rows = []
     for name, row in _heads():
+        cells = ["-"] * 5
         found = row["offline"]
         if found:
-            cosine = f"{found['cosine']:.2f}" if "cosine" in found else "-"
             shares = [f"{100 * found[key]:.0f}" if key in found else "-" for key in _ACCEPT]
-            tokens = f"{100 * found['top1']:.1f} / {100 * found['top5']:.1f}"
-            size = f"{row['parameters'] / 1e6:.2f}"
-            rows.append(
-                (f"`{name}`", size, cosine, " / ".join(shares), tokens, f"{found['consecutive']:.1f}")
-            )
+            cells = [
+                f"{row['parameters'] / 1e6:.2f}",
+                f"{found['cosine']:.2f}" if "cosine" in found else "-",
+                " / ".join(shares),
+                f"{100 * found['top1']:.1f} / {100 * found['top5']:.1f}",
+                f"{found['consecutive']:.1f}",
+            ]
+        rows.append((f"`{name}`", VARIANTS[name].purpose, *cells))
     heads = (
         "head",
+        "kind",
         "parameters, M",
         "cosine",
         "states above 0.80 / 0.85 / 0.90 / 0.95, %",
@@ -71,11 +75,6 @@ def live() -> str:
     return table(heads, rows)
 
 
-def variants() -> str:
-    """What the names mean."""
-    return table(("name", "what it is"), [(f"`{name}`", one.purpose) for name, one in VARIANTS.items()])
-
-
 _ACCEPT = ("accept@0.80", "accept@0.85", "accept@0.90", "accept@0.95")
 
 
@@ -93,7 +92,7 @@ def _length(found: dict[str, float]) -> str:
     return f"{found['mean']:.1f} ({found['low']:.1f}-{found['high']:.1f})"
 
 
-BLOCKS = {function.__name__: function for function in (offline, live, variants)}
+BLOCKS = {function.__name__: function for function in (offline, live)}
 
 
 if __name__ == "__main__":

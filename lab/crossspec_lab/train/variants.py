@@ -96,7 +96,7 @@ VARIANTS: dict[str, Variant] = {
     "vispec": Variant(
         "language_model",
         _language_model(2),
-        "the same with each unit of frames in two tokens",
+        "massv with each unit of frames in two tokens",
         Recipe(steps=2500),
     ),
 }
