@@ -9,11 +9,9 @@ from typing import Protocol
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, is_sensor
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.events.libcaer import LibcaerDecoder
+from crossspec_ros.events.fixed import LibcaerDecoder, MonoDecoder, TriggerDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
-from crossspec_ros.events.mono import MonoDecoder
 from crossspec_ros.events.splice import Payload
-from crossspec_ros.events.trigger import TriggerDecoder
 
 MOST_MISSING = 1_000_000
 """A step in `seq` by more than this is another count, or damage."""
@@ -93,7 +91,7 @@ class PacketDecoder:
 
     @property
     def damage(self) -> Counter[str]:
-        """What could not be used so far, by kind; what a sensor tells about itself is no damage."""
+        """Counts of what could not be used so far; what a sensor tells about itself is no damage."""
         damage = self._damage + Counter(dict(self._decoder.damage) if self._decoder else {})
         del damage["monitoring_words"]
         return damage

@@ -39,7 +39,7 @@ def follows(stamp_ns: int, before_ns: int) -> bool:
 
 
 class Verdict(Enum):
-    """What to do with a live message."""
+    """The fate of a live message."""
 
     TAKE = "take it"
     JUMP_BACK = "start anew, for time jumps back, and take it"
@@ -56,7 +56,7 @@ class LiveMessage(NamedTuple, Generic[T]):
     stamp_ns: int
     count: int = 1
     is_silence: bool = False
-    """It only says that its stream has come so far."""
+    """Only says that its stream has come so far."""
     is_certain: bool = False
     """Its stamp needs no confirmation."""
 

@@ -15,9 +15,11 @@ PATIENCE = 8
 """A window is given up once this many later ones have closed: as many as the topics' queues hold."""
 
 MOST_IMAGES = 64
-"""Of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
-MOST_WINDOW_BYTES, MOST_BYTES = 64 << 20, 128 << 20
-"""Of the images of one window, and of all that are open: eight full-HD frames have 50 MB."""
+"""Most of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
+MOST_WINDOW_BYTES = 64 << 20
+"""Most of the images of one window: eight full-HD frames have 50 MB."""
+MOST_BYTES = 128 << 20
+"""Most of the images of all windows that are open."""
 
 Images = list[tuple[int, np.ndarray]]
 
@@ -101,7 +103,7 @@ class WindowAssembler:
         return self._ready()
 
     def _bytes(self, index: int) -> int:
-        """Of the images of one window."""
+        """Bytes of the images of one window."""
         stores = (self._frames, self._event_images)
         return sum(image.nbytes for store in stores for _, image in store.get(index, ()))
 
