@@ -41,6 +41,7 @@ class WindowAssembler:
         self.counts: Counter[str] = Counter()
         self._frames: dict[int, Images] = {}
         self._event_images: dict[int, Images] = {}
+        self._stores = self._frames, self._event_images
         self._announced: dict[int, Counts] = {}
         self._emitted: int | None = None
         self.taken = 0
@@ -72,7 +73,7 @@ class WindowAssembler:
             self.counts["restarts"] += 1
             self._emitted = None
             # Nobody closes these any more, and they must not make earlier windows look complete.
-            for store in (self._frames, self._event_images):
+            for store in self._stores:
                 for later in [later for later in store if later > index + PATIENCE]:
                     del store[later]
         self._announced[index] = Counts(*counts)
@@ -81,8 +82,8 @@ class WindowAssembler:
     def clear(self) -> list[Window]:
         """Forget all windows, but not the counts; returns those that were closed and lacked images still."""
         closed = self._give_up()
-        self._frames.clear()
-        self._event_images.clear()
+        for store in self._stores:
+            store.clear()
         self._emitted = None
         return closed
 
@@ -104,8 +105,7 @@ class WindowAssembler:
 
     def _bytes(self, index: int) -> int:
         """Bytes of the images of one window."""
-        stores = (self._frames, self._event_images)
-        return sum(image.nbytes for store in stores for _, image in store.get(index, ()))
+        return sum(image.nbytes for store in self._stores for _, image in store.get(index, ()))
 
     def _make_room(self, index: int) -> None:
         """Take the images of other windows away, those that came first, where all are too many."""
@@ -115,7 +115,7 @@ class WindowAssembler:
             if total <= MOST_BYTES:
                 return
             total -= self._bytes(other)
-            for store in (self._frames, self._event_images):
+            for store in self._stores:
                 self.counts["surplus_images"] += len(store.pop(other, ()))
 
     def _ready(self) -> list[Window]:
@@ -130,11 +130,10 @@ class WindowAssembler:
     def _is_final(self, index: int) -> bool:
         if max(self._announced) - index >= PATIENCE:
             return True
-        stores = (self._frames, self._event_images)
         return all(
             # One that is stamped far ahead tells nothing of its topic.
             len(store.get(index, ())) >= expected or any(index < later <= index + PATIENCE for later in store)
-            for store, expected in zip(stores, self._announced[index][:2], strict=True)
+            for store, expected in zip(self._stores, self._announced[index][:2], strict=True)
         )
 
     def _emit(self, index: int) -> Window:
@@ -145,18 +144,14 @@ class WindowAssembler:
         self.counts["missing"] += missing
         self._emitted = index
         return Window(
-            index=index,
-            start_ns=self.grid.start(index),
-            end_ns=self.grid.end(index),
-            event_images=_stack(event_images),
-            frames=_stack(frames),
-            frame_stamps_ns=tuple(stamp for stamp, _ in frames),
-            missing=missing,
-            events=counts.events,
-            lost_packets=counts.lost_packets,
-            late_events=counts.late_events,
-            late_frames=counts.late_frames,
-            covered_ms=counts.covered_ms,
+            index,
+            self.grid.start(index),
+            self.grid.end(index),
+            _stack(event_images),
+            _stack(frames),
+            tuple(stamp for stamp, _ in frames),
+            missing,
+            *counts[2:],  # the rest of its fields are those of Counts
         )
 
 
