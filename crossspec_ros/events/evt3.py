@@ -154,7 +154,7 @@ class Evt3Decoder(WordDecoder):
         return Triggers.concat([NO_TRIGGERS, *(_unpack_edges(*found) for found in self._found)])
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
-        words = self._words(payload)
+        words = self._splice.words(payload)
         self._found.clear()
         if not self._state[_HAS_TIME]:
             start, useless = _find_time(words, self._state)

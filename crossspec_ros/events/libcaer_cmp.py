@@ -84,7 +84,7 @@ class LibcaerCmpDecoder(WordDecoder):
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         self._base_us = time_base // 1000
         self._state[:_COLUMN] = 0
-        return self._decode_words(self._words(payload))
+        return self._decode_words(self._splice.words(payload))
 
     def _decode_block(self, words: np.ndarray) -> EventBatch:
         count, outside, unknown = _decode(

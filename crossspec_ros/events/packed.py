@@ -14,7 +14,7 @@ import numpy as np
 
 from crossspec_ros.compiled import compiled
 from crossspec_ros.events.batch import EventBatch, check_count
-from crossspec_ros.events.splice import Payload, Splice
+from crossspec_ros.events.splice import Splice
 
 TIME_SHIFT = 24
 ROW_SHIFT = 12
@@ -52,9 +52,6 @@ class WordDecoder:
         self._packed = np.empty(vector * (_BLOCK_WORDS + 1), np.int64)
         self._state = np.zeros(state, np.int64)
 
-    def _words(self, payload: Payload) -> np.ndarray:
-        return self._splice.words(payload)
-
     def _decode_words(self, words: np.ndarray) -> EventBatch:
         if len(words) <= _BLOCK_WORDS:
             return self._decode_block(words)
@@ -76,4 +73,6 @@ class WordDecoder:
         return EventBatch(t, x, y, p, self.width, self.height)
 
     def _count(self, **damage: int) -> None:
-        self.damage.update({kind: number for kind, number in damage.items() if number})
+        for kind, number in damage.items():
+            if number:
+                self.damage[kind] += number

@@ -241,21 +241,20 @@ class Synchronizer:
         for message, verdict in self._judge.judge(heard):
             if verdict is Verdict.STRAY:
                 self.counts[f"stray_{message.stream}"] += message.count
-                continue
-            if verdict is Verdict.LATE:
+            elif verdict is Verdict.LATE:
                 if not message.is_silence:
                     self.counts[f"late_{message.stream}"] += message.count
-                continue
-            if verdict is not Verdict.TAKE:
-                self.counts["backward_jumps" if verdict is Verdict.JUMP_BACK else "forward_jumps"] += 1
-                yield from self._start_anew()
-            try:
-                yield from message.item()
-            except InputError:
-                if message is heard:
-                    raise
-                # What confirmed it is not to suffer for it.
-                self.counts[f"stray_{message.stream}"] += message.count
+            else:
+                if verdict is not Verdict.TAKE:
+                    self.counts["backward_jumps" if verdict is Verdict.JUMP_BACK else "forward_jumps"] += 1
+                    yield from self._start_anew()
+                try:
+                    yield from message.item()
+                except InputError:
+                    if message is heard:
+                        raise
+                    # What confirmed it is not to suffer for it.
+                    self.counts[f"stray_{message.stream}"] += message.count
 
     def _reach(self, stream: str, stamp_ns: int, is_camera: bool = False) -> Iterator[Update]:
         self._window(self.grid.index(stamp_ns))
