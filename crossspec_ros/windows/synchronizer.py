@@ -128,6 +128,54 @@ class Synchronizer:
         take = partial(self._take_events, batch, earliest_ns, latest_ns, lost_packets)
         yield from self._hear(LiveMessage(take, EVENTS, int(batch.t[0]), len(batch)))
 
+    def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
+        """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
+
+        Raises InputError when the frame's size changed, until that has settled; of such a frame only the time
+        counts. Raises whatever the function raises; the frame then counts as not received.
+        """
+        yield from self._hear(LiveMessage(partial(self._take_frame, stamp_ns, image), FRAMES, stamp_ns))
+
+    def add_silence(self, stamp_ns: int, is_camera: bool) -> Iterator[Update]:
+        """Take the stamp of a packet that has no events.
+
+        `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
+        """
+        take = partial(self._reach, EVENTS, stamp_ns, is_camera)
+        yield from self._hear(LiveMessage(take, EVENTS, stamp_ns, is_silence=True))
+
+    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        """Learn for certain that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
+        take = partial(self._reach, stream, stamp_ns)
+        yield from self._hear(LiveMessage(take, stream, stamp_ns, is_silence=True, is_certain=True))
+
+    def restart(self) -> Iterator[Update]:
+        """Close the windows up to the last that has data, and forget everything but the counts."""
+        for message in self._judge.drop_held():
+            self.counts[f"stray_{message.stream}"] += message.count
+        self._judge.forget()
+        yield from self._start_anew()
+
+    def _hear(self, heard: LiveMessage[Callable[[], Iterator[Update]]]) -> Iterator[Update]:
+        """Take what is judged now: the message, and what it confirms."""
+        for message, verdict in self._judge.judge(heard):
+            if verdict is Verdict.STRAY:
+                self.counts[f"stray_{message.stream}"] += message.count
+            elif verdict is Verdict.LATE:
+                if not message.is_silence:
+                    self.counts[f"late_{message.stream}"] += message.count
+            else:
+                if verdict is not Verdict.TAKE:
+                    self.counts["backward_jumps" if verdict is Verdict.JUMP_BACK else "forward_jumps"] += 1
+                    yield from self._start_anew()
+                try:
+                    yield from message.item()
+                except InputError:
+                    if message is heard:
+                        raise
+                    # What confirmed it is not to suffer for it.
+                    self.counts[f"stray_{message.stream}"] += message.count
+
     def _take_events(
         self, batch: EventBatch, earliest_ns: int, latest_ns: int, lost_packets: int
     ) -> Iterator[Update]:
@@ -160,41 +208,6 @@ class Synchronizer:
         self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
         return batch[near]
 
-    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
-        count = len(batch)
-        if window is None:
-            self.counts["late_events"] += count
-            return
-        if since_ns < (rendered_ns := window.slices.rendered_ns):
-            batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
-            if late := count - len(batch):
-                self.counts["late_events"] += late
-        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
-            self.counts["surplus_events"] += len(batch)
-        elif len(batch):
-            window.slices.add(batch, since_ns, until_ns)
-            window.events += len(batch)
-
-    def _attribute(self, lost_packets: int, until_ns: int) -> None:
-        """Share the packets that are missing up to a time among the windows since the one that came last."""
-        reached_ns = self._reached.get(EVENTS, until_ns)
-        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
-        shared = 0
-        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
-            stop_ns = min(self.grid.end(index), until_ns + 1)
-            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
-            if window := self._window(index):
-                window.lost_packets += share - shared
-            shared = share
-
-    def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
-        """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
-
-        Raises InputError when the frame's size changed, until that has settled; of such a frame only the time
-        counts. Raises whatever the function raises; the frame then counts as not received.
-        """
-        yield from self._hear(LiveMessage(partial(self._take_frame, stamp_ns, image), FRAMES, stamp_ns))
-
     def _take_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         slot, index = self.grid.slot(stamp_ns), self.grid.index(stamp_ns)
         was_open, first = index in self._open, self._next
@@ -223,65 +236,32 @@ class Synchronizer:
         self._record(stamp_ns, stamp_ns)
         yield from self._pass(FRAMES, stamp_ns)
 
-    def add_silence(self, stamp_ns: int, is_camera: bool) -> Iterator[Update]:
-        """Take the stamp of a packet that has no events.
-
-        `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
-        """
-        take = partial(self._reach, EVENTS, stamp_ns, is_camera)
-        yield from self._hear(LiveMessage(take, EVENTS, stamp_ns, is_silence=True))
-
-    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
-        """Learn for certain that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
-        take = partial(self._reach, stream, stamp_ns)
-        yield from self._hear(LiveMessage(take, stream, stamp_ns, is_silence=True, is_certain=True))
-
-    def _hear(self, heard: LiveMessage[Callable[[], Iterator[Update]]]) -> Iterator[Update]:
-        """Take what is judged now: the message, and what it confirms."""
-        for message, verdict in self._judge.judge(heard):
-            if verdict is Verdict.STRAY:
-                self.counts[f"stray_{message.stream}"] += message.count
-            elif verdict is Verdict.LATE:
-                if not message.is_silence:
-                    self.counts[f"late_{message.stream}"] += message.count
-            else:
-                if verdict is not Verdict.TAKE:
-                    self.counts["backward_jumps" if verdict is Verdict.JUMP_BACK else "forward_jumps"] += 1
-                    yield from self._start_anew()
-                try:
-                    yield from message.item()
-                except InputError:
-                    if message is heard:
-                        raise
-                    # What confirmed it is not to suffer for it.
-                    self.counts[f"stray_{message.stream}"] += message.count
-
     def _reach(self, stream: str, stamp_ns: int, is_camera: bool = False) -> Iterator[Update]:
         self._window(self.grid.index(stamp_ns))
         if is_camera:
             self._record(stamp_ns, stamp_ns)
         yield from self._pass(stream, stamp_ns)
 
-    def _record(self, since_ns: int, until_ns: int) -> None:
-        first_ns, last_ns = self._recorded or (since_ns, until_ns)
-        self._recorded = min(first_ns, since_ns), max(last_ns, until_ns)
+    def _has_settled(self, stream: str, size: tuple[int, int], stamp_ns: int) -> bool:
+        """Whether a stream has had a new size, and no other, for so long that it is no damage."""
+        if size == self._sizes.get(stream, size):
+            self._odd_sizes.pop(stream, None)
+            return False
+        odd, since_ns = self._odd_sizes.get(stream, (None, 0))
+        if odd != size:
+            self._odd_sizes[stream] = (size, stamp_ns)
+            return False
+        return stamp_ns - since_ns >= SETTLED_NS
 
-    def _covered_ms(self, index: int) -> int:
-        first_ns, last_ns = self._recorded or (0, 0)
-        since_ns, until_ns = max(first_ns, self.grid.start(index)), min(last_ns, self.grid.end(index))
-        return max(0, round((until_ns - since_ns) / 1e6))
-
-    def restart(self) -> Iterator[Update]:
-        """Close the windows up to the last that has data, and forget everything but the counts."""
-        for message in self._judge.drop_held():
-            self.counts[f"stray_{message.stream}"] += message.count
-        self._judge.forget()
-        yield from self._start_anew()
-
-    def _start_anew(self) -> Iterator[Update]:
-        while any(window.events or window.slots for window in self._open.values()):
-            yield from self._close()
-        self._forget()
+    def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
+        known = self._sizes.setdefault(stream, size)
+        if size == known:
+            return None
+        self.counts[f"{stream}_of_another_size"] += 1
+        return InputError(
+            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
+            f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
+        )
 
     def _resize(self) -> Iterator[Update]:
         """Start anew in the middle of a stream: what closes now is closed for good."""
@@ -289,6 +269,11 @@ class Synchronizer:
         self._judge.forget()
         yield from self._start_anew()
         self._first = last + 1
+
+    def _start_anew(self) -> Iterator[Update]:
+        while any(window.events or window.slots for window in self._open.values()):
+            yield from self._close()
+        self._forget()
 
     def _window(self, index: int) -> _Open | None:
         """The window to fill, or None when it has closed already."""
@@ -308,6 +293,42 @@ class Synchronizer:
             return False
         both = len(self._reached) == 2 and min(self._reached.values()) >= end_ns
         return both or max(self._reached.values()) >= end_ns + self.lateness_ns
+
+    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
+        count = len(batch)
+        if window is None:
+            self.counts["late_events"] += count
+            return
+        if since_ns < (rendered_ns := window.slices.rendered_ns):
+            batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
+            if late := count - len(batch):
+                self.counts["late_events"] += late
+        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
+            self.counts["surplus_events"] += len(batch)
+        elif len(batch):
+            window.slices.add(batch, since_ns, until_ns)
+            window.events += len(batch)
+
+    def _attribute(self, lost_packets: int, until_ns: int) -> None:
+        """Share the packets that are missing up to a time among the windows since the one that came last."""
+        reached_ns = self._reached.get(EVENTS, until_ns)
+        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
+        shared = 0
+        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
+            stop_ns = min(self.grid.end(index), until_ns + 1)
+            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
+            if window := self._window(index):
+                window.lost_packets += share - shared
+            shared = share
+
+    def _record(self, since_ns: int, until_ns: int) -> None:
+        first_ns, last_ns = self._recorded or (since_ns, until_ns)
+        self._recorded = min(first_ns, since_ns), max(last_ns, until_ns)
+
+    def _covered_ms(self, index: int) -> int:
+        first_ns, last_ns = self._recorded or (0, 0)
+        since_ns, until_ns = max(first_ns, self.grid.start(index)), min(last_ns, self.grid.end(index))
+        return max(0, round((until_ns - since_ns) / 1e6))
 
     def _pass(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         self._reached[stream] = max(stamp_ns, self._reached.get(stream, stamp_ns))
@@ -340,27 +361,6 @@ class Synchronizer:
         late = self.counts[kind] - self._told_late[kind]
         self._told_late[kind] += late
         return late
-
-    def _has_settled(self, stream: str, size: tuple[int, int], stamp_ns: int) -> bool:
-        """Whether a stream has had a new size, and no other, for so long that it is no damage."""
-        if size == self._sizes.get(stream, size):
-            self._odd_sizes.pop(stream, None)
-            return False
-        odd, since_ns = self._odd_sizes.get(stream, (None, 0))
-        if odd != size:
-            self._odd_sizes[stream] = (size, stamp_ns)
-            return False
-        return stamp_ns - since_ns >= SETTLED_NS
-
-    def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
-        known = self._sizes.setdefault(stream, size)
-        if size == known:
-            return None
-        self.counts[f"{stream}_of_another_size"] += 1
-        return InputError(
-            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
-            f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
-        )
 
 
 def _is_near(times_ns: np.ndarray, centre_ns: int) -> np.ndarray:
