@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -48,7 +49,9 @@ class Verdict(Enum):
     STRAY = "drop it: nothing confirms its stamp"
 
 
-class LiveMessage(NamedTuple, Generic[T]):
+# Not frozen, which would take longer than judging it.
+@dataclass(slots=True, eq=False)
+class LiveMessage(Generic[T]):
     """A message of a live stream, of so many data."""
 
     item: T
@@ -186,12 +189,8 @@ class StampJudge(Generic[T]):
         return stream == self._lone_stream and stamp_ns - self._lone_since_ns > ALONE_NS
 
 
-class Judged(NamedTuple, Generic[T]):
-    """Something with a stamp, and whether that stamp is a stray."""
-
-    item: T
-    stamp_ns: int
-    is_stray: bool
+Judged = tuple[T, int, bool]
+"""Something with a stamp in ns, and whether that stamp is a stray."""
 
 
 class StrayFinder(Generic[T]):
@@ -227,7 +226,7 @@ class StrayFinder(Generic[T]):
                 if self._last_ns is not None:
                     self._reach_ns = max(self._reach_ns, 2 * (stamp_ns - self._last_ns))
                 self._last_ns = stamp_ns
-            judged.append(Judged(item, stamp_ns, is_stray))
+            judged.append((item, stamp_ns, is_stray))
         return judged
 
     def _is_stray(self, stamps: list[int], final: bool) -> bool | None:

@@ -17,8 +17,8 @@ def judged(*seconds: float) -> tuple[list[float], list[float]]:
     """The stamps in order that are believed, and the strays."""
     finder: StrayFinder[float] = StrayFinder()
     found = [one for s in seconds for one in finder.add(s, round(s * SECOND))] + finder.finish()
-    assert [one.item for one in found] == list(seconds)
-    return [one.item for one in found if not one.is_stray], [one.item for one in found if one.is_stray]
+    assert [s for s, _, _ in found] == list(seconds)
+    return [s for s, _, is_stray in found if not is_stray], [s for s, _, is_stray in found if is_stray]
 
 
 @pytest.mark.parametrize(
