@@ -1,4 +1,4 @@
-"""Small encoders of the file formats that users have, and slow decoders of them, each written by its spec."""
+"""Small encoders of the formats that cameras send and users have, some slow decoders, each by its spec."""
 
 from __future__ import annotations
 
@@ -25,6 +25,23 @@ string encoding
 bool is_bigendian
 uint8[] events"""
 """`event_camera_msgs/EventPacket` as ROS 1 defines it."""
+
+
+def encode_mono(batch, time_base=0):
+    """A `mono` packet of an EventBatch; `time_base` in ns."""
+    yp = batch.y | batch.p.astype(np.uint16) << 15
+    return np.rec.fromarrays([batch.t * 1000 - time_base, batch.x, yp], "<u4, <u2, <u2").tobytes()
+
+
+def encode_libcaer(batch, time_base=0):
+    """A `libcaer` packet of an EventBatch; bit 0 says that an event is valid."""
+    data = batch.x.astype(np.uint32) << 17 | batch.y.astype(np.uint32) << 2 | batch.p << 1 | 1
+    return np.rec.fromarrays([data, (batch.t - time_base // 1000) % (1 << 31)], "<u4, <i4").tobytes()
+
+
+def encode_triggers(edges):
+    """A `trigger` packet of [(dt in ns, channel, p)]."""
+    return b"".join(struct.pack("<Q", p << 63 | channel << 48 | dt) for dt, channel, p in edges)
 
 
 def evt2_words(events):

@@ -11,9 +11,10 @@ import numpy as np
 from crossspec_ros.errors import InputError
 
 MOST_EVENTS = 12 << 20
-"""Of a packet, or a block of a file: a million words of twelve events each, 300 MB while it is decoded."""
-_MOST_EDGE, _MOST_PIXELS = 4096, 4 << 20
-"""Of a sensor that is believed; the largest have some two million. What is drawn takes room by them."""
+"""Most of a packet, or a block of a file: a million words of twelve each, 300 MB while it is decoded."""
+_MOST_EDGE = 4096
+_MOST_PIXELS = 4 << 20
+"""Most of a sensor that is believed, for images take room by them; the largest have some two million."""
 
 
 def is_sensor(width: int, height: int) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from crossspec_ros.errors import InputError
 
-_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8"
+_PNG = b"\x89PNG\r\n\x1a\n"
 _SCAN = b"\xff\xda"
 _MOST_SCANS = 30
 _MARKER = re.compile(rb"\xff([^\xff\0])")
@@ -27,7 +28,7 @@ _ENDS = frozenset([0xD8, 0xD9, 0xDA, *range(0xC3, 0xD0)]) - {0xC4, 0xCC}
 _MOST_SEGMENTS = 4096
 """Before the frame; colour profiles and maps of depth take up to some hundred."""
 _MOST_CHUNKS = 100_000
-"""Of a PNG; an image as large as may be has some 20,000 of the usual 8 kB."""
+"""Most parts of a PNG; an image as large as may be has some 20,000 of the usual 8 kB."""
 _MOST_EXIF = 1 << 16
 """Bytes, as in a JPEG; for each of its entries OpenCV may copy all of them."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.compiled import WORDS, compiled
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, check_count
-from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
-from crossspec_ros.events.splice import Payload, Splice
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, WordDecoder
+from crossspec_ros.events.splice import Payload
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8 = 0x0, 0x2, 0x3, 0x4, 0x5
 TIME_LOW, TIME_HIGH, EXT_TRIGGER = 0x6, 0x8, 0xA
@@ -23,8 +22,6 @@ ROLLOVER_FALL = 10
 
 # What a stream's state holds: times in us, with the rollovers; row, base and polarity of the words to come.
 _NOW, _HIGH, _ROW, _BASE, _POLARITY, _HAS_HIGH, _HAS_TIME, _STATE = range(8)
-_MOST_WORDS = 1 << 15
-"""Decoded at once, so that the room for what they may hold stays small."""
 
 
 @compiled("int64(int64, int64)")
@@ -37,7 +34,7 @@ def _next_high(high: int, word: int) -> int:
 
 @compiled(f"UniTuple(int64, 2)({WORDS}, int64[::1])")
 def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
-    """Where the first valid time ends, and how many words before it tell nothing."""
+    """The place where the first valid time ends, and how many words before it tell nothing."""
     useless = 0
     for i in range(words.size):
         word: Any = np.int64(words[i])
@@ -136,7 +133,7 @@ def _last_high(words: np.ndarray, high: int) -> int:
     return high
 
 
-class Evt3Decoder:
+class Evt3Decoder(WordDecoder):
     """Decodes `evt3` packets as event_camera_codecs' evt3_decoder.h does; words it cannot read are skipped.
 
     `t` is the sensor's time in us, unwrapped; `time_base` means nothing in this encoding. Unlike upstream,
@@ -147,36 +144,23 @@ class Evt3Decoder:
     word_bytes = 2
 
     def __init__(self, width: int, height: int) -> None:
-        self.width, self.height = width, height
-        self.damage: Counter[str] = Counter()
-        self._splice = Splice(np.dtype("<u2"), _count_unknown, self.damage)
-        self._state = np.zeros(_STATE, np.int64)
-        # A vector word is written whole, whatever it holds.
-        self._events = np.empty(12 * _MOST_WORDS + 12, np.int64)
-        self._edges = np.empty(_MOST_WORDS, np.int64)
+        super().__init__(width, height, 12, _count_unknown, _STATE)
+        self._edges = np.empty(len(self._packed) // 12, np.int64)
         self._found: list[tuple[int, np.ndarray]] = []
 
     @property
     def triggers(self) -> Triggers:
-        return (
-            Triggers.concat([_unpack_edges(*found) for found in self._found]) if self._found else NO_TRIGGERS
-        )
+        # Unpacked when somebody asks.
+        return Triggers.concat([NO_TRIGGERS, *(_unpack_edges(*found) for found in self._found)])
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         words = self._splice.words(payload)
         self._found.clear()
         if not self._state[_HAS_TIME]:
             start, useless = _find_time(words, self._state)
-            self._count("words_before_time", useless)
+            self._count(words_before_time=useless)
             words = words[start:]
-        if len(words) <= _MOST_WORDS:
-            return self._decode_block(words)
-        blocks, count = list[EventBatch](), 0
-        for i in range(0, len(words), _MOST_WORDS):
-            blocks.append(self._decode_block(words[i : i + _MOST_WORDS]))
-            count += len(blocks[-1])
-            check_count(count)
-        return EventBatch.concat(blocks)
+        return self._decode_words(words)
 
     def skip(self, payload: Payload) -> None:
         """Take only the time from whole words that are not decoded, at the start of a stream."""
@@ -186,19 +170,12 @@ class Evt3Decoder:
     def _decode_block(self, words: np.ndarray) -> EventBatch:
         start_us = int(self._state[_NOW])
         count, edges, outside, unknown, monitoring = _decode(
-            words, self._state, min(self.width, X_MASK + 1), self.height, self._events, self._edges
+            words, self._state, min(self.width, X_MASK + 1), self.height, self._packed, self._edges
         )
-        self._count("events_outside_sensor", outside)
-        self._count("unknown_words", unknown)
-        self._count("monitoring_words", monitoring)
+        self._count(events_outside_sensor=outside, unknown_words=unknown, monitoring_words=monitoring)
         if edges:
-            # Made sense of when somebody asks.
             self._found.append((start_us, self._edges[:edges].copy()))
-        return unpack(self._events, count, start_us, self.width, self.height)
-
-    def _count(self, kind: str, number: int) -> None:
-        if number:
-            self.damage[kind] += number
+        return self._unpack(count, start_us)
 
 
 def _count_unknown(words: np.ndarray) -> int:

@@ -47,7 +47,7 @@ def encode_evt3(batch: EventBatch) -> bytes:
 
 @compiled("int64(int64, int64)")
 def _seen_step(before: int, high: int) -> int:
-    """How far a decoder thinks the upper bits of time went."""
+    """Steps of the upper bits of time, as a decoder sees them."""
     step = (high & 0xFFF) - (before & 0xFFF)
     return step + 4096 if step < -ROLLOVER_FALL else step
 

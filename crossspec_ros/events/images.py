@@ -105,5 +105,5 @@ def event_images(batch: EventBatch, k: int) -> list[tuple[np.ndarray, int]]:
 
 
 def slice_stops(count: int, k: int) -> list[int]:
-    """Where each of EventGPT's `k` slices of `count` events stops."""
+    """The stop of each of EventGPT's `k` slices of `count` events."""
     return [count // k * i for i in range(1, k)] + [count]

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.compiled import WORDS, compiled
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, check_count
-from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, unpack
-from crossspec_ros.events.splice import Payload, Splice
+from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, WordDecoder
+from crossspec_ros.events.splice import Payload
 
 TIME_HIGH, TIME_LOW, ADDR_X, ADDR_Y, VECT_BASE_Y, VECT_8 = range(6)
 
-# What a stream's state holds beside the time, which starts anew in every packet.
-_COLUMN, _BASE, _POLARITY, _STATE = range(4)
-_MOST_WORDS = 1 << 15
-"""Decoded at once, so that the room for what they may hold stays small."""
+# What a stream's state holds; the time starts anew in every packet.
+_HIGH, _LOW, _COLUMN, _BASE, _POLARITY, _STATE = range(6)
 
 
-@compiled(f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64, int64, int64[::1])")
+@compiled(f"UniTuple(int64, 3)({WORDS}, int64[::1], int64, int64, int64[::1])")
 def _decode(
-    words: np.ndarray, state: np.ndarray, high: int, low: int, width: int, height: int, events: np.ndarray
-) -> tuple[int, int, int, int, int]:
-    """Fill `events` (packed); returns how many, the time's high and low bits, outside and unknown ones."""
+    words: np.ndarray, state: np.ndarray, width: int, height: int, events: np.ndarray
+) -> tuple[int, int, int]:
+    """Fill `events`, packed; returns how many, and counts of those outside and of unknown words."""
+    high, low = state[_HIGH], state[_LOW]
     column, base, polarity = state[_COLUMN], state[_BASE], state[_POLARITY]
     # Unsigned, so that no index is checked for being negative.
     count: Any = np.uint64(0)
@@ -66,11 +64,12 @@ def _decode(
             base = base + 8 & 0xFFFF
         else:
             unknown += 1
+    state[_HIGH], state[_LOW] = high, low
     state[_COLUMN], state[_BASE], state[_POLARITY] = column, base, polarity
-    return int(count), high, low, outside, unknown
+    return int(count), outside, unknown
 
 
-class LibcaerCmpDecoder:
+class LibcaerCmpDecoder(WordDecoder):
     """Decodes `libcaer_cmp` packets as event_camera_codecs' libcaer_cmp_decoder.h does.
 
     t is time_base, which each packet carries anew, plus the event's time, in whole us of the host's clock.
@@ -79,33 +78,20 @@ class LibcaerCmpDecoder:
     triggers = NO_TRIGGERS
 
     def __init__(self, width: int, height: int) -> None:
-        self.width, self.height = width, height
-        self.damage: Counter[str] = Counter()
-        self._splice = Splice(np.dtype("<u2"), _count_unknown, self.damage)
-        self._state = np.zeros(_STATE, np.int64)
-        # A vector word is written whole, whatever it holds.
-        self._events = np.empty(8 * _MOST_WORDS + 8, np.int64)
+        super().__init__(width, height, 8, _count_unknown, _STATE)
+        self._base_us = 0
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
-        words = self._splice.words(payload)
-        high = low = total = 0
-        batches = [EventBatch.empty(self.width, self.height)]
-        for i in range(0, len(words), _MOST_WORDS):
-            count, high, low, outside, unknown = _decode(
-                words[i : i + _MOST_WORDS],
-                self._state,
-                high,
-                low,
-                self.width,
-                min(self.height, 2048),
-                self._events,
-            )
-            if outside or unknown:
-                self.damage.update(events_outside_sensor=outside, unknown_words=unknown)
-            total += count
-            check_count(total)
-            batches.append(unpack(self._events, count, time_base // 1000, self.width, self.height))
-        return batches[1] if len(batches) == 2 else EventBatch.concat(batches)
+        self._base_us = time_base // 1000
+        self._state[:_COLUMN] = 0
+        return self._decode_words(self._splice.words(payload))
+
+    def _decode_block(self, words: np.ndarray) -> EventBatch:
+        count, outside, unknown = _decode(
+            words, self._state, self.width, min(self.height, 1 << 11), self._packed
+        )
+        self._count(events_outside_sensor=outside, unknown_words=unknown)
+        return self._unpack(count, self._base_us)
 
 
 def _count_unknown(words: np.ndarray) -> int:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
 from crossspec_ros.events.encodings import check_encoding
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.events.libcaer import LibcaerDecoder
+from crossspec_ros.events.fixed import LibcaerDecoder, MonoDecoder, TriggerDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
-from crossspec_ros.events.mono import MonoDecoder
 from crossspec_ros.events.splice import Payload
-from crossspec_ros.events.trigger import TriggerDecoder
 
 MOST_MISSING = 1_000_000
 """A step in `seq` by more than this is another count, or damage."""
@@ -33,7 +31,7 @@ class EventDecoder(Protocol):
     def triggers(self) -> Triggers:
         """Triggers of the packet that was decoded last."""
 
-    def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
+    def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         """Decode one packet's bytes; `time_base` in ns, 0 <= time_base < 2**64, as the packet carries it."""
 
 
@@ -52,23 +50,8 @@ def make_decoder(encoding: str, width: int, height: int) -> EventDecoder:
     return _DECODERS[encoding](width, height)
 
 
-class EventPacket(Protocol):
-    """`event_camera_msgs/EventPacket`, as rclpy or rosbags gives it."""
-
-    height: int
-    width: int
-    seq: int
-    time_base: int
-    encoding: str
-    is_bigendian: bool
-
-    @property
-    def events(self) -> Payload:
-        """The payload, or anything else that has its bytes."""
-
-
 class PacketDecoder:
-    """Decodes packets with a fresh decoder whenever their encoding or their sensor's size changes.
+    """Decodes EventPackets, of rclpy or rosbags, with a fresh decoder whenever encoding or size changes.
 
     `missing` counts the packets that were lost by the gaps in `seq`, `restarts` how often it started over.
     """
@@ -82,7 +65,7 @@ class PacketDecoder:
 
     @property
     def damage(self) -> Counter[str]:
-        """What could not be used so far, by kind; what a sensor tells about itself is no damage."""
+        """Counts of what could not be used so far; what a sensor tells about itself is no damage."""
         damage = self._damage + Counter(dict(self._decoder.damage) if self._decoder else {})
         del damage["monitoring_words"]
         return damage
@@ -92,13 +75,17 @@ class PacketDecoder:
         """Triggers of the packet that was decoded last."""
         return self._decoder.triggers if self._decoder else NO_TRIGGERS
 
-    def decode(self, packet: EventPacket) -> EventBatch:
+    def decode(self, packet: Any) -> EventBatch:
         """The packet's events, `t` in us of the sensor; raises InputError for a packet that none can read."""
         self._count_gap(packet.seq)
         if packet.is_bigendian:
             raise InputError("an event packet is big-endian: configure the camera driver for little-endian")
-        decoder = self._decoder_for(packet)
-        return decoder.decode(memoryview(packet.events), packet.time_base)
+        kind = (packet.encoding, packet.width, packet.height)
+        if self._decoder is None or kind != self._made_for:
+            fresh = make_decoder(*kind)
+            self._damage = self.damage
+            self._decoder, self._made_for = fresh, kind
+        return self._decoder.decode(memoryview(packet.events), packet.time_base)
 
     def _count_gap(self, seq: int) -> None:
         if self._seq is not None:
@@ -107,11 +94,3 @@ class PacketDecoder:
             self.missing += 0 if is_restart else step - 1
             self.restarts += is_restart
         self._seq = seq
-
-    def _decoder_for(self, packet: EventPacket) -> EventDecoder:
-        kind = (packet.encoding, packet.width, packet.height)
-        if self._decoder is None or kind != self._made_for:
-            fresh = make_decoder(*kind)
-            self._damage = self.damage
-            self._decoder, self._made_for = fresh, kind
-        return self._decoder

@@ -20,7 +20,7 @@ _FEW_GREYS = 8
 
 
 class SampleDepth:
-    """How many of 16 bits the samples of one topic have."""
+    """Finds out how many of 16 bits the samples of one topic have."""
 
     def __init__(self) -> None:
         self._images = self._largest = 0

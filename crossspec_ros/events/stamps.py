@@ -1,9 +1,15 @@
-"""The streams of a recording in one order, whatever their stamps do: strays, gaps, clocks that were set."""
+"""The judge of stamps, for live streams and recordings alike: strays, gaps, and clocks that were set.
+
+A node that stamps one message with zero, or with another clock, must not move time. A stamp that is far from
+those before it is believed when the next one goes on from there.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from crossspec_ros.events.messages import RecordedMessage
@@ -14,23 +20,183 @@ FORWARD_JUMP_NS = 10_000_000_000
 """Data that are farther apart have nothing to do with each other: a gap that is skipped."""
 STRAY_NS = 2_000_000_000
 """A stamp that is farther ahead needs another one to be believed."""
+ALONE_NS = 3_000_000_000
+"""A live stream that goes on alone for longer is not shut out by the other one's last stamps."""
 
 T = TypeVar("T")
 
 
-class Judged(NamedTuple, Generic[T]):
-    """Something with a stamp, and whether that stamp is a stray."""
+def is_confirmed(before_ns: int | None, stamp_ns: int, next_ns: int) -> bool:
+    """Whether a stream's next stamp goes on from `stamp_ns`, and not from `before_ns`, the one before."""
+    if before_ns is None or stamp_ns > before_ns:
+        return next_ns >= stamp_ns - BACKWARD_JUMP_NS
+    # Behind a jump back, the next may be anywhere before the jump.
+    return next_ns < before_ns - BACKWARD_JUMP_NS
+
+
+def follows(stamp_ns: int, before_ns: int) -> bool:
+    """Whether neither a gap nor a jump back lies between two stamps."""
+    return -BACKWARD_JUMP_NS <= stamp_ns - before_ns <= FORWARD_JUMP_NS
+
+
+class Verdict(Enum):
+    """The fate of a live message."""
+
+    TAKE = "take it"
+    JUMP_BACK = "start anew, for time jumps back, and take it"
+    JUMP_AHEAD = "start anew, for time jumps ahead, and take it"
+    LATE = "drop it: it is from before a jump back that the other stream has made"
+    STRAY = "drop it: nothing confirms its stamp"
+
+
+# Not frozen, which would take longer than judging it.
+@dataclass(slots=True, eq=False)
+class LiveMessage(Generic[T]):
+    """A message of a live stream, of so many data."""
 
     item: T
+    stream: str
     stamp_ns: int
-    is_stray: bool
+    count: int = 1
+    is_silence: bool = False
+    """Only says that its stream has come so far."""
+    is_certain: bool = False
+    """Its stamp needs no confirmation."""
+
+
+class StampJudge(Generic[T]):
+    """Judges the messages of two live streams, each before anybody knows what follows it.
+
+    `reached` says how far each stream has come since everything last started anew; whoever takes a message
+    puts it there. A message whose stamp jumps is held until others confirm it, or belie it. A stream that
+    goes on alone is followed, wherever the other one was at last. `closing(stamp_ns)` is a stamp at which
+    the window of `stamp_ns` has closed for any stream.
+    """
+
+    def __init__(self, closing: Callable[[int], int]) -> None:
+        self.reached: dict[str, int] = {}
+        self._closing = closing
+        # Each with where its stream was before.
+        self._held: dict[str, tuple[LiveMessage[T], int | None]] = {}
+        self._before_jump: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._lone_stream, self._lone_since_ns = "", 0
+
+    def forget(self) -> None:
+        """Start anew; what is held stays."""
+        self.reached.clear()
+        self._before_jump = {}
+
+    def drop_held(self) -> list[LiveMessage[T]]:
+        """Messages that nothing can confirm any more."""
+        dropped = [message for message, _ in self._held.values()]
+        self._held.clear()
+        return dropped
+
+    def judge(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
+        """Verdicts on what was held, and on the message unless it is held now.
+
+        Each is to be acted on before the next is asked for.
+        """
+        self._hear(message.stream, message.stamp_ns)
+        if self._before_jump and self._is_straggler(message.stream, message.stamp_ns):
+            return ((message, Verdict.LATE),)
+        return self._judge_all(message) if self._held else self._judge_one(message)
+
+    def _judge_all(self, message: LiveMessage[T]) -> Iterator[tuple[LiveMessage[T], Verdict]]:
+        yield from self._judge_held(message.stream, message.stamp_ns)
+        yield from self._judge_one(message)
+
+    def _judge_one(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
+        stream, stamp_ns = message.stream, message.stamp_ns
+        if message.is_certain:
+            return ((message, self._admit(message)),)
+        if self._is_shut_out(stream, stamp_ns):
+            self.forget()
+            return ((message, Verdict.JUMP_BACK),)
+        if self._is_ahead(message) or self._jump(message) is not Verdict.TAKE:
+            self._held[stream] = message, self.reached.get(stream)
+            return ()
+        return ((message, Verdict.TAKE),)
+
+    def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[tuple[LiveMessage[T], Verdict]]:
+        for other, (held, before_ns) in sorted(self._held.items()):
+            # A player's sign that it begins again there, as a stamp of either stream shows.
+            is_sign = held.is_silence and abs(stamp_ns - held.stamp_ns) <= BACKWARD_JUMP_NS
+            if other == stream:
+                is_believed = is_sign or is_confirmed(before_ns, held.stamp_ns, stamp_ns)
+            else:
+                is_ahead = held.stamp_ns > max(self.reached.values(), default=held.stamp_ns)
+                is_believed = is_sign or (is_ahead and held.stamp_ns <= stamp_ns + BACKWARD_JUMP_NS)
+                if not is_believed:
+                    continue
+            del self._held[other]
+            yield held, self._admit(held) if is_believed else Verdict.STRAY
+
+    def _admit(self, message: LiveMessage[T]) -> Verdict:
+        verdict = self._jump(message)
+        if verdict is not Verdict.TAKE:
+            others = {other: ns for other, ns in self.reached.items() if other != message.stream}
+            self.forget()
+            self._before_jump = others if verdict is Verdict.JUMP_BACK else {}
+        return verdict
+
+    def _jump(self, message: LiveMessage[T]) -> Verdict:
+        stamp_ns = message.stamp_ns
+        if stamp_ns < self.reached.get(message.stream, stamp_ns) - BACKWARD_JUMP_NS:
+            return Verdict.JUMP_BACK
+        is_ahead = stamp_ns > max(self.reached.values(), default=stamp_ns) + FORWARD_JUMP_NS
+        return Verdict.JUMP_AHEAD if is_ahead else Verdict.TAKE
+
+    def _is_ahead(self, message: LiveMessage[T]) -> bool:
+        if not self.reached:
+            return False
+        known_ns = max(self.reached.values()) + STRAY_NS
+        # A player closes the last window so.
+        return message.stamp_ns > (self._closing(known_ns) if message.is_silence else known_ns)
+
+    def _is_shut_out(self, stream: str, stamp_ns: int) -> bool:
+        """Whether the stream goes on alone in windows that the other one has closed, far ahead of it."""
+        if not self._is_alone(stream, stamp_ns):
+            return False
+        others = [reached for other, reached in self.reached.items() if other != stream]
+        return max(others, default=stamp_ns) >= self._closing(stamp_ns)
+
+    def _is_straggler(self, stream: str, stamp_ns: int) -> bool:
+        """Whether this is from before a jump back that only the other stream has made so far."""
+        before_ns = self._before_jump.get(stream)
+        if before_ns is None:
+            return False
+        now_ns = max(self.reached.values(), default=before_ns)
+        is_before_jump = (
+            now_ns < before_ns <= stamp_ns + BACKWARD_JUMP_NS and stamp_ns - BACKWARD_JUMP_NS > now_ns
+        )
+        if is_before_jump and not self._is_alone(stream, stamp_ns):
+            return True
+        del self._before_jump[stream]
+        return False
+
+    def _hear(self, stream: str, stamp_ns: int) -> None:
+        # A clock that stands still tells of no time.
+        if stamp_ns == self._heard.get(stream):
+            return
+        self._heard[stream] = stamp_ns
+        if stream != self._lone_stream or stamp_ns < self._lone_since_ns:
+            self._lone_stream, self._lone_since_ns = stream, stamp_ns
+
+    def _is_alone(self, stream: str, stamp_ns: int) -> bool:
+        """Whether the other stream has said nothing new for seconds of this one's."""
+        return stream == self._lone_stream and stamp_ns - self._lone_since_ns > ALONE_NS
+
+
+Judged = tuple[T, int, bool]
+"""Something with a stamp in ns, and whether that stamp is a stray."""
 
 
 class StrayFinder(Generic[T]):
-    """Finds the stamps of one stream that jump away from those before, which those behind do not follow.
+    """Finds the stray stamps of one recorded stream, by those behind.
 
-    A node that stamps one message with zero, or with another clock, must not move time. A jump that the next
-    stamp confirms is none of these: a clock was set, or the recording has a gap.
+    A jump that the next stamp confirms is none of these: a clock was set, or the recording has a gap.
     """
 
     def __init__(self) -> None:
@@ -52,11 +218,7 @@ class StrayFinder(Generic[T]):
     def _judge(self, final: bool) -> list[Judged[T]]:
         judged: list[Judged[T]] = []
         while self._open:
-            stamps = [stamp_ns for _, stamp_ns in self._open]
-            if self._last_ns is None:
-                is_stray = _is_first_stray(stamps, final)
-            else:
-                is_stray = self._is_stray(self._last_ns, stamps, final)
+            is_stray = self._is_stray([stamp_ns for _, stamp_ns in self._open], final)
             if is_stray is None:
                 break
             item, stamp_ns = self._open.pop(0)
@@ -64,33 +226,30 @@ class StrayFinder(Generic[T]):
                 if self._last_ns is not None:
                     self._reach_ns = max(self._reach_ns, 2 * (stamp_ns - self._last_ns))
                 self._last_ns = stamp_ns
-            judged.append(Judged(item, stamp_ns, is_stray))
+            judged.append((item, stamp_ns, is_stray))
         return judged
 
-    def _is_stray(self, last_ns: int, stamps: list[int], final: bool) -> bool | None:
+    def _is_stray(self, stamps: list[int], final: bool) -> bool | None:
         """Whether the first of `stamps` is one; None when only the next can tell."""
-        stamp_ns = stamps[0]
+        last_ns, stamp_ns = self._last_ns, stamps[0]
+        if last_ns is None:
+            return _is_first_stray(stamps, final)
         if last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
             return False
         if len(stamps) > 1:
-            is_ahead, next_ns = stamp_ns > last_ns, stamps[1]
-            # Behind a jump back, the next may be anywhere before the jump.
-            returns = next_ns < stamp_ns - BACKWARD_JUMP_NS if is_ahead else True
-            return returns and next_ns >= last_ns - BACKWARD_JUMP_NS
+            # A slow stream may jump back at its next stamp already.
+            returns = stamps[1] >= last_ns - BACKWARD_JUMP_NS
+            return returns and not is_confirmed(last_ns, stamp_ns, stamps[1])
         return not last_ns <= stamp_ns <= last_ns + self._reach_ns if final else None
 
 
 def _is_first_stray(stamps: list[int], final: bool) -> bool | None:
-    """Likewise with nothing before: the third tells which of two that are far apart is odd."""
-    if len(stamps) > 1 and _follows(stamps[1], stamps[0]):
+    """With nothing before, the third tells which of two that are far apart is odd."""
+    if len(stamps) > 1 and follows(stamps[1], stamps[0]):
         return False
     if len(stamps) > 2:
-        return _follows(stamps[2], stamps[1]) and not _follows(stamps[2], stamps[0])
+        return follows(stamps[2], stamps[1]) and not follows(stamps[2], stamps[0])
     return False if final else None
-
-
-def _follows(stamp_ns: int, before_ns: int) -> bool:
-    return -BACKWARD_JUMP_NS <= stamp_ns - before_ns <= FORWARD_JUMP_NS
 
 
 def merged(*streams: Iterable[RecordedMessage]) -> Iterator[RecordedMessage]:
@@ -138,7 +297,7 @@ def parts(messages: Iterable[RecordedMessage], end_ns: int) -> Iterator[Recorded
     fell_back = False
     for message in messages:
         if not message.stray:
-            if reached_ns is not None and not _follows(message.stamp_ns, reached_ns):
+            if reached_ns is not None and not follows(message.stamp_ns, reached_ns):
                 yield Break(reached_ns, message.stamp_ns)
                 fell_back |= message.stamp_ns < reached_ns
                 reached_ns = None

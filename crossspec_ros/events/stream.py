@@ -47,7 +47,7 @@ class PacketStream:
         return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
 
     def take_lost_packets(self) -> int:
-        """How many packets were missing since this was last asked."""
+        """The number of packets that are missing since this was last asked."""
         lost = self._decoder.missing - self._told_missing
         self._told_missing = self._decoder.missing
         return lost

@@ -41,8 +41,7 @@ from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.ros.topic_watch import TopicWatch
-from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.thread_watch import PATIENCE_S
+from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window

@@ -17,8 +17,7 @@ from crossspec_ros.ros.messages import key_values, ros_time
 from crossspec_ros.ros.thread_watch import NodeWatch
 from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.memory import give_back
-from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.thread_watch import ThreadWatch
+from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
 __all__ = ["STEADY", "Diagnostics", "Reading"]
 

@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
-from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.thread_watch import ThreadWatch
+from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
 LOOK_S = 1.0
 

@@ -25,8 +25,7 @@ from crossspec_ros.models.text_tokenizer import tokenizer_digest
 from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
 from crossspec_ros.serving.lanes import Lanes
 from crossspec_ros.serving.rate import Rate
-from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.thread_watch import PATIENCE_S, ThreadWatch
+from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Where the time of a window went: spans, statistics, timelines."""
+"""Measures of a running process: spans, statistics, timelines, memory, and the pulse of its threads."""

@@ -1,13 +1,21 @@
-"""The pulse of a thread: whether it lives and gets on, for who watches it from another thread."""
+"""The pulse of a thread, and its watch: one that is dead or stuck is a fault, and the end of its process.
+
+A process that is up but mute helps nobody; one that ends is started again by launch, systemd or Ray Serve.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from crossspec_ros.errors import described
+
+PATIENCE_S = 60
+"""A thread is stuck that is busy for so long without a step; whoever loads models adds what these need."""
+FAREWELL_S = 3
+"""A fault is reported for so long before it is the end."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,3 +81,44 @@ class Pulse:
             reason = f"{reason}: {error}"
         finally:
             self._reason = reason
+
+
+class ThreadWatch:
+    """Looks at the pulses that `pulses` gives at the time, once a second.
+
+    Looks are counted and not time, so that a process that was stopped for an hour is not taken for stuck.
+    """
+
+    def __init__(self, pulses: Callable[[], Iterable[Pulse]]) -> None:
+        self._pulses = pulses
+        self.patience_s = PATIENCE_S
+        self.fault = ""
+        """The fault at the last look, if any."""
+        self.values: dict[str, str] = {}
+        """The state of each thread then: waiting, busy, stuck, or dead."""
+        self._silent: dict[Pulse, tuple[int, int]] = {}
+        self._faulty = 0
+
+    def look(self) -> str:
+        """The fault of this moment, if any."""
+        silent, faults, values = {}, [], {}
+        for pulse in self._pulses():
+            beats, looks = self._silent.get(pulse, (-1, 0))
+            looks = looks + 1 if pulse.is_busy and beats == pulse.beats else 0
+            silent[pulse] = pulse.beats, looks
+            values[pulse.name] = "busy" if pulse.is_busy else "waiting"
+            if death := pulse.death:
+                values[pulse.name] = "dead"
+                faults.append(f"the thread of the {pulse.name} has ended ({death})")
+            elif looks >= self.patience_s:
+                values[pulse.name] = "stuck"
+                faults.append(f"the thread of the {pulse.name} has been stuck for {looks} s")
+        self._silent, self.values = silent, values
+        self._faulty = self._faulty + 1 if faults else 0
+        self.fault = "; ".join(faults)
+        return self.fault
+
+    @property
+    def is_final(self) -> bool:
+        """Whether something has been wrong for more than `FAREWELL_S` looks."""
+        return self._faulty > FAREWELL_S

@@ -13,16 +13,8 @@ DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
 TARGET_STAGES = ("frame_encode", "target_prefill", "verify", "decode")
 READ_AHEAD = "read_ahead"
 """A frame of a window that is still open, read while another's caption waits."""
-LATENCIES = (
-    "total",
-    "first_token",
-    *DRAFT_STAGES,
-    "target_prefill",
-    "verify",
-    "hidden",
-    "queue",
-)
-"""What the captioner publishes under `~/latency/`."""
+LATENCIES = ("total", "first_token", *DRAFT_STAGES, "target_prefill", "verify", "hidden", "queue")
+"""Stages that the captioner publishes under `~/latency/`."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ class Trace:
 
 
 def _common_ms(some: list[Span], others: list[Span]) -> float:
-    """How long any of `some` ran while any of `others` did; both come sorted by start."""
+    """Milliseconds for which any of `some` ran while any of `others` did; both come sorted by start."""
     pairs = ((a, b) for a in _union(some) for b in _union(others))
     return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs) / 1e6
 

@@ -15,9 +15,11 @@ PATIENCE = 8
 """A window is given up once this many later ones have closed: as many as the topics' queues hold."""
 
 MOST_IMAGES = 64
-"""Of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
-MOST_WINDOW_BYTES, MOST_BYTES = 64 << 20, 128 << 20
-"""Of the images of one window, and of all that are open: eight full-HD frames have 50 MB."""
+"""Most of one kind in a window: more than any synchronizer of ours makes would only fill the memory."""
+MOST_WINDOW_BYTES = 64 << 20
+"""Most of the images of one window: eight full-HD frames have 50 MB."""
+MOST_BYTES = 128 << 20
+"""Most of the images of all windows that are open."""
 
 Images = list[tuple[int, np.ndarray]]
 
@@ -39,6 +41,7 @@ class WindowAssembler:
         self.counts: Counter[str] = Counter()
         self._frames: dict[int, Images] = {}
         self._event_images: dict[int, Images] = {}
+        self._stores = self._frames, self._event_images
         self._announced: dict[int, Counts] = {}
         self._emitted: int | None = None
         self.taken = 0
@@ -70,7 +73,7 @@ class WindowAssembler:
             self.counts["restarts"] += 1
             self._emitted = None
             # Nobody closes these any more, and they must not make earlier windows look complete.
-            for store in (self._frames, self._event_images):
+            for store in self._stores:
                 for later in [later for later in store if later > index + PATIENCE]:
                     del store[later]
         self._announced[index] = Counts(*counts)
@@ -79,8 +82,8 @@ class WindowAssembler:
     def clear(self) -> list[Window]:
         """Forget all windows, but not the counts; returns those that were closed and lacked images still."""
         closed = self._give_up()
-        self._frames.clear()
-        self._event_images.clear()
+        for store in self._stores:
+            store.clear()
         self._emitted = None
         return closed
 
@@ -101,9 +104,8 @@ class WindowAssembler:
         return self._ready()
 
     def _bytes(self, index: int) -> int:
-        """Of the images of one window."""
-        stores = (self._frames, self._event_images)
-        return sum(image.nbytes for store in stores for _, image in store.get(index, ()))
+        """Bytes of the images of one window."""
+        return sum(image.nbytes for store in self._stores for _, image in store.get(index, ()))
 
     def _make_room(self, index: int) -> None:
         """Take the images of other windows away, those that came first, where all are too many."""
@@ -113,7 +115,7 @@ class WindowAssembler:
             if total <= MOST_BYTES:
                 return
             total -= self._bytes(other)
-            for store in (self._frames, self._event_images):
+            for store in self._stores:
                 self.counts["surplus_images"] += len(store.pop(other, ()))
 
     def _ready(self) -> list[Window]:
@@ -128,11 +130,10 @@ class WindowAssembler:
     def _is_final(self, index: int) -> bool:
         if max(self._announced) - index >= PATIENCE:
             return True
-        stores = (self._frames, self._event_images)
         return all(
             # One that is stamped far ahead tells nothing of its topic.
             len(store.get(index, ())) >= expected or any(index < later <= index + PATIENCE for later in store)
-            for store, expected in zip(stores, self._announced[index][:2], strict=True)
+            for store, expected in zip(self._stores, self._announced[index][:2], strict=True)
         )
 
     def _emit(self, index: int) -> Window:
@@ -143,18 +144,14 @@ class WindowAssembler:
         self.counts["missing"] += missing
         self._emitted = index
         return Window(
-            index=index,
-            start_ns=self.grid.start(index),
-            end_ns=self.grid.end(index),
-            event_images=_stack(event_images),
-            frames=_stack(frames),
-            frame_stamps_ns=tuple(stamp for stamp, _ in frames),
-            missing=missing,
-            events=counts.events,
-            lost_packets=counts.lost_packets,
-            late_events=counts.late_events,
-            late_frames=counts.late_frames,
-            covered_ms=counts.covered_ms,
+            index,
+            self.grid.start(index),
+            self.grid.end(index),
+            _stack(event_images),
+            _stack(frames),
+            tuple(stamp for stamp, _ in frames),
+            missing,
+            *counts[2:],  # the rest of its fields are those of Counts
         )
 
 

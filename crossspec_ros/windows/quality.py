@@ -1,4 +1,4 @@
-"""What a window's inputs are worth: which sensor has seen something, and which is blind."""
+"""Quality of a window's inputs: which sensor has seen something, and which is blind."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from crossspec_ros.windows.window import Window
 _BLIND_FRAMES = frozenset(("rgb_frozen", "rgb_dark", "rgb_saturated"))
 _BLIND_EVENTS = frozenset(("events_silent", "events_saturated"))
 HARMLESS = frozenset(("events_silent", "partial"))
-"""What a caption that rests on frames may well lack, and what every recording has at its ends."""
+"""Flags of what a caption that rests on frames may lack, or every recording has at its ends."""
 
-_DARK, _BRIGHT, _MOST = 20, 235, 0.99
-"""Of 255. Frames are blind when 99 % of their pixels are darker, or brighter, than that."""
-_SILENT, _SATURATED = 0.002, 0.9
-"""Share of an event image's pixels that events have reached."""
-_COVERED = 0.9
+_DARK = 20
+_BRIGHT = 235
+_BLIND_SHARE = 0.99
+"""Share of a frame's pixels that are darker, or brighter, than that when it is blind."""
+_SILENT_SHARE = 0.002
+_SATURATED_SHARE = 0.9
+"""Share of an event image's pixels that events have reached when there are too many."""
+_COVERED_SHARE = 0.9
 """Share of a window's time that data must cover; frames of 10 a second cover so much."""
 _EVERY = 3
-"""Pixels looked at, of each row and column: a caption waits for this."""
+"""Every third pixel of rows and columns is looked at: a caption waits for this."""
 
 
 def flags(window: Window) -> tuple[str, ...]:
-    """What is wrong with the window's inputs, from these names:
+    """Names of what is wrong with the window's inputs:
 
     - `rgb_missing`: no frame came; `rgb_frozen`: all frames are the same, though events say that something
       moves; `rgb_dark`, `rgb_saturated`: there is nothing to be seen in them;
@@ -33,7 +36,7 @@ def flags(window: Window) -> tuple[str, ...]:
       `events_saturated`: nearly every pixel has some, as under flicker or with wrong biases;
     - `partial`: the recording, or a live stream, began or ended within the window, as `covered_ms` says.
     """
-    is_partial = window.covered_ms * 1e6 < _COVERED * (window.end_ns - window.start_ns)
+    is_partial = window.covered_ms * 1e6 < _COVERED_SHARE * (window.end_ns - window.start_ns)
     return (*_of_events(window), *_of_frames(window), *(["partial"] if is_partial else []))
 
 
@@ -52,9 +55,9 @@ def _of_events(window: Window) -> list[str]:
     if not len(window.event_images):
         return ["events_missing"]
     reached = _reached(window)
-    if reached < _SILENT:
+    if reached < _SILENT_SHARE:
         return ["events_silent"]
-    return ["events_saturated"] if reached > _SATURATED else []
+    return ["events_saturated"] if reached > _SATURATED_SHARE else []
 
 
 def _of_frames(window: Window) -> list[str]:
@@ -62,14 +65,14 @@ def _of_frames(window: Window) -> list[str]:
     if not len(frames):
         return ["rgb_missing"]
     found = []
-    moves = len(window.event_images) > 0 and _reached(window) >= _SILENT
+    moves = len(window.event_images) > 0 and _reached(window) >= _SILENT_SHARE
     # A camera's noise differs from frame to frame; a simulated one of a still scene may not.
     if moves and len(frames) > 2 and all(np.array_equal(frame, frames[0]) for frame in frames[1:]):
         found.append("rgb_frozen")
     pixels = frames[:, ::_EVERY, ::_EVERY]
-    if np.mean((pixels < _DARK).all(axis=-1)) > _MOST:
+    if np.mean((pixels < _DARK).all(axis=-1)) > _BLIND_SHARE:
         found.append("rgb_dark")
-    elif np.mean((pixels > _BRIGHT).all(axis=-1)) > _MOST:
+    elif np.mean((pixels > _BRIGHT).all(axis=-1)) > _BLIND_SHARE:
         found.append("rgb_saturated")
     return found
 

@@ -14,7 +14,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import Canvas, cells, slice_stops
 
 REORDER_NS = 5_000_000
-"""How far an event may be behind the latest of its stream and still be drawn, within a window."""
+"""An event may be so far behind the latest of its stream and still be drawn, within a window."""
 
 Stamped = tuple[int, np.ndarray]
 
@@ -26,7 +26,7 @@ class Slices(Protocol):
 
     @property
     def rendered(self) -> int:
-        """How many images are done."""
+        """Number of images that are done."""
 
     @property
     def rendered_ns(self) -> int:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, FORWARD_JUMP_NS, STRAY_NS
-from crossspec_ros.windows.belief import Held, LoneStream
+from crossspec_ros.events.stamps import FORWARD_JUMP_NS, LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, span, split
 
-EVENTS, FRAMES = "events", "frames"
+EVENTS = "events"
+FRAMES = "frames"
 LATENESS_NS = SECOND // 5
 LONGEST_PACKET_NS = 2 * SECOND
 """Events of one packet that are farther apart have times that cannot be."""
@@ -23,7 +24,7 @@ SETTLED_NS = SECOND
 """A new size that lasts for so long is that of the camera; until then it may be a damaged message's."""
 
 MOST_EVENT_BYTES = 512 << 20
-"""Of the events that are kept for open windows: a second of 120 million, with slices of equal counts."""
+"""Kept of the events of open windows at most: a second of 120 million, with slices of equal counts."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,8 @@ class Synchronizer:
     A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
     windows without any data between others close too. Data for a closed window is counted as late. When a
     stream jumps back by more than a second, or forward by more than ten, the open windows close and
-    everything starts anew. Data that jump are held until others confirm their stamp; strays, which nothing
-    follows, are dropped. A stream that goes on alone is followed, wherever the other one was at last.
-    `counts` says how often each of these happened. The methods are generators: what they do happens while
-    their updates are taken. Not thread-safe.
+    everything starts anew; a StampJudge tells jumps from strays. `counts` says how often each of these
+    happened. The methods are generators: what they do happens while their updates are taken. Not thread-safe.
 
     A window's events make `images` event images, by `slicing`: CountSlices, of equally many events, which are
     known at the window's end only; TimeSlices, of equal times, each rendered as soon as the events have
@@ -103,18 +102,16 @@ class Synchronizer:
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
         self._told_late: Counter[str] = Counter()
-        self._held: dict[str, Held[Update]] = {}
-        self._lone = LoneStream()
+        self._judge = StampJudge[Callable[[], Iterator[Update]]](lambda ns: grid.closing(ns, lateness_ns))
+        self._reached = self._judge.reached
         self._forget()
 
     def _forget(self) -> None:
         self._open: dict[int, _Open] = {}
-        self._passed: dict[str, int] = {}
         self._next: int | None = None
         self._first = 0
         self._sizes: dict[str, tuple[int, int]] = {}
         self._odd_sizes: dict[str, tuple[tuple[int, int], int]] = {}
-        self._before_jump: dict[str, int] = {}
         self._recorded: tuple[int, int] | None = None
 
     def add_events(self, batch: EventBatch, lost_packets: int = 0) -> Iterator[Update]:
@@ -128,30 +125,68 @@ class Synchronizer:
         if latest_ns - earliest_ns > LONGEST_PACKET_NS:
             batch = self._without_impossible_times(batch)
             earliest_ns, latest_ns = span(batch)
-        first_ns = int(batch.t[0])
-        if self._is_straggler(EVENTS, first_ns):
-            self.counts["late_events"] += len(batch)
-            return
-        yield from self._admit(
-            EVENTS,
-            first_ns,
-            len(batch),
-            lambda: self._take_events(batch, earliest_ns, latest_ns, lost_packets),
-        )
+        take = partial(self._take_events, batch, earliest_ns, latest_ns, lost_packets)
+        yield from self._hear(LiveMessage(take, EVENTS, int(batch.t[0]), len(batch)))
+
+    def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
+        """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
+
+        Raises InputError when the frame's size changed, until that has settled; of such a frame only the time
+        counts. Raises whatever the function raises; the frame then counts as not received.
+        """
+        yield from self._hear(LiveMessage(partial(self._take_frame, stamp_ns, image), FRAMES, stamp_ns))
+
+    def add_silence(self, stamp_ns: int, is_camera: bool) -> Iterator[Update]:
+        """Take the stamp of a packet that has no events.
+
+        `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
+        """
+        take = partial(self._reach, EVENTS, stamp_ns, is_camera)
+        yield from self._hear(LiveMessage(take, EVENTS, stamp_ns, is_silence=True))
+
+    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
+        """Learn for certain that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
+        take = partial(self._reach, stream, stamp_ns)
+        yield from self._hear(LiveMessage(take, stream, stamp_ns, is_silence=True, is_certain=True))
+
+    def restart(self) -> Iterator[Update]:
+        """Close the windows up to the last that has data, and forget everything but the counts."""
+        for message in self._judge.drop_held():
+            self.counts[f"stray_{message.stream}"] += message.count
+        self._judge.forget()
+        yield from self._start_anew()
+
+    def _hear(self, heard: LiveMessage[Callable[[], Iterator[Update]]]) -> Iterator[Update]:
+        """Take what is judged now: the message, and what it confirms."""
+        for message, verdict in self._judge.judge(heard):
+            if verdict is Verdict.STRAY:
+                self.counts[f"stray_{message.stream}"] += message.count
+            elif verdict is Verdict.LATE:
+                if not message.is_silence:
+                    self.counts[f"late_{message.stream}"] += message.count
+            else:
+                if verdict is not Verdict.TAKE:
+                    self.counts["backward_jumps" if verdict is Verdict.JUMP_BACK else "forward_jumps"] += 1
+                    yield from self._start_anew()
+                try:
+                    yield from message.item()
+                except InputError:
+                    if message is heard:
+                        raise
+                    # What confirmed it is not to suffer for it.
+                    self.counts[f"stray_{message.stream}"] += message.count
 
     def _take_events(
         self, batch: EventBatch, earliest_ns: int, latest_ns: int, lost_packets: int
     ) -> Iterator[Update]:
         first_ns = int(batch.t[0])
-        if self._is_jump(EVENTS, first_ns):
-            yield from self._jump(EVENTS, first_ns)
         if lost_packets:
             self._attribute(lost_packets, first_ns)
         size = (batch.width, batch.height)
         if self._has_settled(EVENTS, size, first_ns):
             yield from self._resize()
         if error := self._check_size(EVENTS, size):
-            yield from self.advance(EVENTS, latest_ns)
+            yield from self._reach(EVENTS, latest_ns)
             raise error
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
@@ -166,55 +201,14 @@ class Synchronizer:
 
     def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
         """The events that are near what came before, or near each other where none is."""
-        near = _is_near(batch.t, self._passed.get(EVENTS, 0))
+        near = _is_near(batch.t, self._reached.get(EVENTS, 0))
         if not near.any():
             middle = len(batch) // 2
             near = _is_near(batch.t, int(np.partition(batch.t, middle)[middle]))
         self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
         return batch[near]
 
-    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
-        count = len(batch)
-        if window is None:
-            self.counts["late_events"] += count
-            return
-        if since_ns < (rendered_ns := window.slices.rendered_ns):
-            batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
-            if late := count - len(batch):
-                self.counts["late_events"] += late
-        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
-            self.counts["surplus_events"] += len(batch)
-        elif len(batch):
-            window.slices.add(batch, since_ns, until_ns)
-            window.events += len(batch)
-
-    def _attribute(self, lost_packets: int, until_ns: int) -> None:
-        """Share the packets that are missing up to a time among the windows since the one that came last."""
-        reached_ns = self._passed.get(EVENTS, until_ns)
-        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
-        shared = 0
-        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
-            stop_ns = min(self.grid.end(index), until_ns + 1)
-            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
-            if window := self._window(index):
-                window.lost_packets += share - shared
-            shared = share
-
-    def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
-        """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
-
-        Raises InputError when the frame's size changed, until that has settled; of such a frame only the time
-        counts. Raises
-        whatever the function raises; the frame then counts as not received.
-        """
-        if self._is_straggler(FRAMES, stamp_ns):
-            self.counts["late_frames"] += 1
-            return
-        yield from self._admit(FRAMES, stamp_ns, 1, lambda: self._take_frame(stamp_ns, image))
-
     def _take_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
-        if self._is_jump(FRAMES, stamp_ns):
-            yield from self._jump(FRAMES, stamp_ns)
         slot, index = self.grid.slot(stamp_ns), self.grid.index(stamp_ns)
         was_open, first = index in self._open, self._next
         window = self._window(index)
@@ -242,58 +236,44 @@ class Synchronizer:
         self._record(stamp_ns, stamp_ns)
         yield from self._pass(FRAMES, stamp_ns)
 
-    def add_silence(self, stamp_ns: int, is_camera: bool) -> Iterator[Update]:
-        """Take the stamp of a packet that has no events.
-
-        `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
-        """
-        if self._is_straggler(EVENTS, stamp_ns):
-            return
-        yield from self._admit(
-            EVENTS, stamp_ns, 1, lambda: self._reach(EVENTS, stamp_ns, is_camera), is_silence=True
-        )
-
-    def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
-        """Learn for certain that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
-        if self._is_straggler(stream, stamp_ns):
-            return
-        yield from self._judge_held(stream, stamp_ns)
-        yield from self._reach(stream, stamp_ns)
-
     def _reach(self, stream: str, stamp_ns: int, is_camera: bool = False) -> Iterator[Update]:
-        if self._is_jump(stream, stamp_ns):
-            yield from self._jump(stream, stamp_ns)
         self._window(self.grid.index(stamp_ns))
         if is_camera:
             self._record(stamp_ns, stamp_ns)
         yield from self._pass(stream, stamp_ns)
 
-    def _record(self, since_ns: int, until_ns: int) -> None:
-        first_ns, last_ns = self._recorded or (since_ns, until_ns)
-        self._recorded = min(first_ns, since_ns), max(last_ns, until_ns)
+    def _has_settled(self, stream: str, size: tuple[int, int], stamp_ns: int) -> bool:
+        """Whether a stream has had a new size, and no other, for so long that it is no damage."""
+        if size == self._sizes.get(stream, size):
+            self._odd_sizes.pop(stream, None)
+            return False
+        odd, since_ns = self._odd_sizes.get(stream, (None, 0))
+        if odd != size:
+            self._odd_sizes[stream] = (size, stamp_ns)
+            return False
+        return stamp_ns - since_ns >= SETTLED_NS
 
-    def _covered_ms(self, index: int) -> int:
-        first_ns, last_ns = self._recorded or (0, 0)
-        since_ns, until_ns = max(first_ns, self.grid.start(index)), min(last_ns, self.grid.end(index))
-        return max(0, round((until_ns - since_ns) / 1e6))
+    def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
+        known = self._sizes.setdefault(stream, size)
+        if size == known:
+            return None
+        self.counts[f"{stream}_of_another_size"] += 1
+        return InputError(
+            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
+            f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
+        )
 
-    def restart(self) -> Iterator[Update]:
-        """Close the windows up to the last that has data, and forget everything but the counts."""
-        for stream, held in self._held.items():
-            self.counts[f"stray_{stream}"] += held.count
-        self._held.clear()
+    def _resize(self) -> Iterator[Update]:
+        """Start anew in the middle of a stream: what closes now is closed for good."""
+        last = max((i for i, window in self._open.items() if window.events or window.slots), default=-1)
+        self._judge.forget()
         yield from self._start_anew()
+        self._first = last + 1
 
     def _start_anew(self) -> Iterator[Update]:
         while any(window.events or window.slots for window in self._open.values()):
             yield from self._close()
         self._forget()
-
-    def _resize(self) -> Iterator[Update]:
-        """Start anew in the middle of a stream: what closes now is closed for good."""
-        last = max((i for i, window in self._open.items() if window.events or window.slots), default=-1)
-        yield from self._start_anew()
-        self._first = last + 1
 
     def _window(self, index: int) -> _Open | None:
         """The window to fill, or None when it has closed already."""
@@ -309,18 +289,54 @@ class Synchronizer:
         return _Open(self.slicing(self.grid.start(index), self.grid.end(index), self.images))
 
     def _is_over(self, end_ns: int) -> bool:
-        if not self._passed:
+        if not self._reached:
             return False
-        both = len(self._passed) == 2 and min(self._passed.values()) >= end_ns
-        return both or max(self._passed.values()) >= end_ns + self.lateness_ns
+        both = len(self._reached) == 2 and min(self._reached.values()) >= end_ns
+        return both or max(self._reached.values()) >= end_ns + self.lateness_ns
+
+    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
+        count = len(batch)
+        if window is None:
+            self.counts["late_events"] += count
+            return
+        if since_ns < (rendered_ns := window.slices.rendered_ns):
+            batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
+            if late := count - len(batch):
+                self.counts["late_events"] += late
+        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
+            self.counts["surplus_events"] += len(batch)
+        elif len(batch):
+            window.slices.add(batch, since_ns, until_ns)
+            window.events += len(batch)
+
+    def _attribute(self, lost_packets: int, until_ns: int) -> None:
+        """Share the packets that are missing up to a time among the windows since the one that came last."""
+        reached_ns = self._reached.get(EVENTS, until_ns)
+        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
+        shared = 0
+        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
+            stop_ns = min(self.grid.end(index), until_ns + 1)
+            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
+            if window := self._window(index):
+                window.lost_packets += share - shared
+            shared = share
+
+    def _record(self, since_ns: int, until_ns: int) -> None:
+        first_ns, last_ns = self._recorded or (since_ns, until_ns)
+        self._recorded = min(first_ns, since_ns), max(last_ns, until_ns)
+
+    def _covered_ms(self, index: int) -> int:
+        first_ns, last_ns = self._recorded or (0, 0)
+        since_ns, until_ns = max(first_ns, self.grid.start(index)), min(last_ns, self.grid.end(index))
+        return max(0, round((until_ns - since_ns) / 1e6))
 
     def _pass(self, stream: str, stamp_ns: int) -> Iterator[Update]:
-        self._passed[stream] = max(stamp_ns, self._passed.get(stream, stamp_ns))
+        self._reached[stream] = max(stamp_ns, self._reached.get(stream, stamp_ns))
         while self._next is not None and self._is_over(self.grid.end(self._next)):
             yield from self._close()
         # The event images need not wait for the frames.
         for _, window in sorted(self._open.items()):
-            for stamp, image in window.slices.images(self._passed.get(EVENTS, 0)):
+            for stamp, image in window.slices.images(self._reached.get(EVENTS, 0)):
                 yield EventImageReady(stamp, image)
 
     def _close(self) -> Iterator[Update]:
@@ -345,104 +361,6 @@ class Synchronizer:
         late = self.counts[kind] - self._told_late[kind]
         self._told_late[kind] += late
         return late
-
-    def _admit(
-        self,
-        stream: str,
-        stamp_ns: int,
-        count: int,
-        take: Callable[[], Iterator[Update]],
-        is_silence: bool = False,
-    ) -> Iterator[Update]:
-        """Take a message now, or once others have confirmed that its stamp is no stray."""
-        yield from self._judge_held(stream, stamp_ns)
-        if self._is_shut_out(stream, stamp_ns):
-            self.counts["backward_jumps"] += 1
-            yield from self._start_anew()
-        if self._is_ahead(stamp_ns, is_silence) or self._is_jump(stream, stamp_ns):
-            self._held[stream] = Held(stamp_ns, count, take, self._passed.get(stream), is_silence)
-        else:
-            yield from take()
-
-    def _is_ahead(self, stamp_ns: int, is_silence: bool) -> bool:
-        if not self._passed:
-            return False
-        known_ns = max(self._passed.values()) + STRAY_NS
-        # A player closes the last window so.
-        return stamp_ns > (self.grid.closing(known_ns, self.lateness_ns) if is_silence else known_ns)
-
-    def _is_shut_out(self, stream: str, stamp_ns: int) -> bool:
-        """Whether the stream goes on alone in windows that the other one has closed, far ahead of it."""
-        others = [passed for other, passed in self._passed.items() if other != stream]
-        over_ns = self.grid.closing(stamp_ns, self.lateness_ns)
-        return max(others, default=stamp_ns) >= over_ns and self._lone.is_alone(stream, stamp_ns)
-
-    def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[Update]:
-        """Take what is held and now confirmed by a stamp of `stream`, and drop what that stamp belies."""
-        for other, held in sorted(self._held.items()):
-            if other == stream:
-                is_over, is_confirmed = True, held.is_confirmed(stamp_ns)
-            else:
-                is_ahead = held.stamp_ns > max(self._passed.values(), default=held.stamp_ns)
-                is_reached = is_ahead and held.stamp_ns <= stamp_ns + BACKWARD_JUMP_NS
-                is_over = is_confirmed = is_reached or held.confirms_silence(stamp_ns)
-            if is_over:
-                del self._held[other]
-                try:
-                    if is_confirmed:
-                        yield from held.take()
-                except InputError:
-                    # What confirmed it is not to suffer for it.
-                    is_confirmed = False
-                if not is_confirmed:
-                    self.counts[f"stray_{other}"] += held.count
-
-    def _is_jump(self, stream: str, stamp_ns: int) -> bool:
-        if not self._passed:
-            return False
-        is_back = stamp_ns < self._passed.get(stream, stamp_ns) - BACKWARD_JUMP_NS
-        return is_back or stamp_ns > max(self._passed.values()) + FORWARD_JUMP_NS
-
-    def _jump(self, stream: str, stamp_ns: int) -> Iterator[Update]:
-        is_back = stamp_ns < self._passed.get(stream, stamp_ns)
-        self.counts["backward_jumps" if is_back else "forward_jumps"] += 1
-        others = {other: passed for other, passed in self._passed.items() if other != stream}
-        yield from self._start_anew()
-        self._before_jump = others if is_back else {}
-
-    def _is_straggler(self, stream: str, stamp_ns: int) -> bool:
-        """Whether this is from before a jump back that only the other stream has made so far."""
-        self._lone.hear(stream, stamp_ns)
-        before = self._before_jump.get(stream)
-        if before is None:
-            return False
-        now = max(self._passed.values(), default=before)
-        is_before_jump = stamp_ns - BACKWARD_JUMP_NS > now and now < before <= stamp_ns + BACKWARD_JUMP_NS
-        if is_before_jump and not self._lone.is_alone(stream, stamp_ns):
-            return True
-        del self._before_jump[stream]
-        return False
-
-    def _has_settled(self, stream: str, size: tuple[int, int], stamp_ns: int) -> bool:
-        """Whether a stream has had a new size, and no other, for so long that it is no damage."""
-        if size == self._sizes.get(stream, size):
-            self._odd_sizes.pop(stream, None)
-            return False
-        odd, since_ns = self._odd_sizes.get(stream, (None, 0))
-        if odd != size:
-            self._odd_sizes[stream] = (size, stamp_ns)
-            return False
-        return stamp_ns - since_ns >= SETTLED_NS
-
-    def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
-        known = self._sizes.setdefault(stream, size)
-        if size == known:
-            return None
-        self.counts[f"{stream}_of_another_size"] += 1
-        return InputError(
-            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
-            f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
-        )
 
 
 def _is_near(times_ns: np.ndarray, centre_ns: int) -> np.ndarray:

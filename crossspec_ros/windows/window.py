@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Counts(NamedTuple):
-    """What the synchronizer announces of a closed window."""
+    """Numbers that the synchronizer announces of a closed window."""
 
     frames: int
     event_images: int
@@ -22,7 +22,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """What was seen in `[start_ns, end_ns)`; images are RGB uint8 in order of their stamps.
+    """One window, `[start_ns, end_ns)`; images are RGB uint8 in order of their stamps.
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
     k and n may be 0. `missing` counts the images that were announced but never arrived, `events` are those of

@@ -41,13 +41,24 @@ def test_what_pads_rows_is_not_kept():
     assert not np.shares_memory(camera_array(message), np.frombuffer(message.data, np.uint8))
 
 
-def test_the_common_camera_encodings_become_rgb():
-    np.testing.assert_array_equal(camera_array(camera("rgb8", RGB)), RGB)
-    np.testing.assert_array_equal(camera_array(camera("bgr8", RGB[..., ::-1])), RGB)
-    rgba = np.concatenate([RGB, RGB[..., :1]], 2)
-    np.testing.assert_array_equal(camera_array(camera("rgba8", rgba)), RGB)
-    grey = RGB[..., 0]
-    np.testing.assert_array_equal(camera_array(camera("mono8", grey)), np.repeat(grey[..., None], 3, 2))
+GREY = RGB[..., 0]
+GREY_RGB = np.repeat(GREY[..., None], 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pixels", "expected"),
+    [
+        ("rgb8", RGB, RGB),
+        ("bgr8", RGB[..., ::-1], RGB),
+        ("rgba8", np.concatenate([RGB, RGB[..., :1]], 2), RGB),
+        ("mono8", GREY, GREY_RGB),
+        # OpenCV's types without a meaning are grey or in its order of colours.
+        ("8UC1", GREY, GREY_RGB),
+        ("8UC3", RGB[..., ::-1], RGB),
+    ],
+)
+def test_the_common_camera_encodings_become_rgb(encoding, pixels, expected):
+    np.testing.assert_array_equal(camera_array(camera(encoding, pixels)), expected)
 
 
 @pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
@@ -67,12 +78,6 @@ def test_of_16_bits_the_upper_8_count(name, order):
     message.is_bigendian = order == ">"
     expected = camera_array(camera(f"{name}8", (deep >> 8).astype(np.uint8)))
     np.testing.assert_array_equal(camera_array(message), expected)
-
-
-def test_opencv_types_without_a_meaning_are_grey_or_in_its_order_of_colours():
-    grey = RGB[..., 0]
-    np.testing.assert_array_equal(camera_array(camera("8UC1", grey)), np.repeat(grey[..., None], 3, 2))
-    np.testing.assert_array_equal(camera_array(camera("8UC3", RGB[..., ::-1])), RGB)
 
 
 @pytest.mark.parametrize("encoding", ["nv12", "nv21", "uyvy", "yuv422_yuy2", "yuyv"])
@@ -101,27 +106,28 @@ def test_yuv_of_one_colour_becomes_that_colour(encoding, step):
     assert np.abs(camera_array(message).astype(int) - colour).max() <= 3
 
 
-@pytest.mark.parametrize("encoding", ["16UC1", "32FC1", "nv24", "8UC2"])
-def test_what_is_not_read_is_named_with_the_remedy(encoding):
-    with pytest.raises(InputError, match=f"'{encoding}', which is not read .* or choose another topic"):
-        camera_array(camera(encoding, RGB))
+READ = "which is not read .* or choose another topic"
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [dict(encoding="nonsense"), dict(data=b"\0" * 7), dict(height=900), dict(encoding="nv12", height=900)],
+    ("damage", "sentence"),
+    [
+        *(
+            (dict(encoding=encoding), f"'{encoding}', {READ}")
+            for encoding in ("16UC1", "32FC1", "nv24", "8UC2")
+        ),
+        (dict(data=bytes(7)), "8x6 in rgb8 does not fit its 7 bytes"),
+        (dict(height=900), "8x900 in rgb8 does not fit"),
+        (dict(encoding="nv12", height=900), "8x900 in nv12 does not fit"),
+        (dict(encoding="yuv422", width=3, step=24), "3x6 in yuv422 cannot be converted"),
+        (dict(encoding="mono8", width=201, height=1, step=201, data=bytes(201)), "long as wide"),
+    ],
 )
-def test_a_broken_image_is_a_sentence(damage):
+def test_a_broken_image_is_a_sentence(damage, sentence):
     message = camera("rgb8", RGB)
-    for field, value in damage.items():
-        setattr(message, field, value)
-    with pytest.raises(InputError, match="an image "):
+    vars(message).update(damage)
+    with pytest.raises(InputError, match=sentence):
         camera_array(message)
-
-
-def test_an_image_that_opencv_refuses_is_a_sentence():
-    with pytest.raises(InputError, match="3x4 in yuv422 cannot be converted"):
-        camera_array(camera("yuv422", np.zeros((4, 3, 2), np.uint8)))
 
 
 def test_compressed_images():
@@ -149,7 +155,7 @@ def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(monkeypatch):
         compressed_array(SimpleNamespace(format="jpeg", data=data[:start] + data[start:-2] * 100 + data[-2:]))
 
 
-@pytest.mark.parametrize("size", [(16_000, 16_000), (9000, 9000), (20_000, 1)])
+@pytest.mark.parametrize("size", [(9000, 9000), (20_000, 1)])
 def test_a_small_file_of_a_huge_image_is_refused_before_it_is_decoded(monkeypatch, size):
     monkeypatch.setattr(cv2, "imdecode", lambda *args: pytest.fail("decoded"))
     file = io.BytesIO()
@@ -157,5 +163,3 @@ def test_a_small_file_of_a_huge_image_is_refused_before_it_is_decoded(monkeypatc
     message = SimpleNamespace(format="png", data=file.getvalue())
     with pytest.raises(InputError, match=r"\d+"):
         compressed_array(message)
-    with pytest.raises(InputError, match="long as wide"):
-        camera_array(camera("mono8", np.zeros((1, 201), np.uint8)))

@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from event_samples import assert_equal, batch_of, batches, random_batch
-from hypothesis import given, settings
+from event_samples import assert_equal, batch_of, random_batch
+from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
@@ -75,7 +74,7 @@ def test_cutting_between_words_changes_nothing(soup, cuts):
 
 
 def test_every_fall_of_the_high_time_wraps_as_upstream():
-    for fall in range(4096):
+    for fall in (*range(30), *range(30, 4096, 97), 4095):
         first, second = words(HIGH | 4095, LOW | 1, X | 1), words(HIGH | 4095 - fall, LOW | 2, X | 2)
         expected = reference(first + second)
         assert_equal(decode(first + second), expected)
@@ -100,9 +99,9 @@ def test_events_outside_the_sensor_are_dropped_and_counted():
 def test_unknown_and_monitoring_words_are_skipped_and_counted():
     decoder = Evt3Decoder(640, 480)
     batch = decoder.decode(
-        words(HIGH, LOW, 0x1000, Y, 0x9000, 0xB123, 0xC000, 0xD000, 0x7000, 0xE0FF, 0xF000, X)
+        words(HIGH, LOW, 0x1000, Y, 0x9000, 0xB123, 0xC000, 0xD000, 0x7000, 0xE0FF, 0xF000, 0xA001, X)
     )
-    assert len(batch) == 1
+    assert len(batch) == 1 and len(decoder.triggers) == 1
     assert decoder.damage == {"unknown_words": 5, "monitoring_words": 3}
 
 
@@ -113,19 +112,6 @@ def test_padding_of_lucids_cameras_is_no_damage(cut):
     batches = [decoder.decode(part) for part in (data[:cut], data[cut:]) if part]
     assert sum(map(len, batches)) == 2
     assert set(decoder.damage) == {"monitoring_words"}
-
-
-def test_triggers_are_no_events_and_no_damage():
-    decoder = Evt3Decoder(640, 480)
-    assert len(decoder.decode(words(HIGH, LOW, 0xA001, Y, X))) == 1
-    assert not decoder.damage
-
-
-@given(batches(), st.data())
-def test_a_stream_cut_in_mid_word_goes_on(batch, data):
-    stream = encode_evt3(batch)
-    cut = data.draw(st.integers(0, len(stream) // 2)) * 2 + 1
-    assert_equal(decode(stream[:cut], stream[cut:]), decode(stream))
 
 
 def test_a_long_stream_cut_anywhere_goes_on():
@@ -151,22 +137,6 @@ def test_a_truncated_packet_does_not_spoil_the_next():
     rest = random_batch(1000, seed=3, t_start=60_000)
     assert len(decoder.decode(encode_evt3(rest)[:-1])) == 999
     assert decoder.damage == {"torn_words": 2}
-
-
-@given(batches())
-def test_round_trip_is_exact(batch):
-    assert_equal(decode(encode_evt3(batch)), batch)
-
-
-@given(batches(width=2048, height=2048))
-def test_round_trip_reaches_the_largest_coordinates(batch):
-    assert_equal(Evt3Decoder(2048, 2048).decode(encode_evt3(batch)), batch)
-
-
-@given(st.lists(batches(start=st.integers(0, 1_000_000)), min_size=2, max_size=3))
-def test_every_packet_decodes_alone(parts):
-    for part in parts:
-        assert_equal(decode(encode_evt3(part)), part)
 
 
 @given(st.lists(st.integers(-40_000, 40_000), max_size=50))
@@ -206,29 +176,3 @@ def test_a_packet_without_events_carries_the_time():
     for t in range(16_010_000, 40_000_000, 10_000):
         decoder.decode(encode_time(t))
     assert decoder.decode(words(X | 1)).t.tolist() == [39_990_000]
-
-
-def test_a_packet_of_too_many_events_is_refused_and_the_next_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("crossspec_ros.events.batch.MOST_EVENTS", 500_000)
-    decoder = Evt3Decoder(4096, 4096)
-    start = np.array([0x8001, 0x6001, 0x0001, 0x3000], "<u2")
-    vectors = np.full(40_000, 0x4FFF, "<u2")
-    vectors[::150] = 0x3000
-    decoder.decode(start.tobytes())
-    with pytest.raises(InputError, match=r"more than the 500000 events .* smaller ones"):
-        decoder.decode(np.tile(vectors, 2).tobytes())
-    assert len(decoder.decode(vectors[:150].tobytes())) == 12 * 149
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(st.binary(max_size=300), max_size=5), st.sampled_from(((640, 480), (0, 0), (1, 1), (70_000, 5)))
-)
-def test_no_bytes_break_it(packets, size):
-    decoder = Evt3Decoder(*size)
-    for packet in packets:
-        batch = decoder.decode(memoryview(packet))
-        assert np.all(batch.x < size[0]) and np.all(batch.y < size[1])
-        assert batch.t.dtype == np.int64

@@ -1,3 +1,5 @@
+"""Event images are those of EventGPT."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +10,7 @@ from hypothesis import given
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images, render
 
-BLUE, RED, WHITE = (0, 0, 255), (255, 0, 0), (255, 255, 255)
+BLUE, RED = (0, 0, 255), (255, 0, 0)
 
 
 def reference(batch: EventBatch) -> np.ndarray:
@@ -33,26 +35,17 @@ def test_the_fixture_of_eventgpt(shared):
         assert images[-1][1] == batch.t[-1] + 1
 
 
-def test_slices_have_equal_counts_and_the_last_takes_the_rest():
-    batch = batch_of(range(10, 18), range(8), [0] * 8, [1] * 8, width=8, height=1)
-    images = event_images(batch, 3)
-    assert [np.flatnonzero(image[0, :, 1] == 0).tolist() for image, _ in images] == [
-        [0, 1],
-        [2, 3],
-        [4, 5, 6, 7],
-    ]
-    assert [end for _, end in images] == [12, 14, 18]
-
-
-@pytest.mark.parametrize("count", range(1, 5))
-def test_fewer_events_than_images(count):
-    batch = batch_of([100] * count, range(count), [0] * count, [0] * count, width=8, height=1)
-    images = event_images(batch, 5)
-    assert [end for _, end in images] == [101] * 5
-    assert all((image == 255).all() for image, _ in images[:-1])
-    np.testing.assert_array_equal(images[-1][0], reference(batch))
-
-
-def test_no_events_make_no_images():
-    assert event_images(EventBatch.empty(4, 3), 5) == []
-    np.testing.assert_array_equal(render(EventBatch.empty(4, 3)), np.full((3, 4, 3), WHITE))
+@pytest.mark.parametrize(
+    ("count", "images", "slices", "ends"),
+    [
+        (8, 3, [[0, 1], [2, 3], [4, 5, 6, 7]], [12, 14, 18]),
+        # The last takes all where there are fewer events than images.
+        (2, 4, [[], [], [], [0, 1]], [11, 11, 11, 12]),
+        (0, 5, [], []),
+    ],
+)
+def test_slices_have_equal_counts_and_the_last_takes_the_rest(count, images, slices, ends):
+    batch = batch_of(range(10, 10 + count), range(count), [0] * count, [1] * count, width=8, height=1)
+    made = event_images(batch, images)
+    assert [np.flatnonzero(image[0, :, 1] == 0).tolist() for image, _ in made] == slices
+    assert [end for _, end in made] == ends

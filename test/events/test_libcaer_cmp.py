@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
-from event_samples import assert_equal, batch_of, batches, random_batch
+from event_samples import assert_equal, batch_of, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
 
@@ -19,11 +18,6 @@ EPOCH_US = EPOCH_NS // 1000
 
 def words(*values: int) -> bytes:
     return np.array(values, "<u2").tobytes()
-
-
-def transposed(batch: EventBatch) -> EventBatch:
-    """Columns of neighbours, as iniVation's sensors read them out."""
-    return EventBatch(batch.t, batch.y, batch.x, batch.p, batch.height, batch.width)
 
 
 def reference(*packets: bytes, width=640, height=480) -> EventBatch:
@@ -65,16 +59,6 @@ def test_any_words_decode_as_upstream(first, second):
     assert_equal(EventBatch.concat(batches), reference(words(*first), words(*second)))
 
 
-@given(batches(width=480, height=640))
-def test_round_trip_is_exact(batch):
-    # The times of a packet lie within 16.7 s.
-    batch = transposed(batch)
-    batch = batch[batch.t - batch.t[:1] < 1 << 24]
-    absolute = EventBatch(batch.t - batch.t[:1] + EPOCH_US, batch.x, batch.y, batch.p, 640, 480)
-    data = encode_libcaer_cmp(absolute, EPOCH_NS)
-    assert_equal(LibcaerCmpDecoder(640, 480).decode(data, EPOCH_NS), absolute)
-
-
 def test_every_packet_has_its_own_time_base():
     decoder = LibcaerCmpDecoder(640, 480)
     for start_us in (EPOCH_US, EPOCH_US + 10_000, EPOCH_US - 5_000_000):
@@ -113,14 +97,3 @@ def test_times_the_format_cannot_express_are_refused(t):
 def test_coordinates_the_format_cannot_express_are_refused():
     with pytest.raises(ValueError, match="2047"):
         encode_libcaer_cmp(batch_of([0], [2048], [0], [0], 4096, 4096), 0)
-
-
-def test_a_packet_of_too_many_events_is_refused_and_the_next_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("crossspec_ros.events.batch.MOST_EVENTS", 500_000)
-    decoder = LibcaerCmpDecoder(640, 480)
-    column = words(HIGH, LOW | 1, X | 7, BASE, *(50 * [V8 | 0xFF]))
-    with pytest.raises(InputError, match=r"more than the 500000 events .* smaller ones"):
-        decoder.decode(1300 * column)
-    assert len(decoder.decode(column)) == 400

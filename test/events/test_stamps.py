@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage
-from crossspec_ros.events.stamps import Break, StrayFinder, merged, parts
+from crossspec_ros.events.stamps import Break, LiveMessage, StampJudge, StrayFinder, Verdict, merged, parts
 
 SECOND = 10**9
 YEAR_S = 365 * 86400
@@ -17,8 +17,8 @@ def judged(*seconds: float) -> tuple[list[float], list[float]]:
     """The stamps in order that are believed, and the strays."""
     finder: StrayFinder[float] = StrayFinder()
     found = [one for s in seconds for one in finder.add(s, round(s * SECOND))] + finder.finish()
-    assert [one.item for one in found] == list(seconds)
-    return [one.item for one in found if not one.is_stray], [one.item for one in found if one.is_stray]
+    assert [s for s, _, _ in found] == list(seconds)
+    return [s for s, _, is_stray in found if not is_stray], [s for s, _, is_stray in found if is_stray]
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,41 @@ def judged(*seconds: float) -> tuple[list[float], list[float]]:
 )
 def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays) -> None:
     assert judged(*seconds)[1] == strays
+
+
+def heard(*seconds: float) -> dict[float, Verdict]:
+    """Verdicts on the messages of a live stream, but for the one that is held in the end."""
+    judge, verdicts = StampJudge[float](lambda stamp_ns: stamp_ns + SECOND), {}
+    for s in seconds:
+        for message, verdict in judge.judge(LiveMessage(s, "events", round(s * SECOND))):
+            verdicts[message.item] = verdict
+            if verdict is not Verdict.STRAY:
+                judge.reached["events"] = max(judge.reached.get("events", 0), message.stamp_ns)
+    return verdicts
+
+
+BEFORE, AFTER = (100, 100.1, 100.2), (100.3, 100.4, 100.5)
+
+
+@pytest.mark.parametrize("stray", [0, 50, 105, 130, YEAR_S])
+def test_live_streams_and_recordings_have_the_same_strays(stray) -> None:
+    found = heard(*BEFORE, stray, *AFTER)
+    assert [s for s, verdict in found.items() if verdict is Verdict.STRAY] == [stray]
+    assert judged(*BEFORE, stray, *AFTER) == ([*BEFORE, *AFTER], [stray])
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        ((50, 50.1), Verdict.JUMP_BACK),
+        ((130, 130.1), Verdict.JUMP_AHEAD),
+        ((105, 105.1), Verdict.TAKE),
+        ((99.5, 100.3), Verdict.TAKE),
+    ],
+)
+def test_a_jump_that_the_next_stamp_confirms_is_none(after, verdict) -> None:
+    assert heard(*BEFORE, *after)[after[0]] is verdict
+    assert judged(*BEFORE, *after)[1] == []
 
 
 def stream(kind: str, *seconds: float) -> list[RecordedMessage]:

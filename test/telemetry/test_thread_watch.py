@@ -16,8 +16,7 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.scheduler import Scheduler
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.thread_watch import FAREWELL_S, PATIENCE_S, ThreadWatch
+from crossspec_ros.telemetry.pulse import FAREWELL_S, PATIENCE_S, Pulse, ThreadWatch
 
 
 def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits() -> None:

@@ -47,7 +47,7 @@ class Stream:
 
 
 def encode_mono(batch: EventBatch, time_base: int) -> bytes:
-    """`batch.t` in us, within 4.3 s from `time_base` in ns; see events/mono.py."""
+    """`batch.t` in us, within 4.3 s from `time_base` in ns; see events/fixed.py."""
     words = np.empty(len(batch), [("dt", "<u4"), ("x", "<u2"), ("yp", "<u2")])
     words["dt"] = batch.t * 1000 - time_base
     words["x"], words["yp"] = batch.x, batch.y | batch.p.astype(np.uint16) << 15
@@ -55,7 +55,7 @@ def encode_mono(batch: EventBatch, time_base: int) -> bytes:
 
 
 def encode_libcaer(batch: EventBatch, time_base: int) -> bytes:
-    """`batch.t` in us, within 35 minutes from `time_base` in ns; see events/libcaer.py."""
+    """`batch.t` in us, within 35 minutes from `time_base` in ns; see events/fixed.py."""
     words = np.empty(len(batch), [("data", "<u4"), ("us", "<i4")])
     x, y, p = (values.astype(np.uint32) for values in (batch.x, batch.y, batch.p))
     words["data"], words["us"] = x << 17 | y << 2 | p << 1 | 1, batch.t - time_base // 1000

@@ -18,10 +18,11 @@ from crossspec_lab.compare import events_ros
 from crossspec_lab.compare.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
 from crossspec_lab.compare.event_ways import MOST_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_lab.compare.harness import table, tell
+from crossspec_lab.compare.peak_memory import begin_peak, status_mb
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.telemetry.memory import begin_peak, give_back, status_mb
+from crossspec_ros.telemetry.memory import give_back
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crossspec_lab.compare.peak_memory import status_mb
 from crossspec_lab.trials.processes import cpu_seconds, end
 from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.telemetry.memory import status_mb
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
 """Million events per second; DSEC's cameras give 10.6 on average."""

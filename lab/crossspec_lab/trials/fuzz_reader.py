@@ -16,11 +16,12 @@ from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 
+from crossspec_lab.compare.peak_memory import begin_peak, status_mb
 from crossspec_lab.trials.own_samples import IDENTITY, TINY, tiny_pair
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.telemetry.memory import begin_peak, resident_mb, status_mb
+from crossspec_ros.telemetry.memory import resident_mb
 
 _MOST_TOLD = 20_000
 _VOCABULARY, _IDS = "a vocabulary", 600
