@@ -13,7 +13,7 @@ import torch
 from crossspec_ros.drafting.event_draft import EventDraft
 from crossspec_ros.drafting.stored_draft import Said, StoredDraft, digest
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.translation import Translation
@@ -43,7 +43,7 @@ class DraftModel:
         said: Mapping[bytes, Said] | None = None,
     ) -> None:
         self.model, self._translation, self._said = model, translation, said
-        self.pool = RunnerPool(model.body, _ROOM, is_static)
+        self._runner = ModelRunner(model.body, _ROOM, is_static)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
@@ -55,13 +55,13 @@ class DraftModel:
         """
         shared = self.model, self._translation
         if self._said is None:
-            return EventDraft(*shared, images, question, max_new_tokens, self.pool)
+            return EventDraft(*shared, images, question, max_new_tokens, self._runner)
         said = self._said.get(digest(images))
         if said is None:
             raise InputError(
                 "the stored drafts lack one of this recording: delete their file, then all are written"
             )
-        return StoredDraft(*shared, question, said, self.pool)
+        return StoredDraft(*shared, question, said, self._runner)
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
         """Let the thread do this once it has done what was submitted before."""
@@ -99,7 +99,7 @@ class DraftModel:
         """Take the buffers, capture the graphs, and do what is slow the first time."""
         if self._said is not None:
             return
-        self.submit(self.pool.warm_up, 1).result()
+        self.submit(self._runner.warm_up, 1).result()
         shape = (self.model.event_images, self.model.image_size, self.model.image_size, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         self.submit(self.draft(noise, _NOISE_QUESTION, _WARM_UP_TOKENS).run, Trace()).result()
@@ -107,7 +107,7 @@ class DraftModel:
     def close(self) -> None:
         """End the thread once all is done."""
         self.pulse.end()
-        self.submit(self.pool.release)
+        self.submit(self._runner.release)
         self._thread.shutdown()
 
     def _beating(self, stopped: Callable[[], bool]) -> Callable[[], bool]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from crossspec_ros.engine.runner import ModelRunner
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.kv import KVRow
+from crossspec_ros.engine.runner import ModelRunner, Reading
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
@@ -25,9 +25,9 @@ class EventDraft:
         event_images: np.ndarray,
         question: str,
         max_new_tokens: int,
-        pool: RunnerPool,
+        runner: ModelRunner,
     ) -> None:
-        self._model, self._translation, self._pool = model, translation, pool
+        self._model, self._translation, self._runner = model, translation, runner
         self._images, self.question, self._limit = event_images, question, max_new_tokens
         self._tokens: list[int] = []
         self._probs: list[float] = []
@@ -80,12 +80,12 @@ class EventDraft:
             self.event_tokens = event_tokens
         if stopped():
             return False
-        with self._pool.lend() as runner:
+        with self._runner.lend() as row:
             with trace.span("draft_prefill"):
-                self._append(runner, self._model.prompt(self.question, event_tokens))
+                self._append(row, self._model.prompt(self.question, event_tokens))
             with trace.span("draft_decode"):
                 while not self.ended and not stopped():
-                    self._append(runner, self._model.words((self._tokens[-1],)))
+                    self._append(row, self._model.words((self._tokens[-1],)))
         return self.ended
 
     def guesses(self, tokens: Sequence[int]) -> list[int]:
@@ -102,9 +102,10 @@ class EventDraft:
         hidden = self._model.body(inputs_embeds=inputs[None]).last_hidden_state[0]
         return hidden[-len(tokens) - 1 : -1]
 
-    def _append(self, runner: ModelRunner, chunk: Chunk) -> None:
-        mask = attention_mask(runner.length, len(chunk), DraftTree(), chunk.embeds.dtype)
-        hidden = runner.read(chunk.embeds, runner.length + chunk.positions, mask)
+    def _append(self, row: KVRow, chunk: Chunk) -> None:
+        mask = attention_mask(row.length, len(chunk), DraftTree(), chunk.embeds.dtype)
+        reading = Reading(row, chunk.embeds, row.length + chunk.positions, mask)
+        [(hidden, _)] = self._runner.read([reading])
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
         # One wait for both; float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()

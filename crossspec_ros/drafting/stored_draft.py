@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, tensors_file, written_bytes
 from crossspec_ros.models.base import EventModel
@@ -41,10 +41,10 @@ class StoredDraft(EventDraft):
     """A draft that is done before it begins."""
 
     def __init__(
-        self, model: EventModel, translation: Translation, question: str, said: Said, pool: RunnerPool
+        self, model: EventModel, translation: Translation, question: str, said: Said, runner: ModelRunner
     ) -> None:
         nothing = np.empty((0, 0, 0, 3), np.uint8)
-        super().__init__(model, translation, nothing, question, len(said.tokens), pool)
+        super().__init__(model, translation, nothing, question, len(said.tokens), runner)
         self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
 
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:

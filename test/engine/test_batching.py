@@ -17,7 +17,7 @@ from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
@@ -48,7 +48,7 @@ class Fleet:
 
     def __init__(self, pair: ModelPair, robots: int, is_static: bool = False) -> None:
         target, stream = pair.target, CudaStream(pair.target.device)
-        self.pool = RunnerPool(target.body, target.spec.frame_tokens + 512, is_static)
+        self.pool = ModelRunner(target.body, target.spec.frame_tokens + 512, is_static)
         self.pool.warm_up(robots, robots)
         self.serve = Batcher(target, self.pool, stream)
         self.serve.cost = PassCost.all_together(robots)
@@ -116,7 +116,7 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(
 @torch.inference_mode()
 def test_what_outgrows_its_row_is_read_alone(pair: ModelPair, windows: list[Window]) -> None:
     fleet = Fleet(pair, 2)
-    room = fleet.sequences[0]._runner.capacity
+    room = fleet.sequences[0]._row.capacity
 
     def answer(i: int, tokens: int) -> Requests[int]:
         yield from fleet.sequences[i].append(windows[i].frames[0], 0)
@@ -199,7 +199,7 @@ def test_what_has_outgrown_its_row_stays_out_of_shared_passes_also_when_it_is_sh
     pair: ModelPair, windows: list[Window]
 ) -> None:
     fleet = Fleet(pair, 2)
-    room = fleet.sequences[0]._runner.capacity
+    room = fleet.sequences[0]._row.capacity
 
     def read(i: int) -> Requests[None]:
         for stamp, frame in enumerate(windows[i].frames):

@@ -12,7 +12,7 @@ from plain_target import QUESTION, chain, logits
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
@@ -58,7 +58,7 @@ class Opened:
         taps: tuple[int, ...] = (),
     ) -> None:
         self.verifier, target = Told(), pair.target
-        pool = RunnerPool(target.body, target.spec.frame_tokens + 512, is_static)
+        pool = ModelRunner(target.body, target.spec.frame_tokens + 512, is_static)
         pool.tap(taps)
         pool.warm_up(1)
         stream = CudaStream(target.device)

@@ -23,7 +23,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 from crossspec_ros.drafting.heads.growing import grow_dynamic, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.kv import KVBuffer
+from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
 from crossspec_ros.models.config_files import for_transformers
@@ -198,7 +198,7 @@ class Eagle(Head):
 
     def begin(self) -> None:
         """A response begins: what was read is over."""
-        self._cache = KVBuffer(1, _CAPACITY)
+        self._row = KVRow(1, _CAPACITY)
         self._unread: list[tuple[tuple[int, ...], Tensor, Tensor | None]] = []
         self._verified = 0
         # What it made of the last row that it has read.
@@ -214,7 +214,7 @@ class Eagle(Head):
             self._catch_up(context.frames)
         if self._root is None or budget <= 0:
             return Guess()
-        self._cache.keep(self._verified)
+        self._row.keep(self._verified)
         made, above = self._root[None], list[list[int]]()
 
         def extend(ids: Sequence[int], parents: Sequence[int]) -> Tensor:
@@ -230,7 +230,7 @@ class Eagle(Head):
             embeds = self.embed(self._as_target(self._on_device(torch.tensor(ids))))
             features = made[self._on_device(torch.tensor(parents) + 1)]
             mask = torch.from_numpy(seen)
-            (found,) = self._forward(embeds[None], features[None], places, mask, self._cache)
+            (found,) = self._append(embeds, features, places, mask)
             made = torch.cat([made, found])
             return log_softmax(self._speech(found))
 
@@ -253,12 +253,18 @@ class Eagle(Head):
             compressed = self._compressed(seen, torch.ones_like(seen[..., 0], dtype=torch.bool))[0]
             embeds, features = torch.cat([compressed, embeds]), torch.cat([compressed, features])
         self._unread.clear()
-        self._cache.keep(self._verified)
+        self._row.keep(self._verified)
         end = self._verified + len(embeds)
         places = torch.arange(self._verified, end)
         mask = torch.ones(len(embeds), end, dtype=torch.bool).tril(self._verified)
-        made = self._forward(embeds[None], features[None], places, mask, self._cache)
-        self._root, self._verified = made[0, -1], end
+        (made,) = self._append(embeds, features, places, mask)
+        self._root, self._verified = made[-1], end
+
+    def _append(self, embeds: Tensor, features: Tensor, places: Tensor, seen: Tensor) -> Tensor:
+        """See `_forward`; what it reads stays in the cache."""
+        made = self._forward(embeds[None], features[None], places, seen, RowCache(self._row, len(embeds)))
+        self._row.length += len(embeds)
+        return made
 
     def _steps(self, pairs: Pairs, unroll: int) -> Iterator[Tensor]:
         """(b, t - s, width) of each step s, whose i-th row tells token s + i of the responses.
