@@ -56,7 +56,7 @@ class Reading:
 
 
 Outputs = tuple[torch.Tensor, torch.Tensor | None]
-"""Last hidden states (n, width), and the inputs of tapped layers (n, taps * width); good until the next pass."""
+"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width), good until the next pass."""
 
 
 class ModelRunner:
