@@ -11,7 +11,7 @@ from crossspec_lab.world.grammar import QUESTION
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.runner import ModelRunner

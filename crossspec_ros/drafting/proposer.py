@@ -1,9 +1,14 @@
-"""What a proposer sees, what it gives, and what it is told: its life from loading to the window's end."""
+"""Proposer: what it sees, gives and is told; each is a file in `drafting/proposers/`, known by its name."""
 
 from __future__ import annotations
 
+import pkgutil
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.engine.session import Step
@@ -13,7 +18,15 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.models.base import VideoTarget
+
+USUAL = ("memory", "event_draft", "heads")
+"""Those that draft unless others are named."""
+
+HEADS = "heads"
+"""Stands for all learned heads; its file needs to be told which."""
+_FOLDER = "proposers"
 
 
 @dataclass(frozen=True)
@@ -96,3 +109,38 @@ class Proposer(ABC):
 
     def finish(self) -> None:  # noqa: B027
         """The window's caption is out."""
+
+
+def proposer_names() -> tuple[str, ...]:
+    """Those that there are, the usual ones first."""
+    found = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / _FOLDER)])}
+    return (*USUAL, *sorted(found - set(USUAL)))
+
+
+def make_proposers(
+    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({}), learn: bool = False
+) -> tuple[Proposer, ...]:
+    """One proposer of each of these names, in their order; KeyError where there is none such.
+
+    `HEADS` stands for one of each of the loaded `heads`, by their names, which go on to `learn` or not.
+    """
+    made: list[Proposer] = []
+    for name in names:
+        if name == HEADS:
+            from crossspec_ros.drafting.proposers.heads import HeadProposer
+
+            made += [HeadProposer(own, head, learn) for own, head in heads.items()]
+        else:
+            made.append(_class(name)())
+    return tuple(made)
+
+
+def _class(name: str) -> type[Proposer]:
+    if name not in proposer_names():
+        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join(proposer_names())}")
+    module = import_module(f"{__package__}.{_FOLDER}.{name}")
+    return next(
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Proposer) and kind.__module__ == module.__name__
+    )

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.memory_file import MemoryFile
-from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.policy import Limits, Policy
+from crossspec_ros.drafting.proposer import Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.batching import Elsewhere
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost

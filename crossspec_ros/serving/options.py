@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.drafting.registry import HEADS, proposer_names
+from crossspec_ros.drafting.proposer import HEADS, proposer_names
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.placement import DTYPES

@@ -15,7 +15,7 @@ import torch
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated, script, stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.memory import CaptionMemory

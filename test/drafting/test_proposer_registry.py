@@ -6,7 +6,7 @@ import pytest
 
 from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.registry import make_proposers, proposer_names
+from crossspec_ros.drafting.proposer import make_proposers, proposer_names
 
 
 def test_every_file_makes_the_proposer_of_its_name() -> None:

@@ -35,7 +35,7 @@ from crossspec_ros.captioning.assembly import autoregressive_decoder, speculativ
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.registry import HEADS, make_proposers
+from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.timeline import draw_timeline
