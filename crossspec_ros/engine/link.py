@@ -24,7 +24,7 @@ from crossspec_ros.telemetry.memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.down import read_down
+from crossspec_ros.wire.bounded import read_down
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
 _WELCOME_S = 180.0
 """Within which a stream must have begun: a tokenizer has up to 20 MB, and links are slow."""
 _MOST_MESSAGE = 24 << 20
-"""Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.down`)."""
+"""Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.bounded`)."""
 _MOST_REASON = 1000
 """Characters of why the link has ended, which logs and diagnostics repeat."""
 _KEEP_ALIVE = [

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import Proposer, make_proposers
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.batching import Elsewhere
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
-from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
-from crossspec_ros.serving.lanes import Lanes
-from crossspec_ros.serving.rate import Rate
+from crossspec_ros.serving.lanes import Lanes, Rate
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.thread_watch import PATIENCE_S, ThreadWatch
 
@@ -44,6 +43,8 @@ TURN_S = 30.0
 """How long an answer may take to end once its robot has gone or it is cut short."""
 _PHASES = 64
 """Places in a period where windows may end."""
+_SHARED_CAPTIONS = 2048
+"""Captions to a question that robots learn from one another."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,29 @@ class Robot:
                 _LOG.warning("the captions of robot %s could not be saved: %s", self.name, error)
 
 
+class FleetMemory(Proposer):
+    """One robot's view of the captions of all, which are used by one at a time.
+
+    What others said is proposed only: the target says what it says of its own frames, whoever drafts.
+    """
+
+    name = "fleet_memory"
+
+    def __init__(self, shared: CaptionMemory, lock: threading.Lock) -> None:
+        self._shared, self._lock = shared, lock
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        """As the caption memory does, under this name."""
+        with self._lock:
+            tree = self._shared.propose(context, budget, worth)
+        return DraftTree(tree.token_ids, tree.parents, tree.probs, ((self.name,),) * len(tree))
+
+    def observe(self, result: PassResult) -> None:
+        """Learn the robot's captions for the others."""
+        with self._lock:
+            self._shared.observe(result)
+
+
 class Fleet:
     """One engine and the robots that share it; safe for any thread."""
 
@@ -111,7 +135,8 @@ class Fleet:
     ) -> None:
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, robots=settings.robots, encode_elsewhere=encode_elsewhere)
-        self._shared = SharedMemory() if settings.fleet_memory else None
+        self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
+        self._sharing = threading.Lock()
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -222,7 +247,7 @@ class Fleet:
         proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
-            proposers.append(FleetMemory(self._shared))
+            proposers.append(FleetMemory(self._shared, self._sharing))
         for proposer in proposers:
             proposer.load(self.target)
         keep, remembered = None, 0

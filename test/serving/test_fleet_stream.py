@@ -38,15 +38,16 @@ from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving import conversation
 from crossspec_ros.serving.command import await_end
-from crossspec_ros.serving.conversation import MOST_HELLO, MOST_LISTS, add_servicer, again_and_again, converse
+from crossspec_ros.serving.conversation import add_servicer, again_and_again, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
-from crossspec_ros.serving.rate import MOST_BYTES, MOST_MESSAGES, Rate
+from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.bounded import MOST_HELLO, MOST_LISTS
 from crossspec_ros.wire.frames import frame_message, read_frame
 
 WAIT_S = 30.0
@@ -388,7 +389,7 @@ def test_a_list_of_megabytes_is_refused_before_it_is_read(
         return given(data)
 
     monkeypatch.setattr(
-        "crossspec_ros.serving.conversation.wire",
+        "crossspec_ros.wire.bounded.wire",
         SimpleNamespace(**vars(wire) | {"Up": Reading(from_string)}),
     )
     told = raw(server, [*(hello(name).SerializeToString() for name in first), message])
@@ -673,8 +674,8 @@ def test_a_robot_that_says_too_much_is_cut_off() -> None:
 def test_a_robot_that_comes_again_has_said_what_it_said_before(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossspec_ros.serving.rate.time", SimpleNamespace(monotonic=lambda: 7.0))
-    monkeypatch.setattr("crossspec_ros.serving.rate.MOST_MESSAGES", 3)
+    monkeypatch.setattr("crossspec_ros.serving.lanes.time", SimpleNamespace(monotonic=lambda: 7.0))
+    monkeypatch.setattr("crossspec_ros.serving.lanes.MOST_MESSAGES", 3)
     said = [hello("again").SerializeToString(), wire.Up(session=1, close=wire.Close()).SerializeToString()]
     told = [raw(server, said, 1.0) for _ in range(2)]
     assert [one.WhichOneof("what") for one in told[0]] == ["welcome"]
