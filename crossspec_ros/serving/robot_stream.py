@@ -123,17 +123,12 @@ class RobotStream:
                 f"the same crossspec_ros on both"
             )
         fleet = self._fleet
-        robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
-        self._robot = robot
+        self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
         spec = fleet.target.spec
+        sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids"
         welcome = wire.Welcome(
             version=VERSION,
-            frames=spec.frames,
-            frames_per_unit=spec.frames_per_unit,
-            image_size=spec.image_size,
-            frame_tokens=spec.frame_tokens,
-            most_tokens=spec.most_tokens,
-            eos_ids=spec.eos_ids,
+            **{name: getattr(spec, name) for name in sizes},
             closing_ids=fleet.target.prompt_ids("")[1],
             tokenizer=fleet.target.tokenizer.to_str(),
             phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
@@ -240,8 +235,7 @@ class RobotStream:
         """One pass over a tree of the robot's own."""
         begun_ns = time.perf_counter_ns()
         future = window.session.step(tree, sampling_of(ask))
-        over: Future[None] = Future()
-        window.over = over
+        window.over = over = Future[None]()
 
         def tell(done: Future[Step]) -> None:
             # Frames of others must not wait for a tree that comes late, or never.
@@ -359,7 +353,7 @@ class _Pieces:
 
     @property
     def seconds(self) -> float:
-        """Since the question came."""
+        """Time since the question came."""
         return _seconds(self._begun_ns)
 
     def __call__(self) -> bool:

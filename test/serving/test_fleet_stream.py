@@ -32,6 +32,7 @@ from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
+from crossspec_ros.engine.scheduler import State
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError, forget_frames
@@ -221,7 +222,7 @@ def test_what_other_robots_said_changes_no_caption(
 
     shared = server.fleet._shared
     assert shared is not None
-    monkeypatch.setattr(shared.captions, "propose", lie)
+    monkeypatch.setattr(shared, "propose", lie)
     decoder = robot(server, "gullible")
     try:
         for window in windows[:3]:
@@ -433,7 +434,7 @@ def test_fits_of_one_robot_do_not_pile_up_before_the_answers_of_all(
     with ThreadPoolExecutor(1) as thread:
         over = thread.submit(raw, server, said, 2.0)
         while not over.done():
-            most = max(most, len(scheduler._urgent))
+            most = max(most, sum(work.state is State.WAITING for work in [*scheduler._works]))
             time.sleep(0.001)
     assert 0 < most < 4
 
