@@ -15,7 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("crossspec_ros", "test", "models", "pyproject.toml", "package.xml")
 TESTS = (
-    "test/engine/test_accept.py",
     "test/engine/test_tree.py",
     "test/engine/test_runner.py",
     "test/engine/test_sequence.py",

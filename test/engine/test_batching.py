@@ -12,13 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_target import QUESTION, chain, logits
+from told_verifier import Told, path_to, random_tree
 
-from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.runner import ModelRunner
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
@@ -26,21 +25,6 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 TOLERANCE = 5e-5
-
-
-class Told(Verifier):
-    """Accepts what it is told to, and keeps the logits of the last pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.logits = torch.empty(0)
-        self.accepts: tuple[tuple[int, ...], int] = (), 9
-
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
-        self.logits = logits.clone()
-        return self.accepts
 
 
 class Fleet:
@@ -59,16 +43,6 @@ class Fleet:
 
     def do(self, works: Sequence[Requests[Result]]) -> list[Result]:
         return together(works, self.serve)
-
-
-def random_tree(rng: random.Random, nodes: int, vocabulary: int) -> DraftTree:
-    parents = tuple(rng.randrange(max(ROOT, i - 5), i) for i in range(nodes))
-    tokens = tuple(rng.randrange(3, vocabulary) for _ in range(nodes))
-    return DraftTree(tokens, parents, (0.5,) * nodes, (("guess",),) * nodes)
-
-
-def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
-    return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
 
 
 @pytest.mark.parametrize("is_static", [False, True])
