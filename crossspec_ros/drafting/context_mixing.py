@@ -27,7 +27,7 @@ FURTHER = 5
 it by now, and the number of tokens."""
 KINDS = ORDERS + FURTHER
 BIASES = 2 * ORDERS + 2
-"""Of a text that hints: 2 * the length of the run that it shares, + 1 if it goes on with the token."""
+"""Biases of a text that hints: at 2 * the length of the run it shares, + 1 if the token follows in it."""
 LOWER_ORDERS = 3.0
 """Occurrences that what the next shorter run predicts is worth (1 to 4 do)."""
 ENOUGH = 0.05
@@ -42,7 +42,7 @@ _MOST_CANDIDATES = 512
 _FEWEST = 1024
 """Places of the smallest table; a power of two, as the number of slots must be."""
 USUAL_TOKENS = 64
-"""Of a caption, for which there is room; where captions are longer, fewer are kept."""
+"""Tokens of a caption for which there is room; where captions are longer, fewer are kept."""
 _SLOTS = 16
 """For each place; a power of two. Each takes up to KINDS, and there must be a free one."""
 assert _SLOTS > KINDS
@@ -140,7 +140,7 @@ def _candidate(candidates, by_runs, counts, known, token):  # type: ignore[no-un
 
 @compiled(f"UniTuple(int64, 2)({_TABLE}, {_SEEN}, int64, {_MIXER}, {_HINTS}, int64[::1], int64, {_SCRATCH})")
 def _predict(table, seen, kinds, mixer, hints, said, n, scratch):  # type: ignore[no-untyped-def]
-    """What may follow the first `n` of `said`: the number of candidates, and the longest run known.
+    """Predict what follows the first `n` of `said`: the number of candidates, and the longest run known.
 
     Fills of `scratch` the candidates, their inputs (m, 1 + FURTHER), biases (m, 2) and probabilities, each
     that of the token being right or not.

@@ -28,7 +28,8 @@ Result = TypeVar("Result")
 
 _ROOM = 1024
 """Tokens of a draft and its prompt, of which 582 stand for five images; a longer one moves."""
-_NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
+_NOISE_QUESTION = "What is this?"
+_WARM_UP_TOKENS = 8
 DIGEST_BYTES = 16
 """Length of `digest`."""
 
@@ -51,7 +52,7 @@ class EventDraft:
         self._probs: list[float] = []
         self._states: list[torch.Tensor] = []
         self.feature: np.ndarray | None = None
-        """What the events look like, (width,): the mean of the event tokens, once they are encoded."""
+        """Pooled event feature (width,): the mean of the event tokens, once they are encoded."""
         self.event_tokens: torch.Tensor | None = None
         """(tokens, width) on its device, once they are encoded; None of a stored draft."""
 
@@ -62,7 +63,7 @@ class EventDraft:
 
     @property
     def probs(self) -> tuple[float, ...]:
-        """How sure it was of each of its tokens."""
+        """Probabilities that it gave its tokens."""
         return tuple(self._probs)
 
     @property
@@ -80,7 +81,7 @@ class EventDraft:
         return tuple(self._states)
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """What it has said so far in the target's tokens, and their probabilities."""
+        """Words so far in the target's tokens, and their probabilities."""
         return self._translation(self.tokens, self._probs)
 
     @torch.inference_mode()
@@ -107,7 +108,7 @@ class EventDraft:
         return self.ended
 
     def guesses(self, tokens: Sequence[int]) -> list[int]:
-        """What the draft would have said at each position, had it said `tokens` before: its acceptance,
+        """Tokens that the draft would have said, had it said `tokens` before each: its acceptance,
         token by token."""
         return self._model.logits(self.forced(tokens)).argmax(-1).tolist()
 
@@ -135,7 +136,7 @@ class EventDraft:
 
 @dataclass(frozen=True)
 class Said:
-    """What the draft said: tokens, their probabilities, and what the events look like, (width,)."""
+    """Stored words of a draft: tokens, their probabilities, and the pooled event feature (width,)."""
 
     tokens: tuple[int, ...]
     probs: tuple[float, ...]

@@ -21,16 +21,20 @@ from crossspec_ros.telemetry.pulse import Pulse
 _LOG = logging.getLogger(__name__)
 
 SAVE_S = 60.0
-"""What a power cut costs at most, in seconds of captions."""
+"""Seconds of captions that a power cut costs at most."""
 _MOST_SAVE_S = 10.0
 """After which a disk is not waited for at the end."""
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EROFS)
-"""Of one that is full, damaged, or read-only because it was found damaged."""
-NONE, AUTO = ("", "none"), "auto"
-"""Values of the parameter `memory` that are no file."""
+"""Errors of a disk that is full, damaged, or read-only because it was found damaged."""
+NONE = ("", "none")
+"""Values of the parameter `memory` by which nothing is kept."""
+AUTO = "auto"
+"""Value of the parameter `memory` for a file in the state folder."""
 
-_BLOCK, _BLOCKS = 1 << 16, 64
-"""Of a file of weights so many blocks are looked at: 4 MB of 14 GB tell one training from another."""
+_BLOCK = 1 << 16
+"""Bytes of a block."""
+_BLOCKS = 64
+"""Blocks of a file of weights that are looked at: 4 MB of 14 GB tell one training from another."""
 
 
 class MemoryFile:

@@ -25,8 +25,8 @@ _MEMORY = 4096.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a pass may be given: at most `max_nodes` nodes, no path that is less likely than `least_prob`, and
-    only what the named `proposers` say; None asks all."""
+    """Limits of a pass: at most `max_nodes` nodes, no path that is less likely than `least_prob`, and only what
+    the named `proposers` say; None asks all."""
 
     max_nodes: int = 128
     least_prob: float = 1e-4
@@ -194,7 +194,7 @@ class Policy:
     def _proposals(
         self, asked: Sequence[_Source], context: Context, worth: float, token_seconds: float
     ) -> list[DraftTree]:
-        """What each says, in their order; the quickest are asked first, and others for what they add."""
+        """Trees in the order of `asked`; the quickest are asked first, and others for what they add."""
         trees: dict[int, DraftTree] = {}
         known, names = 0.0, frozenset[str]()
         for i in sorted(range(len(asked)), key=lambda i: asked[i].mean_seconds):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crossspec_ros.models.base import VideoTarget
 
 USUAL = ("memory", "event_draft", "heads")
-"""Those that draft unless others are named."""
+"""Proposers that draft unless others are named."""
 
 HEADS = "heads"
 """Stands for all learned heads; its file needs to be told which."""
@@ -31,7 +31,7 @@ _FOLDER = "proposers"
 
 @dataclass(frozen=True)
 class Context:
-    """What is known when the next pass is put together.
+    """Knowledge at the time when the next pass is put together.
 
     `tokens` are the verified tokens of the response so far (none before the first pass), `prompt_ids` the
     question's, `draft_tokens` what the event draft has written so far with its own probabilities
@@ -53,7 +53,7 @@ class Context:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What became of a tree: the nodes `path` that the target took, and all `tokens` that this added.
+    """Outcome of a tree: the nodes `path` that the target took, and all `tokens` that this added.
 
     `tokens` are those of `path` and the target's own next one, cut at the end of the response; `ended` says
     that the response is complete with them. `step` is what the engine gave, where there was one.
@@ -79,8 +79,8 @@ class Proposer(ABC):
     listed = ""
     """The name by which it is switched on, where that is not its own."""
     needs: frozenset[str] = frozenset()
-    """Of "hidden", which is there from the second pass on, "events" and "frames": without these it is not
-    asked."""
+    """Inputs without which it is not asked, of "hidden", which is there from the second pass on, "events"
+    and "frames"."""
     taps: tuple[int, ...] = ()
     """Decoder layers of the target whose inputs it reads beside the last hidden states."""
 
@@ -112,7 +112,7 @@ class Proposer(ABC):
 
 
 def proposer_names() -> tuple[str, ...]:
-    """Those that there are, the usual ones first."""
+    """Names of all proposers, the usual ones first."""
     found = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / _FOLDER)])}
     return (*USUAL, *sorted(found - set(USUAL)))
 

@@ -1,4 +1,4 @@
-"""What sequences ask of the target's device, and how the requests of several become one pass.
+"""Batching: requests of sequences for the target's device, of which several become one pass.
 
 A sequence's work is a generator: it yields a request where it needs the device, and gets the result back. So
 the work of several sequences can stand at a request at a time, and these are served together.
@@ -31,7 +31,7 @@ class Encode:
 
 @dataclass(frozen=True, eq=False)
 class PassOutput:
-    """What a pass gave one of the sequences that shared it, good until the next pass.
+    """Output of a pass for one of the sequences that shared it, good until the next pass.
 
     `hidden` (n, width), `tapped` (n, taps * width) where layers are tapped, `logits` (k, vocabulary). All
     `rows` of the pass were as long as the longest, `tokens`; `begun` and `ended` are marks of the stream.
@@ -57,7 +57,7 @@ Requests = Generator[Request, Any, Result]
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What became of a request, the i-th of those given: a result, or the error in place of it."""
+    """Result of the i-th of the requests given, or the error in place of it."""
 
     i: int
     result: Any = field(default=None)

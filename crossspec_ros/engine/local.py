@@ -28,7 +28,8 @@ Result = TypeVar("Result")
 
 TEXT_ROOM = 512
 """Tokens in a KV cache beside those of the frames."""
-_NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
+_NOISE_QUESTION = "What is this?"
+_WARM_UP_TOKENS = 8
 
 
 class LocalEngine:
@@ -50,7 +51,7 @@ class LocalEngine:
         self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
         self.verifiers: dict[str, Verifier] = {}
         self.answer_traces: dict[str, Trace] = {}
-        """Those of the answers that are in work, by robot."""
+        """Traces of the answers that are in work, by robot."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:

@@ -151,7 +151,7 @@ class ModelRunner:
         return reading.row.is_pooled and reading.end < self._capacity
 
     def read(self, readings: Sequence[Reading]) -> list[Outputs]:
-        """What each sequence gets. All but a single one must fit; where a pass over several fails, they are
+        """Outputs of each sequence. All but a single one must fit; where a pass over several fails, they are
         as they were before."""
         if len(readings) == 1:
             row = readings[0].row

@@ -25,7 +25,7 @@ MOST_AHEAD = 64
 """Frames of a robot that may wait; a window whose frames went lost is read when it closes."""
 
 _FAREWELL_S = 5.0
-"""How long the end of the process waits for a pass."""
+"""Patience at the end of the process for a pass in work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Scheduler:
             self._is_between = False
 
     def end_answer(self, of: Window) -> None:
-        """It has got its answer, or needs none any more."""
+        """Note that it has got its answer, or needs none any more."""
         with self._changed:
             if of in self._answering:
                 del self._answering[of]
@@ -192,7 +192,7 @@ class Scheduler:
 
     @property
     def answering(self) -> int:
-        """How many windows have an answer in work."""
+        """Number of windows that have an answer in work."""
         return len(self._answering)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -274,7 +274,7 @@ class Scheduler:
                         left.future.set_exception(CancelledError())
 
     def _next(self) -> list[_Work] | None:
-        """What `schedule` says, once there is something to do; None at the end."""
+        """Wait until `schedule` has something to begin or a request stands; None at the end."""
         with self._changed:
             while True:
                 begun = self.schedule()

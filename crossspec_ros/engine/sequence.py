@@ -154,7 +154,7 @@ class TargetSequence:
         self._unread.clear()
 
     def _whole(self) -> int:
-        """How many of the frames that wait make whole units."""
+        """Number of waiting frames that make whole units."""
         per_unit = self._target.spec.frames_per_unit
         return len(self._waiting) // per_unit * per_unit
 
@@ -190,8 +190,8 @@ class TargetSequence:
         del self._waiting[:count]
 
     def _read(self, tree: DraftTree, logits: int) -> Requests[PassOutput]:
-        """What the pass over all that is unread and the tree gives, with the logits of so many last tokens;
-        all of it is in the cache afterwards."""
+        """Output of a pass over all that is unread and the tree, with the logits of so many last tokens; all
+        of it is in the cache afterwards."""
         place = self._following_place()
         nodes = self._target.words(tree.token_ids)
         nodes = replace(nodes, positions=tree_positions(tree, -1).expand(len(nodes.positions), -1))

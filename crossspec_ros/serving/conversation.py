@@ -38,7 +38,7 @@ def refusal(sentence: str) -> wire.Down:
 async def converse(
     fleet: Fleet, messages: AsyncIterator[bytes], admit: Callable[[wire.Hello], None] = lambda hello: None
 ) -> AsyncIterator[wire.Down]:
-    """What the robot gets for what it says; ends with its messages, or when it is refused or let go.
+    """Messages for a robot in return for its own; end with these, or when it is refused or let go.
 
     `admit` raises InputError for a robot that must not come.
     """

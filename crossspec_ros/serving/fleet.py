@@ -40,7 +40,7 @@ COUNTS = {
     "failed_answers": "answers that failed",
 }
 TURN_S = 30.0
-"""How long an answer may take to end once its robot has gone or it is cut short."""
+"""Time that an answer may take to end once its robot has gone or it is cut short."""
 _PHASES = 64
 """Places in a period where windows may end."""
 _SHARED_CAPTIONS = 2048
@@ -49,9 +49,9 @@ _SHARED_CAPTIONS = 2048
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """How many `robots` there is room for, who drafts for them, the folder `memories` where each one's
-    captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), whether they
-    share passes, and after how many seconds without a word a robot is let go."""
+    """Settings of a fleet: room for so many `robots`, who drafts for them, the folder `memories` where each
+    one's captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), whether
+    they share passes, and after how many seconds without a word a robot is let go."""
 
     robots: int = 8
     proposers: tuple[str, ...] = ("memory", "event_draft")
@@ -63,7 +63,7 @@ class FleetSettings:
 
 
 class Robot:
-    """What is kept of one robot while its stream lasts: its policy, with proposers of its own.
+    """Robot whose stream lasts: its policy, with proposers of its own.
 
     `turn` is held by whoever uses the policy.
     """
@@ -87,7 +87,7 @@ class Robot:
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
-        """Of the thread that saves what it remembers."""
+        """Pulse of the thread that saves what it remembers."""
         keep = self._keep
         return (keep.pulse,) if keep is not None else ()
 
@@ -159,7 +159,7 @@ class Fleet:
 
     @property
     def robots(self) -> int:
-        """How many there are."""
+        """Number of robots that have a stream."""
         return len(self._robots)
 
     def admit(self, name: str, period_ns: int, phase_ns: int, on_gone: Callable[[str], None]) -> Robot:

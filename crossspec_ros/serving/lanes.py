@@ -16,9 +16,9 @@ MOST_WAITING = 4
 """Pieces of a robot's work: those of its stream, and of earlier ones that end."""
 
 MOST_MESSAGES = 400
-"""Of a robot in a second: eight times what eight camera frames and their questions need."""
+"""Messages of a robot in a second: eight times what eight camera frames and their questions need."""
 MOST_BYTES = 128 << 20
-"""Of a robot in a second: eight times eight frames of 1440x1080."""
+"""Bytes of a robot in a second: eight times what eight frames of 1440x1080 need."""
 
 
 class Lane:
@@ -92,7 +92,7 @@ class Lanes:
 
 
 class Rate:
-    """What robots have said in this second; for one thread."""
+    """Count of what robots have said in this second; for one thread."""
 
     def __init__(self) -> None:
         self._second = 0

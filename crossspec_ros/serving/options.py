@@ -1,4 +1,4 @@
-"""What a server is told: the target, who may come, who drafts; for the command and for a cluster."""
+"""Options of a server: the target, who may come, who drafts; for the command and for a cluster."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ServeOptions:
         return options
 
     def given(self) -> dict[str, Any]:
-        """What `of` takes."""
+        """Arguments for `of`."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property

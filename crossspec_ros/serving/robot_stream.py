@@ -28,15 +28,15 @@ from crossspec_ros.wire.frames import read_frame
 _LOG = logging.getLogger(__name__)
 
 MOST_PIXELS = 2_500_000
-"""Of a frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
+"""Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
 MOST_PIXELS_HELD = 60_000_000
-"""Of a robot's frames: three windows of eight full-HD frames have 50 million."""
+"""Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
 _PAUSE_S = 0.05
 """Between two pieces of an answer; the first and the last go at once."""
 
 
 class _Window:
-    """What is held of a window: its session, frames that were not read yet, and the answer in work."""
+    """Window of a robot: its session, its frames, and the answer in work."""
 
     def __init__(self, session: LocalSession) -> None:
         self.session = session
@@ -339,7 +339,7 @@ class RobotStream:
 
 
 class _Pieces:
-    """What each pass has added to an answer since the last time."""
+    """Pieces of an answer: what passes have added since the last one was sent."""
 
     def __init__(
         self, index: int, number: int, answer: Answer, begun_ns: int, send: Callable[[wire.Down], None]

@@ -15,7 +15,8 @@ MOST_HELLO = 4096
 """Bytes of a robot's first message."""
 MOST_LISTS = 1 << 16
 """Bytes of a robot's message other than a frame; the longest question and its draft have 48,000."""
-_NUMBER, _BYTES = 0, 2
+_NUMBER = 0
+_BYTES = 2
 """Kinds of fields, as protobuf marks them."""
 _VARINT = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
 
@@ -24,8 +25,10 @@ def _key(message: type, name: str, kind: int) -> int:
     return message.DESCRIPTOR.fields_by_name[name].number << 3 | kind  # type: ignore[attr-defined]
 
 
-_WELCOME, _TOKENIZER = _key(wire.Down, "welcome", _BYTES), _key(wire.Welcome, "tokenizer", _BYTES)
-_SESSION, _FRAME = _key(wire.Up, "session", _NUMBER), _key(wire.Up, "frame", _BYTES)
+_WELCOME = _key(wire.Down, "welcome", _BYTES)
+_TOKENIZER = _key(wire.Welcome, "tokenizer", _BYTES)
+_SESSION = _key(wire.Up, "session", _NUMBER)
+_FRAME = _key(wire.Up, "frame", _BYTES)
 
 
 def read_down(data: bytes) -> wire.Down:

@@ -33,7 +33,7 @@ NODES = 60
 _STEP_DECAY = 0.8
 """The weight of a step's loss, of that before it; EAGLE-3's."""
 _TOKEN_WEIGHT = 0.1
-"""Of the cross entropy beside version 2's regression."""
+"""Weight of the cross entropy beside version 2's regression."""
 _CAPACITY = 512
 _LAYERS: dict[str, tuple[Any, Any]] = {
     "llama": (LlamaConfig, LlamaDecoderLayer),
@@ -54,7 +54,7 @@ _OF_VERSION_3 = (
 
 @dataclass(frozen=True)
 class Options:
-    """What a config says of an EAGLE head; `_OF_VERSION_3` names what is for that alone."""
+    """Options of an EAGLE head in its config; `_OF_VERSION_3` names what is for that alone."""
 
     version: int = 3
     unroll: int = 1
@@ -67,7 +67,7 @@ class Options:
     layer: Mapping[str, Any] = field(default_factory=dict)
     """transformers' config of the decoder layer, a llama's or a qwen3's; empty is `usual_layer`."""
     draft_vocabulary: int = 0
-    """How many of the target's tokens it can say; 0 is all."""
+    """Number of the target's tokens that it can say; 0 is all."""
     taps: Sequence[int] = field(default_factory=list)
     """The target's layers that it reads; empty is `tapped_layers`."""
     norm_before_residual: bool = False
@@ -77,9 +77,9 @@ class Options:
     fc_norm: bool = False
     """Each of them is normed alone."""
     norm_output: bool = False
-    """What is fed back is normed, as what is read out is."""
+    """Features that are fed back are normed, as those that are read out are."""
     own_embeddings: bool = False
-    """It brings embeddings that take the place of the target's."""
+    """Embeddings of its own take the place of the target's."""
 
     def __post_init__(self) -> None:
         if self.version not in (2, 3):
@@ -127,7 +127,7 @@ class Eagle(Head):
         self.begin()
 
     def _set_up(self, width: int, taps: int, eps: float) -> None:
-        """What version 3 has beside its layer, named as in the format of vllm-project/speculators."""
+        """Make the parts of version 3 beside its layer, with the names of vllm-project/speculators."""
         chosen, tokens = self.chosen, self.sizes.tokens
         self.taps = tuple(chosen.taps)
         self.fc = nn.Linear(taps * width, width, bias=False)
@@ -297,7 +297,7 @@ class Eagle(Head):
     def _forward(
         self, embeds: Tensor, features: Tensor, places: Tensor, seen: Tensor, cache: Cache
     ) -> Tensor:
-        """What it makes (b, n, width) of embeddings and features (b, n, width).
+        """Output (b, n, width) for embeddings and features (b, n, width).
 
         Args:
             places: (n,) positions, on the host.

@@ -147,7 +147,7 @@ def head_folders(folder: Path) -> list[Path]:
 
 
 def fitting_heads(folder: Path, target: VideoTarget, draft: EventModel | None) -> dict[str, Head]:
-    """Those in a folder of heads that are for these models, by name; why others are not is logged."""
+    """Heads of a folder that are for these models, by name; why others are not is logged."""
     fitting = {}
     for path in head_folders(folder):
         try:
@@ -175,7 +175,7 @@ def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
 def filled(
     make: Callable[[], Module], file: Path, tensors: dict[str, Tensor] | None = None, what: str = _HEAD
 ) -> Module:
-    """What `make` makes, with the weights from a file, of which `tensors` may be known.
+    """Module that `make` makes, with the weights from a file, of which `tensors` may be known.
 
     Raises InputError where they are missing or others; first its outline is compared, for a config can ask
     for any sizes.

@@ -23,8 +23,10 @@ LONGEST = 64
 _AWAITED = 2
 """Frames that it does without when it drafts ahead. With one it would draft beside the event draft, and on
 two cores both would take twice as long."""
-_AHEAD, _AT_ONCE = 4, 16
-"""Tokens that it drafts before it looks whether the last frame has come, and while a pass waits for it."""
+_AHEAD = 4
+"""Tokens that it drafts before it looks whether the last frame has come."""
+_AT_ONCE = 16
+"""Tokens that it drafts while a pass waits for it."""
 _MET = 3
 """So many last tokens in a row make out the place in an old draft."""
 _ROOM = 512
@@ -225,8 +227,8 @@ class LanguageModel(Head):
 
 
 def _rest(chain: Sequence[int], old: tuple[int, ...]) -> tuple[int, ...]:
-    """What follows in the old draft where it says the last tokens of this one; of several places the one
-    nearest to the same."""
+    """Tokens that follow in the old draft where it says the last tokens of this one; of several places the
+    one nearest to the same."""
     end = tuple(chain[-_MET:])
     places = [i for i in range(_MET, len(old)) if old[i - _MET : i] == end]
     return old[min(places, key=lambda i: abs(i - len(chain))) :] if places else ()

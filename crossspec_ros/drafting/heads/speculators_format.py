@@ -121,7 +121,7 @@ def _named_as_ours(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _vocabulary(size: object, tensors: dict[str, Tensor], tokens: int, folder: Path) -> int:
-    """How many tokens the draft vocabulary has, 0 for the target's own; raises InputError where its maps
+    """Size of the draft vocabulary, 0 for the target's own; raises InputError where its maps
     contradict that or each other."""
 
     def wrong(problem: str) -> InputError:

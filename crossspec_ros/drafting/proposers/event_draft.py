@@ -46,7 +46,7 @@ def align(said: tuple[int, ...], draft: tuple[int, ...]) -> int:
 
 
 def _common_end(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """How many of the last tokens are the same, up to LONGEST."""
+    """Number of last tokens that are the same, up to LONGEST."""
     length = 0
     while length < min(len(a), len(b), LONGEST) and a[-1 - length] == b[-1 - length]:
         length += 1

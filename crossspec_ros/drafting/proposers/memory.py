@@ -32,15 +32,15 @@ BIAS_RATE = 0.1
 RECENT = 24
 """Latest occurrences of a context that count: what is said now matters."""
 DECAY = 0.93
-"""What an occurrence counts of the one after it."""
+"""Weight of an occurrence relative to the one after it."""
 CONTEXTS = KINDS
-"""How many kinds of contexts are looked up; with ORDERS, runs of the last tokens alone."""
+"""Kinds of contexts that are looked up; with ORDERS, runs of the last tokens alone."""
 FIRST_WEIGHTS = (0.7, *FURTHER * (0.2,))
-"""Of what runs say and of each further context, before anything was learned."""
+"""Weights of runs and of each further context, before anything was learned."""
 MOST_BYTES = 2 << 20
-"""Of a file: `QUESTIONS` of 10,000 characters, and `CAPACITY` captions of 64 tokens to each."""
+"""Largest file: `QUESTIONS` of 10,000 characters, and `CAPACITY` captions of 64 tokens to each."""
 MOST_TOKENS = 2048
-"""Of a caption in a file, as of `max_new_tokens`."""
+"""Longest caption in a file, as `max_new_tokens` has it."""
 MOST_WEIGHT = 1e3
 """In a file; none is learned that is anywhere near."""
 CAPACITY = 512
@@ -49,9 +49,9 @@ QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
 _MOST_IDS = 1 << 31
-"""Of a tokenizer that is not the target's."""
+"""Token ids of a tokenizer that is not the target's."""
 _VERSIONS = (1, 2)
-"""Of the file. In the first, weights were those of runs alone: its captions are taken without them."""
+"""Versions of the file. In the first, weights were those of runs alone: its captions are taken without."""
 _Run = tuple[int, ...]
 
 
@@ -223,7 +223,7 @@ class _Question:
         train(*self._known(), said, 1 + len(tokens), (LEARNING_RATE, BIAS_RATE))
 
     def _known(self) -> tuple[Any, Any, Any, Any, Any]:
-        """What `context_mixing` needs."""
+        """Arguments that functions of `context_mixing` begin with."""
         return (
             self._table.arrays,
             (RECENT, DECAY, self._table.oldest),
@@ -242,7 +242,7 @@ class _Question:
 
     @classmethod
     def restored(cls, capacity: int, state: dict[str, Any], ids: int, with_weights: bool) -> _Question:
-        """What gave `state`; ValueError, KeyError or TypeError if it is none."""
+        """Question whose `state` this is; ValueError, KeyError or TypeError if it is none."""
         known = cls(capacity)
         for caption in state["captions"][-capacity:]:
             if len(caption) > MOST_TOKENS:
