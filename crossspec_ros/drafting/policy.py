@@ -25,7 +25,7 @@ _MEMORY = 4096.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a pass: at most `max_nodes` nodes, no path that is less likely than `least_prob`, and only what
+    """Limits of a pass: at most `max_nodes` nodes, no path less likely than `least_prob`, and only what
     the named `proposers` say; None asks all."""
 
     max_nodes: int = 128

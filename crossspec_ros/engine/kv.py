@@ -82,30 +82,17 @@ class KVRow:
         self.length, self.is_sound = 0, True
 
 
-class _PassCache(Cache):
-    """Keys and values as the layers of transformers use them in one pass."""
+class RowCache(Cache):
+    """One row in a pass: its new keys and values follow the `length` that count, which the caller moves on.
 
-    def __init__(self, before: int, seen: int) -> None:
-        super().__init__(layers=[])
-        self._before, self._seen = before, seen
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self._before
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        return self._seen, 0
-
-
-class RowCache(_PassCache):
-    """One row: its new keys and values follow the `length` that count, which the caller moves on.
-
-    With places `at` (n,) they go there, and all of the row is attended to.
+    With places `at` (n,) they go there, and all of the row is attended to. A pass brings its own positions
+    and mask, so that layers ask a cache for nothing but `update`.
     """
 
     def __init__(self, row: KVRow, tokens: int, at: torch.Tensor | None = None) -> None:
+        super().__init__(layers=[])
         self._row, self._at = row, at
-        self._end = row.length + tokens
-        super().__init__(row.length, self._end if at is None else row.capacity)
+        self._begin, self._end = row.length, row.length + tokens
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -116,18 +103,18 @@ class RowCache(_PassCache):
             values.index_copy_(2, self._at, value_states)
             return keys, values
         keys, values = self._row.room(key_states, self._end)[:, layer_idx, None, :, : self._end]
-        keys[:, :, self._before :] = key_states
-        values[:, :, self._before :] = value_states
+        keys[:, :, self._begin :] = key_states
+        values[:, :, self._begin :] = value_states
         return keys, values
 
 
-class RowsCache(_PassCache):
+class RowsCache(Cache):
     """Some `rows` (b,) of a pool's `states`: row i's new keys and values go to its places `at[i]` (b, n), and
     of each row the first `seen` places are attended to, as a mask says."""
 
     def __init__(self, states: torch.Tensor, rows: torch.Tensor, at: torch.Tensor, seen: int) -> None:
-        self._states, self._rows, self._at = states, rows, at
-        super().__init__(seen - at.shape[1], seen)
+        super().__init__(layers=[])
+        self._states, self._rows, self._at, self._seen = states, rows, at, seen
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any

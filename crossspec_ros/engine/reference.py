@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from transformers import Cache, DynamicCache
+from transformers import DynamicCache
 
 
 class Tree(NamedTuple):
@@ -62,7 +62,7 @@ def caption(
     return tokens, passes
 
 
-def read(model: Any, cache: Cache, embeds: torch.Tensor, tree: Tree) -> torch.Tensor:
+def read(model: Any, cache: Any, embeds: torch.Tensor, tree: Tree) -> torch.Tensor:
     """Last hidden states (n, width) of `embeds`, which go into the cache; the last ones are the tree's nodes.
 
     A node stands one place behind its parent, and sees what was verified, its ancestors and itself.
@@ -102,7 +102,7 @@ def accept(tree: Tree, choices: Sequence[int]) -> tuple[list[int], int]:
         path.append(node)
 
 
-def keep(cache: Cache, nodes: int, path: Sequence[int]) -> None:
+def keep(cache: Any, nodes: int, path: Sequence[int]) -> None:
     """Forget the keys and values of a tree's nodes, all but those of the accepted path."""
     verified = cache.get_seq_length() - nodes
     kept = torch.tensor([*range(verified), *(verified + node for node in path)])

@@ -113,7 +113,7 @@ MUTANTS = {
         ("places)\n        self.length = end", "places)\n        self.length = length"),
         ("states[..., : self.length, :] = self._states[..., : self.length, :]", "pass"),
         ("self._states.zero_()", "pass"),
-        ("values[:, :, self._before :] = value_states", "pass"),
+        ("values[:, :, self._begin :] = value_states", "pass"),
     ],
     "engine/runner.py": [
         ("at = torch.full(shape, capacity - 1)", "at = torch.full(shape, 0)"),
