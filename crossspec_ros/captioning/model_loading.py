@@ -87,7 +87,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
 
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
-    from crossspec_ros.drafting.heads.files import PEFT, fitting_heads, head_folders, load_head
+    from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
     from crossspec_ros.drafting.proposer import proposer_names
 
     if not settings.heads:

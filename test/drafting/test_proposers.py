@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.drafting.proposer import Context, make_proposers, proposer_names
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.drafting.proposers.lookup import PromptLookup

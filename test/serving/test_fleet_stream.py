@@ -38,11 +38,11 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving import conversation
-from crossspec_ros.serving.command import await_end
 from crossspec_ros.serving.conversation import add_servicer, again_and_again, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.serving.robot_stream import RobotStream
+from crossspec_ros.serving.serve_command import await_end
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

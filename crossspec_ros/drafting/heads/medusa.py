@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.heads.files import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
-from crossspec_ros.drafting.heads.files import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json

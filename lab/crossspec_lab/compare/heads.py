@@ -30,8 +30,8 @@ from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
-from crossspec_ros.drafting.heads.files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.heads.head import Head, Pairs
+from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer

@@ -23,8 +23,8 @@ from crossspec_lab.compare.sampling_check import check_sampling
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.files import fitting_heads
 from crossspec_ros.drafting.heads.head import Head
+from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer

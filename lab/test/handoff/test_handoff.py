@@ -9,8 +9,8 @@ import pytest
 import torch
 from crossspec_lab.handoff.network import THRESHOLDS, Handoff, likeness, load_handoff, save_handoff
 
-from crossspec_ros.drafting.heads.files import WEIGHTS
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 

@@ -11,8 +11,8 @@ import torch
 from plain_eagle import random_pairs
 from safetensors.torch import load_file, save_file
 
-from crossspec_ros.drafting.heads.files import load_head
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.heads.medusa import Medusa, read_medusa, save_medusa
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
