@@ -293,7 +293,7 @@ def _serve(subparsers: Subparsers) -> None:
         help="replicas that encode frames for the target; 0: it encodes them itself [0]",
     )
     parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
-    parser.set_defaults(handler=lazily("crossspec_ros.serving.command:run"))
+    parser.set_defaults(handler=lazily("crossspec_ros.serving.serve_command:run"))
 
 
 def _info(subparsers: Subparsers) -> None:

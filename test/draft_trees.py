@@ -15,3 +15,16 @@ def trees(draw: st.DrawFn, source: str = "a") -> DraftTree:
     tokens = tuple(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
     probs = tuple(draw(st.lists(st.floats(0.01, 1.0), min_size=n, max_size=n)))
     return DraftTree(tokens, parents, probs, ((source,),) * n)
+
+
+def tree_of(*nodes: tuple[int, int]) -> DraftTree:
+    """The tree of these (parent, token) pairs."""
+    parents, tokens = zip(*nodes, strict=True) if nodes else ((), ())
+    return DraftTree(tokens, parents, (0.5,) * len(nodes), (("test",),) * len(nodes))
+
+
+@st.composite
+def alike_trees(draw: st.DrawFn) -> DraftTree:
+    """Trees with siblings that are alike and ids out of the vocabulary."""
+    size = draw(st.integers(0, 10))
+    return tree_of(*((draw(st.integers(ROOT, i - 1)), draw(st.integers(-1, 4))) for i in range(size)))

@@ -6,8 +6,8 @@ import pytest
 
 from crossspec_ros import extensions
 from crossspec_ros.cli import main
-from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.errors import InputError
 
 SIZES = Sizes(width=32, layers=2, tokens=64)

@@ -8,14 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder, StandIn
-from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.draft_model import DraftModel, Said
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.proposer import USUAL, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.drafting.registry import USUAL, make_proposers
-from crossspec_ros.drafting.stored_draft import Said
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.text_tokenizer import tokenizer_digest

@@ -23,7 +23,8 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.captioning.wording import caption_line
-from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
+from crossspec_ros.drafting.draft_model import Said
+from crossspec_ros.drafting.stored_draft import load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.checkpoint import stored_tensors

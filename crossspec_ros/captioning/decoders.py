@@ -15,7 +15,7 @@ from crossspec_ros.captioning.model_loading import (
     load_models,
 )
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.drafting.stored_draft import Said
+from crossspec_ros.drafting.draft_model import Said
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Only
 

@@ -12,10 +12,8 @@ import torch
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import DraftModel, EventDraft, Said, digest
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.stored_draft import Said, digest
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree

@@ -67,8 +67,8 @@ def load_decoder(settings: CaptionerSettings, placement: Placement) -> PrefillHi
     Raises InputError for missing or broken checkpoints and for bad sampling.
     """
     from crossspec_ros.captioning.assembly import speculative_decoder, vocabulary
-    from crossspec_ros.drafting.memory_place import memory_path
-    from crossspec_ros.drafting.registry import make_proposers, proposer_names
+    from crossspec_ros.drafting.memory_file import memory_path
+    from crossspec_ros.drafting.proposer import make_proposers, proposer_names
     from crossspec_ros.models.loading import target_path
 
     sampling = asked_sampling(settings)
@@ -87,8 +87,8 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
 
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
-    from crossspec_ros.drafting.heads.files import PEFT, fitting_heads, head_folders, load_head
-    from crossspec_ros.drafting.registry import proposer_names
+    from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
+    from crossspec_ros.drafting.proposer import proposer_names
 
     if not settings.heads:
         return fitting_heads(models_folder(settings) / "heads", pair.target, pair.draft)

@@ -16,7 +16,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import has_surplus
 
 if TYPE_CHECKING:
-    from crossspec_ros.drafting.event_draft import EventDraft
+    from crossspec_ros.drafting.draft_model import EventDraft
 
 OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""

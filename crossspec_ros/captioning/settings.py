@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param
-from crossspec_ros.drafting.limits import USUAL as LIMITS
-from crossspec_ros.drafting.registry import USUAL, proposer_names
+from crossspec_ros.drafting.policy import USUAL as LIMITS
+from crossspec_ros.drafting.proposer import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
 from crossspec_ros.recordings.recording import UNITS
 

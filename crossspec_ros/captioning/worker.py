@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, LinkError, as_exception, described, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace

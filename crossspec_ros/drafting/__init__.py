@@ -1,1 +1,1 @@
-"""Who guesses, and how much of it is verified: proposers, policy, costs, the event draft."""
+"""Drafting: proposers that guess, the policy that cuts their tree, the event draft."""

@@ -10,6 +10,7 @@ forgotten by a limit, `oldest`: nothing before it is seen.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 
@@ -26,7 +27,7 @@ FURTHER = 5
 it by now, and the number of tokens."""
 KINDS = ORDERS + FURTHER
 BIASES = 2 * ORDERS + 2
-"""Of a text that hints: 2 * the length of the run that it shares, + 1 if it goes on with the token."""
+"""Biases of a text that hints: at 2 * the length of the run it shares, + 1 if the token follows in it."""
 LOWER_ORDERS = 3.0
 """Occurrences that what the next shorter run predicts is worth (1 to 4 do)."""
 ENOUGH = 0.05
@@ -41,7 +42,7 @@ _MOST_CANDIDATES = 512
 _FEWEST = 1024
 """Places of the smallest table; a power of two, as the number of slots must be."""
 USUAL_TOKENS = 64
-"""Of a caption, for which there is room; where captions are longer, fewer are kept."""
+"""Tokens of a caption for which there is room; where captions are longer, fewer are kept."""
 _SLOTS = 16
 """For each place; a power of two. Each takes up to KINDS, and there must be a free one."""
 assert _SLOTS > KINDS
@@ -139,7 +140,7 @@ def _candidate(candidates, by_runs, counts, known, token):  # type: ignore[no-un
 
 @compiled(f"UniTuple(int64, 2)({_TABLE}, {_SEEN}, int64, {_MIXER}, {_HINTS}, int64[::1], int64, {_SCRATCH})")
 def _predict(table, seen, kinds, mixer, hints, said, n, scratch):  # type: ignore[no-untyped-def]
-    """What may follow the first `n` of `said`: the number of candidates, and the longest run known.
+    """Predict what follows the first `n` of `said`: the number of candidates, and the longest run known.
 
     Fills of `scratch` the candidates, their inputs (m, 1 + FURTHER), biases (m, 2) and probabilities, each
     that of the token being right or not.
@@ -236,35 +237,6 @@ def train(table, seen, kinds, mixer, hints, said, begin, rates):  # type: ignore
             last_biases[biases[j, 1]] += rates[1] * error
 
 
-@compiled("boolean(float64[::1], int64, int64)")
-def _goes_before(paths, a, b):  # type: ignore[no-untyped-def]
-    return paths[a] > paths[b] or (paths[a] == paths[b] and a < b)
-
-
-@compiled("void(int64[::1], int64, float64[::1], int64)")
-def _push(heap, size, paths, item):  # type: ignore[no-untyped-def]
-    at = size
-    while at > 0 and _goes_before(paths, item, heap[(at - 1) >> 1]):
-        heap[at] = heap[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    heap[at] = item
-
-
-@compiled("int64(int64[::1], int64, float64[::1])")
-def _pop(heap, size, paths):  # type: ignore[no-untyped-def]
-    first, item, at = heap[0], heap[size - 1], 0
-    while 2 * at + 1 < size - 1:
-        child = 2 * at + 1
-        if child + 1 < size - 1 and _goes_before(paths, heap[child + 1], heap[child]):
-            child += 1
-        if not _goes_before(paths, heap[child], item):
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = item
-    return first
-
-
 @compiled(
     f"Tuple((int64[::1], int64[::1], float64[::1]))"
     f"({_TABLE}, {_SEEN}, int64, {_MIXER}, {_HINTS}, int64[::1], int64, float64)"
@@ -277,18 +249,14 @@ def grow(table, seen, kinds, mixer, hints, said, budget, worth):  # type: ignore
     """
     scratch = _scratch()
     _, candidates, _, _, probs, _, _ = scratch
-    most = budget * _MOST_CANDIDATES
-    heap, paths = np.empty(most, np.int64), np.empty(most)
-    pushed_tokens, pushed_parents, pushed_probs = (
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most),
-    )
+    # Paths by falling probability, of equals the first; with token, parent and the probability given that.
+    heap = [(-1.0, 0, 0, 0, 0.0)]
+    heap.pop()
     tokens, parents, found = np.empty(budget, np.int64), np.empty(budget, np.int64), np.empty(budget)
     depths = np.zeros(budget + 1, np.int64)  # the last is that of no parent
     text = np.empty(len(said) + budget, np.int64)
     text[: len(said)] = said
-    nodes, size, pushed, parent, path = 0, 0, 0, -1, 1.0
+    nodes, pushed, parent, path = 0, 0, -1, 1.0
     while nodes < budget:
         n = len(said) + depths[parent]
         ancestor = parent
@@ -299,21 +267,13 @@ def grow(table, seen, kinds, mixer, hints, said, budget, worth):  # type: ignore
         for j in range(known):
             prob = probs[j] / total
             if path * prob >= worth:
-                pushed_tokens[pushed], pushed_parents[pushed] = candidates[j], parent
-                pushed_probs[pushed], paths[pushed] = prob, path * prob
-                _push(heap, size, paths, pushed)
-                size, pushed = size + 1, pushed + 1
-        if size == 0:
+                heapq.heappush(heap, (-path * prob, pushed, candidates[j], parent, prob))
+                pushed += 1
+        if not heap:
             break
-        best = _pop(heap, size, paths)
-        size -= 1
-        tokens[nodes], parents[nodes], found[nodes] = (
-            pushed_tokens[best],
-            pushed_parents[best],
-            pushed_probs[best],
-        )
+        cost, _, tokens[nodes], parents[nodes], found[nodes] = heapq.heappop(heap)
         depths[nodes] = depths[parents[nodes]] + 1
-        path, parent, nodes = paths[best], nodes, nodes + 1
+        path, parent, nodes = -cost, nodes, nodes + 1
     return tokens[:nodes].copy(), parents[:nodes].copy(), found[:nodes].copy()
 
 

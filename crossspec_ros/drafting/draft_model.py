@@ -1,21 +1,23 @@
-"""The event model of a pair and its thread: it drafts about one window after another."""
+"""Event draft: the event model of a pair captions the event images in its thread, while frames are read."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.drafting.stored_draft import Said, StoredDraft, digest
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.kv import KVRow
+from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -26,7 +28,141 @@ Result = TypeVar("Result")
 
 _ROOM = 1024
 """Tokens of a draft and its prompt, of which 582 stand for five images; a longer one moves."""
-_NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
+_NOISE_QUESTION = "What is this?"
+_WARM_UP_TOKENS = 8
+DIGEST_BYTES = 16
+"""Length of `digest`."""
+
+
+class EventDraft:
+    """One window's draft; `run` works, and `tokens` may be read at any time from any thread."""
+
+    def __init__(
+        self,
+        model: EventModel,
+        translation: Translation,
+        event_images: np.ndarray,
+        question: str,
+        max_new_tokens: int,
+        runner: ModelRunner,
+    ) -> None:
+        self._model, self._translation, self._runner = model, translation, runner
+        self._images, self.question, self._limit = event_images, question, max_new_tokens
+        self._tokens: list[int] = []
+        self._probs: list[float] = []
+        self._states: list[torch.Tensor] = []
+        self.feature: np.ndarray | None = None
+        """Pooled event feature (width,): the mean of the event tokens, once they are encoded."""
+        self.event_tokens: torch.Tensor | None = None
+        """(tokens, width) on its device, once they are encoded; None of a stored draft."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens so far, end-of-sequence included."""
+        return self._tokens.copy()
+
+    @property
+    def probs(self) -> tuple[float, ...]:
+        """Probabilities that it gave its tokens."""
+        return tuple(self._probs)
+
+    @property
+    def text(self) -> str:
+        return self._model.tokenizer.decode(self._tokens).strip()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to an end of sequence or the length limit."""
+        return self._tokens[-1:] in ([i] for i in self._model.eos_ids) or len(self._tokens) >= self._limit
+
+    @property
+    def states(self) -> tuple[torch.Tensor, ...]:
+        """The last hidden states (width,) from which it chose each of its tokens, on its device."""
+        return tuple(self._states)
+
+    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Words so far in the target's tokens, and their probabilities."""
+        return self._translation(self.tokens, self._probs)
+
+    @torch.inference_mode()
+    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily.
+
+        Returns whether it came to its end, or was `stopped` before.
+        """
+        if stopped():
+            return False
+        with trace.span("event_encode"):
+            event_tokens = self._model.encode(self._images)
+            self.feature = event_tokens.mean(0).float().cpu().numpy()
+            # Not before: what was copied is done.
+            self.event_tokens = event_tokens
+        if stopped():
+            return False
+        with self._runner.lend() as row:
+            with trace.span("draft_prefill"):
+                self._append(row, self._model.prompt(self.question, event_tokens))
+            with trace.span("draft_decode"):
+                while not self.ended and not stopped():
+                    self._append(row, self._model.words((self._tokens[-1],)))
+        return self.ended
+
+    def guesses(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that the draft would have said, had it said `tokens` before each: its acceptance,
+        token by token."""
+        return self._model.logits(self.forced(tokens)).argmax(-1).tolist()
+
+    @torch.inference_mode()
+    def forced(self, tokens: Sequence[int]) -> torch.Tensor:
+        """The (n, width) last hidden states from which it would choose each token, had it said `tokens`
+        before."""
+        prompt = self._model.prompt(self.question, self._model.encode(self._images))
+        inputs = torch.cat([prompt.embeds, self._model.words(tuple(tokens)).embeds])
+        hidden = self._model.body(inputs_embeds=inputs[None]).last_hidden_state[0]
+        return hidden[-len(tokens) - 1 : -1]
+
+    def _append(self, row: KVRow, chunk: Chunk) -> None:
+        mask = attention_mask(row.length, len(chunk), DraftTree(), chunk.embeds.dtype)
+        reading = Reading(row, chunk.embeds, row.length + chunk.positions, mask)
+        [(hidden, _)] = self._runner.read([reading])
+        best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
+        # One wait for both; float32 holds every token id exactly.
+        prob, token = torch.cat([best.values, best.indices.float()]).tolist()
+        # In this order, because `proposal` may be asked for at any time. The next pass takes the buffer.
+        self._states.append(hidden[-1].clone())
+        self._probs.append(prob)
+        self._tokens.append(int(token))
+
+
+@dataclass(frozen=True)
+class Said:
+    """Stored words of a draft: tokens, their probabilities, and the pooled event feature (width,)."""
+
+    tokens: tuple[int, ...]
+    probs: tuple[float, ...]
+    feature: np.ndarray
+
+
+class StoredDraft(EventDraft):
+    """A draft that is done before it begins."""
+
+    def __init__(
+        self, model: EventModel, translation: Translation, question: str, said: Said, runner: ModelRunner
+    ) -> None:
+        nothing = np.empty((0, 0, 0, 3), np.uint8)
+        super().__init__(model, translation, nothing, question, len(said.tokens), runner)
+        self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
+
+    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Nothing is left to do."""
+        return True
+
+
+def digest(pixels: np.ndarray) -> bytes:
+    """The identity of images, 16 bytes: pixels and size, for a file outlives stamps."""
+    state = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=DIGEST_BYTES)
+    state.update(np.ascontiguousarray(pixels).data)
+    return state.digest()
 
 
 class DraftModel:
@@ -43,7 +179,7 @@ class DraftModel:
         said: Mapping[bytes, Said] | None = None,
     ) -> None:
         self.model, self._translation, self._said = model, translation, said
-        self.pool = RunnerPool(model.body, _ROOM, is_static)
+        self._runner = ModelRunner(model.body, _ROOM, is_static)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
@@ -55,13 +191,13 @@ class DraftModel:
         """
         shared = self.model, self._translation
         if self._said is None:
-            return EventDraft(*shared, images, question, max_new_tokens, self.pool)
+            return EventDraft(*shared, images, question, max_new_tokens, self._runner)
         said = self._said.get(digest(images))
         if said is None:
             raise InputError(
                 "the stored drafts lack one of this recording: delete their file, then all are written"
             )
-        return StoredDraft(*shared, question, said, self.pool)
+        return StoredDraft(*shared, question, said, self._runner)
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
         """Let the thread do this once it has done what was submitted before."""
@@ -99,7 +235,7 @@ class DraftModel:
         """Take the buffers, capture the graphs, and do what is slow the first time."""
         if self._said is not None:
             return
-        self.submit(self.pool.warm_up, 1).result()
+        self.submit(self._runner.warm_up, 1).result()
         shape = (self.model.event_images, self.model.image_size, self.model.image_size, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         self.submit(self.draft(noise, _NOISE_QUESTION, _WARM_UP_TOKENS).run, Trace()).result()
@@ -107,7 +243,7 @@ class DraftModel:
     def close(self) -> None:
         """End the thread once all is done."""
         self.pulse.end()
-        self.submit(self.pool.release)
+        self.submit(self._runner.release)
         self._thread.shutdown()
 
     def _beating(self, stopped: Callable[[], bool]) -> Callable[[], bool]:

@@ -1,9 +1,10 @@
-"""The file of a caption memory: read at the start, written by one decoder each minute and at its end."""
+"""Caption memory's file: read at the start, written by one decoder each minute and at its end."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import threading
@@ -13,16 +14,27 @@ from typing import IO
 
 from crossspec_ros.drafting.proposers.memory import CaptionMemory, DamagedMemoryError
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.config_files import open_part
+from crossspec_ros.paths import state_dir
 from crossspec_ros.telemetry.pulse import Pulse
 
 _LOG = logging.getLogger(__name__)
 
 SAVE_S = 60.0
-"""What a power cut costs at most, in seconds of captions."""
+"""Seconds of captions that a power cut costs at most."""
 _MOST_SAVE_S = 10.0
 """After which a disk is not waited for at the end."""
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EROFS)
-"""Of one that is full, damaged, or read-only because it was found damaged."""
+"""Errors of a disk that is full, damaged, or read-only because it was found damaged."""
+NONE = ("", "none")
+"""Values of the parameter `memory` by which nothing is kept."""
+AUTO = "auto"
+"""Value of the parameter `memory` for a file in the state folder."""
+
+_BLOCK = 1 << 16
+"""Bytes of a block."""
+_BLOCKS = 64
+"""Blocks of a file of weights that are looked at: 4 MB of 14 GB tell one training from another."""
 
 
 class MemoryFile:
@@ -150,3 +162,46 @@ def _locked(file: IO[str]) -> bool:
     except OSError as error:
         _LOG.warning("'%s' cannot be locked (%s): let no other captioner have this memory", file.name, error)
     return True
+
+
+def memory_path(choice: str, target: Path, vocabulary: str) -> Path | None:
+    """The file that the parameter `memory` asks for, for the checkpoint in the folder `target`.
+
+    None where it asks for none, or the state folder cannot be written; that is logged.
+    """
+    if choice in NONE:
+        return None
+    if choice != AUTO:
+        return Path(choice)
+    try:
+        folder = state_dir() / "caption_memory"
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"'{folder}' cannot be written")
+    except (OSError, RuntimeError) as error:
+        _LOG.warning(
+            "the caption memory is not kept: %s; set ROS_HOME to a folder that can be written, or "
+            "memory to none",
+            error,
+        )
+        return None
+    return folder / f"{target_key(target, vocabulary)}.json"
+
+
+def target_key(folder: Path, vocabulary: str) -> str:
+    """A digest of the checkpoint in a folder, fast to make: of large files it sees samples.
+
+    A mistake would cost speed alone, because what a memory proposes is verified. Raises InputError that names
+    the file which cannot be read.
+    """
+    digest = hashlib.blake2b(vocabulary.encode(), digest_size=12)
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in (".json", ".safetensors", ".bin") or not path.is_file():
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(folder).as_posix()} {size}\0".encode())
+        with open_part(path) as file:
+            for i in range(_BLOCKS):
+                file.seek(i * size // _BLOCKS)
+                digest.update(file.read(min(_BLOCK, size // _BLOCKS + 1)))
+    return digest.hexdigest()

@@ -1,9 +1,14 @@
-"""What a proposer sees, what it gives, and what it is told: its life from loading to the window's end."""
+"""Proposer: what it sees, gives and is told; each is a file in `drafting/proposers/`, known by its name."""
 
 from __future__ import annotations
 
+import pkgutil
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.engine.session import Step
@@ -13,12 +18,20 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.models.base import VideoTarget
+
+USUAL = ("memory", "event_draft", "heads")
+"""Proposers that draft unless others are named."""
+
+HEADS = "heads"
+"""Stands for all learned heads; its file needs to be told which."""
+_FOLDER = "proposers"
 
 
 @dataclass(frozen=True)
 class Context:
-    """What is known when the next pass is put together.
+    """Knowledge at the time when the next pass is put together.
 
     `tokens` are the verified tokens of the response so far (none before the first pass), `prompt_ids` the
     question's, `draft_tokens` what the event draft has written so far with its own probabilities
@@ -40,7 +53,7 @@ class Context:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What became of a tree: the nodes `path` that the target took, and all `tokens` that this added.
+    """Outcome of a tree: the nodes `path` that the target took, and all `tokens` that this added.
 
     `tokens` are those of `path` and the target's own next one, cut at the end of the response; `ended` says
     that the response is complete with them. `step` is what the engine gave, where there was one.
@@ -66,8 +79,8 @@ class Proposer(ABC):
     listed = ""
     """The name by which it is switched on, where that is not its own."""
     needs: frozenset[str] = frozenset()
-    """Of "hidden", which is there from the second pass on, "events" and "frames": without these it is not
-    asked."""
+    """Inputs without which it is not asked, of "hidden", which is there from the second pass on, "events"
+    and "frames"."""
     taps: tuple[int, ...] = ()
     """Decoder layers of the target whose inputs it reads beside the last hidden states."""
 
@@ -96,3 +109,38 @@ class Proposer(ABC):
 
     def finish(self) -> None:  # noqa: B027
         """The window's caption is out."""
+
+
+def proposer_names() -> tuple[str, ...]:
+    """Names of all proposers, the usual ones first."""
+    found = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / _FOLDER)])}
+    return (*USUAL, *sorted(found - set(USUAL)))
+
+
+def make_proposers(
+    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({}), learn: bool = False
+) -> tuple[Proposer, ...]:
+    """One proposer of each of these names, in their order; KeyError where there is none such.
+
+    `HEADS` stands for one of each of the loaded `heads`, by their names, which go on to `learn` or not.
+    """
+    made: list[Proposer] = []
+    for name in names:
+        if name == HEADS:
+            from crossspec_ros.drafting.proposers.heads import HeadProposer
+
+            made += [HeadProposer(own, head, learn) for own, head in heads.items()]
+        else:
+            made.append(_class(name)())
+    return tuple(made)
+
+
+def _class(name: str) -> type[Proposer]:
+    if name not in proposer_names():
+        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join(proposer_names())}")
+    module = import_module(f"{__package__}.{_FOLDER}.{name}")
+    return next(
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Proposer) and kind.__module__ == module.__name__
+    )

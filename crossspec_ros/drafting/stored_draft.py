@@ -1,12 +1,10 @@
-"""What the draft said beforehand: kept in a file, so that draft and target need not be in memory together."""
+"""Stored drafts: kept in a file, so that draft and target need not be in memory together."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,48 +13,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.drafting.draft_model import DIGEST_BYTES, Said
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, tensors_file, written_bytes
-from crossspec_ros.models.base import EventModel
-from crossspec_ros.models.translation import Translation
-from crossspec_ros.telemetry.trace import Trace
 
-_DIGEST = 16
-"""Bytes of `digest`."""
 _ARRAYS = ("images", "ends", "tokens", "probs", "features")
-
-
-@dataclass(frozen=True)
-class Said:
-    """What the draft said: tokens, their probabilities, and what the events look like, (width,)."""
-
-    tokens: tuple[int, ...]
-    probs: tuple[float, ...]
-    feature: np.ndarray
-
-
-class StoredDraft(EventDraft):
-    """A draft that is done before it begins."""
-
-    def __init__(
-        self, model: EventModel, translation: Translation, question: str, said: Said, pool: RunnerPool
-    ) -> None:
-        nothing = np.empty((0, 0, 0, 3), np.uint8)
-        super().__init__(model, translation, nothing, question, len(said.tokens), pool)
-        self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
-
-    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Nothing is left to do."""
-        return True
-
-
-def digest(pixels: np.ndarray) -> bytes:
-    """The identity of images, 16 bytes: pixels and size, for a file outlives stamps."""
-    state = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=_DIGEST)
-    state.update(np.ascontiguousarray(pixels).data)
-    return state.digest()
 
 
 def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str, Any]) -> None:
@@ -67,7 +28,7 @@ def save_drafts(path: Path, drafts: Mapping[bytes, Said], identity: Mapping[str,
     """
     said = drafts.values()
     arrays: dict[str, np.ndarray] = {
-        "images": np.frombuffer(b"".join(drafts), np.uint8).reshape(-1, _DIGEST),
+        "images": np.frombuffer(b"".join(drafts), np.uint8).reshape(-1, DIGEST_BYTES),
         "ends": np.cumsum([0, *(len(draft.tokens) for draft in said)], dtype=np.int64),
         "tokens": np.array([token for draft in said for token in draft.tokens], np.int64),
         "probs": np.array([prob for draft in said for prob in draft.probs], np.float32),
@@ -124,9 +85,9 @@ def _check_identity(path: Path, stored: Mapping[str, Any], identity: Mapping[str
 def _check_shapes(arrays: Mapping[str, Any], width: int) -> None:
     """Raise ValueError for arrays of safetensors, none of them read yet, that are not as they are written."""
     found = {name: (array.get_dtype(), tuple(array.get_shape())) for name, array in arrays.items()}
-    count, said = math.prod(found["images"][1]) // _DIGEST, math.prod(found["tokens"][1])
+    count, said = math.prod(found["images"][1]) // DIGEST_BYTES, math.prod(found["tokens"][1])
     if found != {
-        "images": ("U8", (count, _DIGEST)),
+        "images": ("U8", (count, DIGEST_BYTES)),
         "ends": ("I64", (count + 1,)),
         "tokens": ("I64", (said,)),
         "probs": ("F32", (said,)),

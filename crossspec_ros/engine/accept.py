@@ -12,7 +12,7 @@ from crossspec_ros.engine.tree import DraftTree, follow
 
 
 def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
-    """How many leading tokens of `draft` are the target's own greedy `choices`."""
+    """Number of leading tokens of `draft` that are the target's own greedy `choices`."""
     pairs = zip(draft, choices, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -1,4 +1,4 @@
-"""What sequences ask of the target's device, and how the requests of several become one pass.
+"""Batching: requests of sequences for the target's device, of which several become one pass.
 
 A sequence's work is a generator: it yields a request where it needs the device, and gets the result back. So
 the work of several sequences can stand at a request at a time, and these are served together.
@@ -16,8 +16,7 @@ import torch
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner, Reading
 from crossspec_ros.models.base import VideoTarget
 
 Result = TypeVar("Result")
@@ -31,16 +30,8 @@ class Encode:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
-    """The language model's last hidden states of what is read, and the logits of the last few of them."""
-
-    reading: Reading
-    logits: int = 0
-
-
-@dataclass(frozen=True, eq=False)
 class PassOutput:
-    """What a pass gave one of the sequences that shared it, good until the next pass.
+    """Output of a pass for one of the sequences that shared it, good until the next pass.
 
     `hidden` (n, width), `tapped` (n, taps * width) where layers are tapped, `logits` (k, vocabulary). All
     `rows` of the pass were as long as the longest, `tokens`; `begun` and `ended` are marks of the stream.
@@ -55,7 +46,8 @@ class PassOutput:
     ended: Any
 
 
-Request = Encode | Read
+Request = Encode | Reading
+"""The vision tower's work, or the language model's, which gives a `PassOutput`."""
 Elsewhere = Callable[[Sequence[np.ndarray]], Future[Sequence[Any]]]
 """Encodes units as `Encode` does, elsewhere; where it fails they are encoded here."""
 
@@ -65,7 +57,7 @@ Requests = Generator[Request, Any, Result]
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What became of a request, the i-th of those given: a result, or the error in place of it."""
+    """Result of the i-th of the requests given, or the error in place of it."""
 
     i: int
     result: Any = field(default=None)
@@ -78,8 +70,8 @@ class Batcher:
     For one thread. Before `cost` is known, each has a pass of its own.
     """
 
-    def __init__(self, target: VideoTarget, pool: RunnerPool, stream: CudaStream) -> None:
-        self._target, self._pool, self._stream = target, pool, stream
+    def __init__(self, target: VideoTarget, runner: ModelRunner, stream: CudaStream) -> None:
+        self._target, self._runner, self._stream = target, runner, stream
         self.cost: PassCost | None = None
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Served]:
@@ -88,7 +80,7 @@ class Batcher:
         What fails together is tried again one by one, so that nobody bears what another's input does.
         """
         frames = [i for i, request in enumerate(requests) if isinstance(request, Encode)]
-        readings = {i: request.reading for i, request in enumerate(requests) if isinstance(request, Read)}
+        readings = {i: request for i, request in enumerate(requests) if isinstance(request, Reading)}
         groups = [*([frames] if frames else []), *self._parts(readings)]
         for group in sorted(groups, key=min):
             yield from self._served(group, requests)
@@ -111,25 +103,25 @@ class Batcher:
         if encodes:
             features = iter(encode(self._target, [unit for units in encodes for unit in units]))
             return [[next(features) for _ in units] for units in encodes]
-        return self._read([request for request in group if isinstance(request, Read)])
+        return self._read([request for request in group if isinstance(request, Reading)])
 
-    def _read(self, group: Sequence[Read]) -> list[PassOutput]:
+    def _read(self, group: Sequence[Reading]) -> list[PassOutput]:
         begun = self._stream.mark()
-        outputs = self._pool.read([request.reading for request in group])
+        outputs = self._runner.read(group)
         hidden = [states[len(states) - one.logits :] for (states, _), one in zip(outputs, group, strict=True)]
         # One reading of the head's weights for all.
         wanted = torch.cat(hidden)
         told = self._target.logits(wanted) if len(wanted) else wanted
         logits = told.split([one.logits for one in group])
         ended = self._stream.mark()
-        rows, tokens = len(group), max(len(one.reading) for one in group)
+        rows, tokens = len(group), max(map(len, group))
         return [
             PassOutput(states, tapped, own, rows, tokens, begun, ended)
             for (states, tapped), own in zip(outputs, logits, strict=True)
         ]
 
     def _parts(self, readings: dict[int, Reading]) -> list[list[int]]:
-        fitting = [i for i, reading in readings.items() if self.cost and self._pool.fits(reading)]
+        fitting = [i for i, reading in readings.items() if self.cost and self._runner.fits(reading)]
         groups = [[i] for i in readings if i not in fitting]
         if self.cost is not None:
             parts = self.cost.parts([len(readings[i]) for i in fitting])

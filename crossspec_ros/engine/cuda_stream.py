@@ -10,7 +10,7 @@ import torch
 
 
 class CudaStream:
-    """What is done inside `with stream():` is queued in a stream of its own, where the device has streams.
+    """Stream of its own for what is done inside `with stream():`, where the device has streams.
 
     A `first` stream goes before others of the same device.
     """
@@ -35,7 +35,7 @@ class CudaStream:
         return event
 
     def seconds(self, since: Any, until: Any) -> float:
-        """What the work between two marks took, without what was queued before it; waits for its end."""
+        """Duration of the work between two marks, without what was queued before it; waits for its end."""
         if self._stream is None:
             return until - since
         until.synchronize()

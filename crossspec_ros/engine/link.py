@@ -24,17 +24,19 @@ from crossspec_ros.telemetry.memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.down import read_down
+from crossspec_ros.wire.bounded import read_down
 
 _LOG = logging.getLogger(__name__)
 
 MOST_UNSENT = 16 << 20
 """Bytes that may wait for the link; frames beyond them are not sent, and their window is cut."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
+_FIRST_WAIT_S = 0.25
+"""Pause before a second stream; it doubles with each that fails."""
+_LONGEST_WAIT_S = 10.0
 _WELCOME_S = 180.0
 """Within which a stream must have begun: a tokenizer has up to 20 MB, and links are slow."""
 _MOST_MESSAGE = 24 << 20
-"""Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.down`)."""
+"""Bytes from the server; large tokenizers have 20 MB, and all else is far less (`wire.bounded`)."""
 _MOST_REASON = 1000
 """Characters of why the link has ended, which logs and diagnostics repeat."""
 _KEEP_ALIVE = [
@@ -80,7 +82,7 @@ class Address:
         return grpc.secure_channel(netloc, grpc.ssl_channel_credentials(trusted), _KEEP_ALIVE)
 
     def metadata(self) -> list[tuple[str, str]]:
-        """What Ray Serve routes by, and the token."""
+        """Name that Ray Serve routes by, and the token."""
         token = [("authorization", f"Bearer {self.token}")] if self.token else []
         return [("application", self.application), *token]
 
@@ -117,7 +119,7 @@ class Link:
         self._ending = threading.Event()
         self._changed = threading.Condition()
         self.welcome: wire.Welcome | None = None
-        """That of the first stream, with the phase of the latest."""
+        """Welcome of the first stream, with the phase of the latest."""
         self.is_up = False
         self.epoch = 0
         self.trouble = f"the target at {address.url} has not answered yet"

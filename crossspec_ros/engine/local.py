@@ -14,7 +14,7 @@ from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Elsewhere, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
-from crossspec_ros.engine.runner_pool import BATCHES, RunnerPool
+from crossspec_ros.engine.runner import BATCHES, ModelRunner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
@@ -28,7 +28,8 @@ Result = TypeVar("Result")
 
 TEXT_ROOM = 512
 """Tokens in a KV cache beside those of the frames."""
-_NOISE_QUESTION, _WARM_UP_TOKENS = "What is this?", 8
+_NOISE_QUESTION = "What is this?"
+_WARM_UP_TOKENS = 8
 
 
 class LocalEngine:
@@ -45,12 +46,12 @@ class LocalEngine:
         self.target, self._robots = target, robots
         self.stream = CudaStream(target.device, first=True)
         spec = target.spec
-        self.pool = RunnerPool(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
-        self.batcher = Batcher(target, self.pool, self.stream)
+        self.runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
+        self.batcher = Batcher(target, self.runner, self.stream)
         self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
         self.verifiers: dict[str, Verifier] = {}
         self.answer_traces: dict[str, Trace] = {}
-        """Those of the answers that are in work, by robot."""
+        """Traces of the answers that are in work, by robot."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -65,16 +66,16 @@ class LocalEngine:
         self.verifiers.pop(robot, None)
 
     def tap(self, layers: Sequence[int]) -> None:
-        self.scheduler.submit(lambda: self.pool.tap(layers)).result()
+        self.scheduler.submit(lambda: self.runner.tap(layers)).result()
 
     def warm_up(self, sessions: int) -> None:
         count = sessions * self._robots
-        self.scheduler.submit(lambda: self.pool.warm_up(count, self._robots)).result()
+        self.scheduler.submit(lambda: self.runner.warm_up(count, self._robots)).result()
         self.scheduler.submit(lambda: self._noise(1)[0].close()).result()
 
     def measure(self, shared: bool = True) -> PassCost:
         """Passes are only shared where that was measured."""
-        batches = [b for b in BATCHES if shared and b < 2 * self._robots and b <= self.pool.rows]
+        batches = [b for b in BATCHES if shared and b < 2 * self._robots and b <= self.runner.rows]
 
         def measure() -> PassCost:
             noise = self._noise(max(batches, default=1))
@@ -86,7 +87,7 @@ class LocalEngine:
                 return together(steps, self.batcher)[0].seconds
 
             try:
-                return measured_cost(read, self.pool.is_static, batches)
+                return measured_cost(read, self.runner.is_static, batches)
             finally:
                 for sequence in noise:
                     sequence.close()
@@ -97,7 +98,7 @@ class LocalEngine:
     def sequence(self, trace: Trace, robot: str = "") -> TargetSequence:
         """An empty one, for the scheduler's thread."""
         verifier = self.verifiers.setdefault(robot, Verifier())
-        return TargetSequence(self.target, self.pool, self.stream, verifier, trace)
+        return TargetSequence(self.target, self.runner, self.stream, verifier, trace)
 
     def reading_ahead(self, robot: str) -> AbstractContextManager[object]:
         """A span in the trace of the robot's answer that is in work, if one is: it may have to wait."""
@@ -110,7 +111,7 @@ class LocalEngine:
             self.batcher.cost.rows = max(1, self.scheduler.answering)
 
     def close(self) -> None:
-        self.scheduler.submit(self.pool.release)
+        self.scheduler.submit(self.runner.release)
         self.scheduler.close()
 
     def _noise(self, count: int) -> list[TargetSequence]:

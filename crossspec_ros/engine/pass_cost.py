@@ -1,4 +1,4 @@
-"""What a pass of the target costs by the tokens that it reads and the sequences that share it."""
+"""Pass cost: seconds of a pass of the target, by its tokens and the sequences that share it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 129)
 """Tokens of the passes that are measured, and have buffers of their own; others are padded to the next of
 these. The last is the largest tree and the token before it."""
 _FORGETTING = 0.02
+"""Share of a pass of the running system in the belief about its size."""
 _REPEATS = 5
+"""Measured passes of each size."""
 
 
 class PassCost:
@@ -71,7 +73,7 @@ class PassCost:
         self._seconds[at, right] *= 1 + _FORGETTING * weight * error
 
     def parts(self, sizes: Sequence[int]) -> list[list[int]]:
-        """How to read so many tokens of each sequence in the least time: the passes, as indices of `sizes`.
+        """Passes that read so many tokens of each sequence in the least time, as indices of `sizes`.
 
         Sequences of like sizes share a pass: each is padded to the longest.
         """
@@ -97,7 +99,7 @@ class PassCost:
         return self._as_dict(self._seconds[0])
 
     def shared(self) -> dict[int, dict[int, float]]:
-        """Likewise of those that share a pass, by their number."""
+        """Seconds by size of sequences that share a pass, by their number."""
         return {int(b): self._as_dict(row) for b, row in zip(self._rows[1:], self._seconds[1:], strict=True)}
 
     def _as_dict(self, row: np.ndarray) -> dict[int, float]:

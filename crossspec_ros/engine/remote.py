@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
-_MOST_COUNT, _MOST_S = 1 << 20, 86_400.0
-"""Of each count and time in a piece: sums over an answer must fit into the messages that tell them."""
-_NAME, _MOST_NAMES = re.compile("[a-z0-9_]{1,32}"), 32
-"""Of a server's proposers, which logs and figures repeat."""
+_MOST_COUNT = 1 << 20
+"""Largest count in a piece: sums over an answer must fit into the messages that report them."""
+_MOST_S = 86_400.0
+"""Longest time in a piece."""
+_NAME = re.compile("[a-z0-9_]{1,32}")
+"""Form of a proposer's name, which logs and figures repeat."""
+_MOST_NAMES = 32
+"""Proposers of a server that are told apart."""
 
 
 class RemoteEngine:
@@ -106,12 +110,12 @@ class RemoteEngine:
             return self._numbers
 
     def forget(self, session: RemoteSession) -> None:
-        """It is closed."""
+        """Drop a closed session."""
         with self._lock:
             self._sessions.pop(session.number, None)
 
     def by_proposer(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Those of a piece's counts whose names can be a proposer's; for the link's thread."""
+        """Counts of a piece whose names can be a proposer's; for the link's thread."""
         for name in counts:
             if len(self._proposers) < _MOST_NAMES and _NAME.fullmatch(name):
                 self._proposers.add(name)
@@ -238,7 +242,7 @@ class RemoteSession:
             self.fail(LinkError("the window was dropped while the target's server had it"))
 
     def take(self, piece: wire.Piece) -> None:
-        """What a pass has added; that of an answer nobody waits for any more is dropped."""
+        """Take tokens of a pass; those of an answer nobody waits for any more are dropped."""
         now_ns, tokens = time.perf_counter_ns(), len(piece.token_ids)
         with self._lock:
             self._received_bytes += piece.ByteSize()

@@ -1,4 +1,4 @@
-"""What a robot knows of a target on another host: what it takes, and its tokens."""
+"""Remote target: sizes and tokens of a target on another host, as its server says them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOUND = {
     "eos_ids": range(1, 65),
     "closing_ids": range(65),
 }
-"""What a target may have of these; of lists their lengths. The families' are far within."""
+"""Sizes that a target may have; of lists their lengths. The families' are far within."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RemoteTarget:
             ) from error
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the question and what ends the prompt; the server checks the length of all of it."""
+        """Ids of the question and of what ends the prompt; the server checks the length of all of it."""
         asked = self.tokenizer.encode(question, add_special_tokens=False).ids
         return (), (*asked, *self._closing)
 

@@ -1,19 +1,30 @@
-"""A language model reads tokens into its KV cache, in few launches where a device would wait for them."""
+"""A language model with the rows of its KV pool; passes read for one row or for several at once.
+
+A single robot is the pool with one row. CUDA devices replay a pass as one captured graph, where they would
+wait for a thousand launches.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import LlamaModel
 
-from crossspec_ros.engine.kv import KVBuffer, RowsCache
+from crossspec_ros.engine.kv import KVPool, KVRow, RowCache, RowsCache
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.models.base import to_device
 from crossspec_ros.models.transformers_family import added_to_layers
+
+_LOG = logging.getLogger(__name__)
+
+BATCHES = (2, 4, 8, 16, 32)
+"""Sequences of the passes over several that have buffers of their own; others are filled up to the next."""
 
 _capturing = threading.Lock()
 """CUDA allows one capture at a time in a process."""
@@ -21,127 +32,180 @@ _capturing = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What one sequence reads in a pass.
+    """Tokens that one sequence reads in a pass.
 
     `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; an additive `mask`
     (1, 1, n, length + n), on the host; `layers` (k, n, width), added behind the first k layers, of passes
-    that read frames.
+    that read frames. The last `logits` of them are to be read out.
     """
 
-    runner: ModelRunner
+    row: KVRow
     inputs: torch.Tensor
     positions: torch.Tensor
     mask: torch.Tensor
     layers: torch.Tensor | None = None
+    logits: int = 0
 
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @property
+    def end(self) -> int:
+        """Tokens of the sequence after the pass."""
+        return self.row.length + len(self)
+
+
+Outputs = tuple[torch.Tensor, torch.Tensor | None]
+"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width), good until the next pass."""
+
 
 class ModelRunner:
-    """One sequence: `read` appends to it, `keep` rolls it back; `warm_up` comes first.
+    """Takes rows for sequences and reads into them; a row whose sequence has ended goes to the next.
 
-    Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, so that a
-    CUDA device replays each as one captured graph instead of being told of a thousand operations. Longer
-    ones, which read frames, are told as usual. Graphs share the memory `graphs` with those of other readers,
-    so that only one may run at a time. Its keys and values lie in the `row` of a pool that `take` gives, or
-    in a buffer of its own.
+    Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, as
+    graphs that share their memory, so that only one may run at a time. Longer ones, which read frames, are
+    launched as usual. For one thread.
     """
 
     def __init__(
-        self,
-        model: LlamaModel,
-        capacity: int,
-        is_static: bool,
-        graphs: Any = None,
-        axes: int = 1,
-        row: int | None = None,
-        take: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        self, model: LlamaModel, capacity: int, is_static: bool | None = None, axes: int = 1
     ) -> None:
-        self._model, self._is_static, self._graphs, self._axes = model, is_static, graphs, axes
-        self._cache = KVBuffer(model.config.num_hidden_layers, capacity, take)
-        self.row = row
-        self._steps: dict[int, StaticPass] = {}
-        self.taps: tuple[int, ...] = ()
-        """Decoder layers whose inputs are kept; to be set before `warm_up`."""
-        self.tapped: torch.Tensor | None = None
-        """(n, taps * width): these of the last pass, good until the next."""
-        self.is_sound = True
-        """False after a pass that failed half way: nobody knows what is in its buffers."""
+        # LLM.int8 looks for outliers in each layer, and the host has to know.
+        names = {type(module).__name__ for module in model.modules()}
+        by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
+        self._model, self._capacity, self._axes = model, capacity, axes
+        self.is_static = by_device if is_static is None else is_static
+        self._graphs = torch.cuda.graph_pool_handle() if by_device else None
+        self._taps: tuple[int, ...] = ()
+        self._pool = self._new_pool(0)
+        self._free: list[KVRow] = []
+        # By the row, or by how many share the pass; and by tokens.
+        self._single: dict[tuple[KVRow, int], StaticPass] = {}
+        self._shared: dict[tuple[int, int], StaticPass] = {}
 
     @property
-    def length(self) -> int:
-        """Tokens that were read and kept."""
-        return self._cache.length
+    def rows(self) -> int:
+        """Sequences that may be read in one pass."""
+        return max(1, len(self._pool.rows))
 
     @property
-    def is_in_row(self) -> bool:
-        """Whether its keys and values lie in its row: not before a first pass, nor once they outgrew it."""
-        return self.row is not None and self._cache.is_taken
+    def taps(self) -> tuple[int, ...]:
+        """Decoder layers whose inputs are kept."""
+        return self._taps
 
-    @property
-    def capacity(self) -> int:
-        """Tokens for which there is room; it doubles where they are more."""
-        return self._cache.capacity
+    def tap(self, layers: Sequence[int]) -> None:
+        """Keep the inputs of these decoder layers; before `warm_up`."""
+        self._taps = tuple(layers)
+        self.release()
 
-    def read(
-        self,
-        inputs: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor,
-        layers: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """The last hidden states (n, width) of `inputs`, good until the next pass; see `Reading`."""
-        end = self.length + len(inputs)
-        if end > self.capacity:
-            self._steps.clear()  # the buffers will move
-        # The last place is where the padding goes.
-        fitting = SIZES if end < self.capacity and layers is None else ()
-        step = self._steps.get(next((size for size in fitting if size >= len(inputs)), 0))
-        self.is_sound = False
-        if step:
-            hidden, tapped = step.read([Reading(self, inputs, positions, mask)])
-            self.appended(len(inputs))
-        else:
-            where, seen = to_device(positions, inputs.device), to_device(mask, inputs.device)
-            layers = None if layers is None else layers[:, None]
-            hidden, tapped = forward(
-                self._model, self._cache, inputs[None], where[:, None], seen, layers, self.taps
-            )
-        self.is_sound = True
-        self.tapped = None if tapped is None else tapped[0, : len(inputs)]
-        return hidden[0, : len(inputs)]
+    def take(self) -> KVRow:
+        """An empty row, to be given back."""
+        if self._free:
+            return self._free.pop()
+        if self.is_static:
+            _LOG.warning("a sequence more than was warmed up for: it is read slowly")
+        return KVRow(self._model.config.num_hidden_layers, self._capacity)
 
-    def appended(self, tokens: int) -> None:
-        """So many tokens were read for it, at the places that follow."""
-        self._cache.length += tokens
+    def give_back(self, row: KVRow) -> None:
+        """Keep it for the next sequence; beyond those that were warmed up it is dropped."""
+        row.clear()
+        if row in self._pool.rows:
+            self._free.append(row)
 
-    def keep(self, length: int, moved: Sequence[int] = ()) -> None:
-        """Forget all behind the first `length` tokens, save those at the places `moved`, which follow."""
-        self._cache.keep(length, moved)
+    @contextmanager
+    def lend(self) -> Iterator[KVRow]:
+        """An empty row for as long as the `with` lasts."""
+        row = self.take()
+        try:
+            yield row
+        finally:
+            self.give_back(row)
+
+    def warm_up(self, count: int, together: int = 1) -> None:
+        """Take the memory of so many rows and capture the graphs of all sizes, also of passes that read for
+        up to `together` rows; a graph takes a second, and no other thread may capture meanwhile."""
+        if count > len(self._pool.rows):
+            self._pool = self._new_pool(count)
+            self._free = [*self._pool.rows]
+        weight = self._model.embed_tokens.weight
+        for row in self._free:
+            places, mask = torch.zeros(self._axes, 1, dtype=torch.long), weight.new_zeros(1, 1, 1, 1).cpu()
+            self.read([Reading(row, weight.new_zeros(1, weight.shape[1]), places, mask)])
+            row.keep(0)
+        states = self._pool.states
+        if self.is_static and states is not None:
+            self._single = {(row, n): self._static(row, (1, n)) for row in self._free for n in SIZES}
+            batches = [b for b in BATCHES if b < 2 * together]
+            self._shared = {(b, n): self._static(states, (b, n)) for b in batches for n in SIZES}
 
     def release(self) -> None:
-        """Give its memory back; it is of no use any more."""
-        self._steps.clear()
-        self._cache.release()
+        """Give back the memory, unless a sequence still has a row."""
+        self._single.clear()
+        self._shared.clear()
+        if len(self._free) == len(self._pool.rows):
+            self._pool, self._free = self._new_pool(0), []
 
-    def warm_up(self) -> None:
-        """Take the buffers and capture the graphs of all sizes; the sequence is empty afterwards.
+    def fits(self, reading: Reading) -> bool:
+        """Whether others may be read in the same pass."""
+        # The last place is where the padding goes.
+        return reading.row.is_pooled and reading.end < self._capacity
 
-        Not later: a graph takes its time, and no other thread may capture meanwhile.
-        """
-        weight = self._model.embed_tokens.weight
-        self.keep(0)
-        mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype)
-        self.read(weight.new_zeros(1, weight.shape[1]), torch.zeros(self._axes, 1, dtype=torch.long), mask)
-        if self._is_static:
-            self._steps = {
-                size: StaticPass(
-                    self._model, self._cache, (1, size), self.capacity, self._axes, self._graphs, self.taps
-                )
-                for size in SIZES
-            }
-        self.keep(0)
+    def read(self, readings: Sequence[Reading]) -> list[Outputs]:
+        """Outputs of each sequence. All but a single one must fit; where a pass over several fails, they are
+        as they were before."""
+        if len(readings) == 1:
+            row = readings[0].row
+            row.is_sound = False
+            hidden, tapped = self._read_row(readings[0])
+            row.is_sound = True
+        else:
+            hidden, tapped = self._read_rows(readings)
+        for reading in readings:
+            reading.row.length = reading.end
+        return [
+            (hidden[i, : len(reading)], None if tapped is None else tapped[i, : len(reading)])
+            for i, reading in enumerate(readings)
+        ]
+
+    def _read_row(self, reading: Reading) -> Outputs:
+        row, device = reading.row, reading.inputs.device
+        if row.is_pooled and reading.end < self._capacity and reading.layers is None:
+            size = next((size for size in SIZES if size >= len(reading)), 0)
+            if step := self._single.get((row, size)):
+                return step.read([reading])
+        return forward(
+            self._model,
+            RowCache(row, len(reading)),
+            reading.inputs[None],
+            to_device(reading.positions, device)[:, None],
+            to_device(reading.mask, device),
+            None if reading.layers is None else reading.layers[:, None],
+            self._taps,
+        )
+
+    def _read_rows(self, readings: Sequence[Reading]) -> Outputs:
+        assert self._pool.states is not None
+        n, like = max(map(len, readings)), readings[0].inputs
+        if all(reading.layers is None for reading in readings):
+            for (b, size), step in self._shared.items():
+                if b >= len(readings) and size >= n:
+                    return step.read(readings)
+        shape = len(readings), n
+        seen = max(reading.end for reading in readings)
+        host = padded(readings, shape, seen, self._capacity)
+        positions, mask, at, rows = (to_device(values, like.device) for values in host)
+        inputs = like.new_zeros(*shape, like.shape[1])
+        for i, reading in enumerate(readings):
+            inputs[i, : len(reading)] = reading.inputs
+        # Padding is kept where no sequence comes to.
+        cache = RowsCache(self._pool.states, rows, at, seen)
+        return forward(self._model, cache, inputs, positions, mask, _side_by_side(readings, n), self._taps)
+
+    def _new_pool(self, rows: int) -> KVPool:
+        return KVPool(self._model.config.num_hidden_layers, self._capacity, rows)
+
+    def _static(self, rows: KVRow | torch.Tensor, shape: tuple[int, int]) -> StaticPass:
+        return StaticPass(self._model, rows, shape, self._capacity, self._axes, self._graphs, self._taps)
 
 
 class StaticPass:
@@ -151,7 +215,7 @@ class StaticPass:
     def __init__(
         self,
         model: LlamaModel,
-        cache: KVBuffer | torch.Tensor,
+        rows: KVRow | torch.Tensor,
         shape: tuple[int, int],
         capacity: int,
         axes: int,
@@ -166,7 +230,9 @@ class StaticPass:
         self._at = torch.full(shape, capacity - 1, device=like.device)
         self._rows = torch.zeros(shape[0], dtype=torch.long, device=like.device)
         self._cache = (
-            RowsCache(cache, self._rows, self._at, capacity) if isinstance(cache, torch.Tensor) else cache
+            RowsCache(rows, self._rows, self._at, capacity)
+            if isinstance(rows, torch.Tensor)
+            else RowCache(rows, shape[1], self._at[0])
         )
         self._hidden, self._tapped = self._inputs, self._inputs if taps else None
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -178,13 +244,9 @@ class StaticPass:
         """See `forward`; what stands beside and behind the readings means nothing."""
         for i, reading in enumerate(readings):
             self._inputs[i, : len(reading)] = reading.inputs
-        positions, mask, at, rows = padded(readings, self._shape, self._mask.shape[3], self._mask.shape[3])
-        for buffer, values in (
-            (self._mask, mask),
-            (self._positions, positions),
-            (self._at, at),
-            (self._rows, rows),
-        ):
+        host = padded(readings, self._shape, self._mask.shape[3], self._mask.shape[3])
+        buffers = self._positions, self._mask, self._at, self._rows
+        for buffer, values in zip(buffers, host, strict=True):
             buffer.copy_(to_device(values, buffer.device))
         if self._graph is None:
             self._pass()
@@ -193,16 +255,9 @@ class StaticPass:
         return self._hidden, self._tapped
 
     def _pass(self) -> None:
-        own = self._cache if isinstance(self._cache, KVBuffer) else None
-        if own is not None:
-            own.at = self._at[0]
-        try:
-            self._hidden, self._tapped = forward(
-                self._model, self._cache, self._inputs, self._positions, self._mask, None, self._taps
-            )
-        finally:
-            if own is not None:
-                own.at = None
+        self._hidden, self._tapped = forward(
+            self._model, self._cache, self._inputs, self._positions, self._mask, None, self._taps
+        )
 
     def _capture(self, graphs: Any) -> None:
         """On the stream that is current; what libraries set up at a first pass must not be captured."""
@@ -227,22 +282,34 @@ def padded(
     positions = torch.zeros(len(like.positions), *shape, dtype=torch.long)
     mask = torch.full((shape[0], 1, shape[1], seen), torch.finfo(like.mask.dtype).min, dtype=like.mask.dtype)
     at = torch.full(shape, capacity - 1)
-    rows = torch.full((shape[0],), like.runner.row or 0)
+    rows = torch.full((shape[0],), like.row.index)
     # Where nothing is seen, the result may not be a number and spoil what follows: padding sees all.
     mask[len(readings) :] = 0
     for i, reading in enumerate(readings):
-        n, length = len(reading), reading.runner.length
+        n = len(reading)
         positions[:, i, :n] = reading.positions
-        mask[i, :, :n, : length + n] = reading.mask[0]
+        mask[i, :, :n, : reading.end] = reading.mask[0]
         mask[i, :, n:] = 0
-        at[i, :n] = torch.arange(length, length + n)
-        rows[i] = reading.runner.row or 0
+        at[i, :n] = torch.arange(reading.row.length, reading.end)
+        rows[i] = reading.row.index
     return positions, mask, at, rows
+
+
+def _side_by_side(readings: Sequence[Reading], n: int) -> torch.Tensor | None:
+    """Parts added behind layers, (k, b, n, width), where any reading has some."""
+    like = next((reading.layers for reading in readings if reading.layers is not None), None)
+    if like is None:
+        return None
+    layers = like.new_zeros(len(like), len(readings), n, like.shape[2])
+    for i, reading in enumerate(readings):
+        if reading.layers is not None:
+            layers[:, i, : len(reading)] = reading.layers
+    return layers
 
 
 def forward(
     model: LlamaModel,
-    cache: KVBuffer | RowsCache,
+    cache: RowCache | RowsCache,
     inputs: torch.Tensor,
     positions: torch.Tensor,
     mask: torch.Tensor,

@@ -18,13 +18,13 @@ MIN_TEMPERATURE = 1e-6
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target's tokens are drawn; InputError where a value is out of its range."""
+    """Temperature, nucleus and seed of the draws; InputError where a value is out of its range."""
 
     temperature: float
     top_p: float
     seed: int
     top_k: int = 0
-    """How many of the likeliest tokens are kept; 0 keeps all."""
+    """Number of likeliest tokens that are kept; 0 keeps all."""
 
     def __post_init__(self) -> None:
         if not MIN_TEMPERATURE <= self.temperature < float("inf"):
@@ -70,7 +70,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class LazyRows:
-    """What `sampling` makes of (rows, vocab) logits, row by row: to sort a large vocabulary takes time."""
+    """Probabilities of (rows, vocab) logits, made row by row: to sort a large vocabulary takes time."""
 
     sampling: Sampling
     logits: torch.Tensor

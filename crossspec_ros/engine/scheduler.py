@@ -1,4 +1,4 @@
-"""One thread, one queue: the passes of answers go before frames that are read ahead, and are shared.
+"""Scheduler: one thread, in which the passes of answers go before frames that are read ahead, and are shared.
 
 Whatever touches the target runs here. So weights, KV buffers, graphs and the CUDA stream need no locks: they
 belong to this thread alone.
@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from enum import Enum
+from typing import Any
 
 import torch
 
@@ -24,9 +25,7 @@ MOST_AHEAD = 64
 """Frames of a robot that may wait; a window whose frames went lost is read when it closes."""
 
 _FAREWELL_S = 5.0
-"""How long the end of the process waits for a pass."""
-
-Result = TypeVar("Result")
+"""Patience at the end of the process for a pass in work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +36,17 @@ class Window:
     robot: str = ""
 
 
+class State(Enum):
+    """Where a piece of work stands."""
+
+    WAITING = "it has not begun"
+    ENCODING = "the vision tower is to encode its frames"
+    AWAY = "its frames are encoded elsewhere"
+    PREFILLING = "its tokens are to be read ahead of an answer's next pass"
+    VERIFYING = "its tree is to be read in a pass of an answer"
+    OVER = "its future is done"
+
+
 @dataclass(eq=False)
 class _Work:
     do: Callable[[], Any]
@@ -44,33 +54,40 @@ class _Work:
     is_pass: bool = False
     is_ahead: bool = False
     future: Future[Any] = field(default_factory=Future)
+    state: State = State.WAITING
+    request: Request | None = None
+    """Work of the device that it needs, in the states between WAITING and OVER."""
     steps: Requests[Any] | None = None
 
-    def start(self) -> Request | None:
-        """Begin; its first request, or None where it is over."""
+    def start(self) -> None:
+        """Begin, up to its first request or its end."""
+        self.state = State.OVER
         if not self.future.set_running_or_notify_cancel():
-            return None
+            return
         try:
             done = self.do()
         except BaseException as error:  # also a panic in a library: it is the failure of this piece alone
             self.future.set_exception(error)
-            return None
-        if not isinstance(done, Generator):
+            return
+        if isinstance(done, Generator):
+            self.steps = done
+            self.go_on(Served(0))
+        else:
             self.future.set_result(done)
-            return None
-        self.steps = done
-        return self.go_on(Served(0))
 
-    def go_on(self, served: Served) -> Request | None:
-        """Take what became of its request; its next one, or None where it is over."""
+    def go_on(self, served: Served) -> None:
+        """Take what became of its request, up to its next one or its end."""
         assert self.steps is not None
+        self.state, self.request = State.OVER, None
         try:
-            return self.steps.throw(served.error) if served.error else self.steps.send(served.result)
+            self.request = self.steps.throw(served.error) if served.error else self.steps.send(served.result)
         except StopIteration as end:
             self.future.set_result(end.value)
         except BaseException as error:
             self.future.set_exception(error)
-        return None
+        else:
+            reading = State.VERIFYING if self.is_pass else State.PREFILLING
+            self.state = State.ENCODING if isinstance(self.request, Encode) else reading
 
 
 class _Robot:
@@ -121,18 +138,17 @@ class Scheduler:
         encode_elsewhere: Elsewhere | None = None,
     ) -> None:
         self._stream, self._serve, self._encode_elsewhere = stream, serve, encode_elsewhere
-        self._urgent: deque[_Work] = deque()
+        self._works: list[_Work] = []
+        """All that is not over, frames that wait excepted, in the order in which it came."""
         self._robots: dict[str, _Robot] = {}
         self._changed = threading.Condition()
         self._answering: dict[Window, None] = {}
         # A frame may be read, for the pass before it has ended.
         self._is_between = False
         self._closing = self._is_over = False
-        # Work that stands at a request; for the thread alone.
-        self._running: dict[_Work, Request] = {}
+        # The last round encoded frames.
         self._encoded = False
-        # Work whose frames are encoded elsewhere, likewise; and what has come back of that.
-        self._away: dict[_Work, Request] = {}
+        # Work whose frames have come back from elsewhere.
         self._returned: deque[tuple[_Work, Future[Sequence[Any]]]] = deque()
         self.pulse = Pulse(name)
         self._thread = self.pulse.start(self._work, name)
@@ -161,7 +177,7 @@ class Scheduler:
             self._is_between = False
 
     def end_answer(self, of: Window) -> None:
-        """It has got its answer, or needs none any more."""
+        """Note that it has got its answer, or needs none any more."""
         with self._changed:
             if of in self._answering:
                 del self._answering[of]
@@ -176,7 +192,7 @@ class Scheduler:
 
     @property
     def answering(self) -> int:
-        """How many windows have an answer in work."""
+        """Number of windows that have an answer in work."""
         return len(self._answering)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -194,143 +210,137 @@ class Scheduler:
             if self._is_over or (self._closing and work.is_pass):
                 work.future.cancel()
                 return work.future
-            (self._urgent if robot is None else robot.ahead).append(work)
+            (self._works if robot is None else robot.ahead).append(work)
             if robot is not None and len(robot.ahead) > MOST_AHEAD:
                 robot.ahead.popleft().future.cancel()
             self._changed.notify()
         return work.future
+
+    def schedule(self) -> list[_Work]:
+        """Work to begin now: what is urgent, then frames where no caption would begin later; under the lock.
+
+        The work of a window is done in its order. Work without a window is done alone: it waits until all
+        before it is over, and all behind it waits for that.
+        """
+        begun: list[_Work] = []
+        active = [work for work in self._works if work.state is not State.WAITING]
+        taken = {work.of for work in active}
+        is_held_up = False
+        for work in self._works:
+            if work.state is not State.WAITING:
+                continue
+            if work.of is None:
+                if not taken:
+                    return [work]
+                is_held_up = True
+                break
+            if work.of not in taken:
+                begun.append(work)
+            taken.add(work.of)
+
+        is_serving = any(work.state is not State.AWAY for work in active)
+        waiting = sum(work.state is State.WAITING for work in self._works)
+        is_held_up |= is_serving and waiting > len(begun)
+        # While frames of an answer are encoded elsewhere, nothing else is done here.
+        is_between = self._is_between or (bool(active) and not is_serving)
+        if not self._answering and (begun or is_held_up or self._closing):
+            return begun
+        for robot in self._robots.values():
+            if robot.may_read(bool(self._answering), is_between) and robot.ahead[0].of not in taken:
+                begun.append(robot.take())
+                self._works.append(begun[-1])
+        return begun
 
     def _work(self) -> None:
         try:
             with torch.inference_mode(), self._stream():
                 while (begun := self._next()) is not None:
                     with self.pulse.busy():
-                        over = [work for work in begun if not self._stands(work, work.start())]
-                        over += self._take_returned()
-                        over += self._serve_some()
-                    self._is_between = any(work.is_pass for work in over)
+                        self._begin(begun)
+                        self._take_returned()
+                        self._serve_some()
                     # What it came back with must not live until the next piece comes.
-                    del begun, over
+                    del begun
+                    self._drop_over()
         finally:
             # Nobody must wait for what is never done.
             with self._changed:
                 self._is_over = True
                 waiting = [work for robot in self._robots.values() for work in robot.ahead]
-                for left in (*self._urgent, *waiting):
-                    left.future.cancel()
-                for stands in (*self._running, *self._away):
-                    stands.future.set_exception(CancelledError())
+                for left in (*self._works, *waiting):
+                    if left.state is State.WAITING:
+                        left.future.cancel()
+                    elif left.state is not State.OVER:
+                        left.future.set_exception(CancelledError())
 
-    def _stands(self, work: _Work, request: Request | None) -> bool:
-        """Whether it goes on once this request is served."""
-        if request is None:
-            return False
-        if isinstance(request, Encode) and self._encode_elsewhere is not None:
+    def _next(self) -> list[_Work] | None:
+        """Wait until `schedule` has something to begin or a request stands; None at the end."""
+        with self._changed:
+            while True:
+                begun = self.schedule()
+                stands = {work.state for work in self._works} - {State.WAITING, State.AWAY}
+                if begun or stands or self._returned:
+                    return begun
+                if self._closing and all(work.state is State.WAITING for work in self._works):
+                    return None
+                self._changed.wait()
+
+    def _begin(self, begun: Sequence[_Work]) -> None:
+        for work in begun:
+            work.start()
+            self._send_away(work)
+
+    def _drop_over(self) -> None:
+        with self._changed:
+            self._is_between = any(work.is_pass for work in self._works if work.state is State.OVER)
+            self._works = [work for work in self._works if work.state is not State.OVER]
+
+    def _send_away(self, work: _Work) -> None:
+        """Have its frames encoded elsewhere, if they can be."""
+        if isinstance(work.request, Encode) and self._encode_elsewhere is not None:
             try:
-                encoding = self._encode_elsewhere(request.units)
+                encoding = self._encode_elsewhere(work.request.units)
             except Exception:
-                self._running[work] = request
-            else:
-                self._away[work] = request
-                encoding.add_done_callback(lambda done: self._come_back(work, done))
-        else:
-            self._running[work] = request
-        return True
+                return
+            work.state = State.AWAY
+            encoding.add_done_callback(lambda done: self._come_back(work, done))
 
     def _come_back(self, work: _Work, done: Future[Sequence[Any]]) -> None:
         with self._changed:
             self._returned.append((work, done))
             self._changed.notify()
 
-    def _take_returned(self) -> list[_Work]:
-        """Go on with work whose frames were encoded elsewhere; returns that which is over."""
-        over: list[_Work] = []
+    def _take_returned(self) -> None:
+        """Go on with work whose frames were encoded elsewhere; where that failed they are encoded here."""
         while self._returned:
             work, done = self._returned.popleft()
-            request = self._away.pop(work)
             if done.cancelled() or done.exception() is not None:
-                self._running[work] = request
-            elif not self._stands(work, work.go_on(Served(0, done.result()))):
-                over.append(work)
-        return over
+                work.state = State.ENCODING
+            else:
+                work.go_on(Served(0, done.result()))
+                self._send_away(work)
 
-    def _serve_some(self) -> list[_Work]:
-        """Serve requests of one kind, urgent ones first; returns the work that is over.
+    def _serve_some(self) -> None:
+        """Serve requests of one kind, urgent ones first.
 
         Frames go first, so that what is made of them is read together with all else; but not twice, for
         others wait.
         """
-        frames = [work for work, request in self._running.items() if isinstance(request, Encode)]
-        readings = [work for work in self._running if work not in frames]
+        with self._changed:
+            frames = [work for work in self._works if work.state is State.ENCODING]
+            readings = [work for work in self._works if work.state in (State.PREFILLING, State.VERIFYING)]
         self._encoded = bool(frames) and not (self._encoded and readings)
         works = sorted(frames if self._encoded else readings, key=lambda work: work.is_ahead)
         if not works:
-            return []
+            return
         assert self._serve is not None
-        over, left = list[_Work](), dict.fromkeys(works)
+        left = dict.fromkeys(works)
         try:
-            for served in self._serve([self._running[work] for work in works]):
+            for served in self._serve([work.request for work in works if work.request]):
                 work = works[served.i]
-                del left[work], self._running[work]
-                if not self._stands(work, work.go_on(served)):
-                    over.append(work)
+                del left[work]
+                work.go_on(served)
+                self._send_away(work)
         except BaseException as error:  # nobody must wait for what is not served
             for work in left:
-                del self._running[work]
                 work.go_on(Served(0, error=error))
-                over.append(work)
-        return over
-
-    def _next(self) -> list[_Work] | None:
-        """What can be begun now, urgent work first; None at the end."""
-        with self._changed:
-            if not self._running:
-                self._changed.wait_for(self._has_work)
-            # Frames of these may be read although passes wait.
-            piled = self._readable() if self._answering else []
-            begun = self._take_urgent()
-            if not begun and not self._running and not self._away and self._closing:
-                return None
-            # What is left of the urgent work waits for its window, which may be away.
-            is_waiting = bool(self._urgent and self._running) or any(work.of is None for work in self._urgent)
-            if not is_waiting and not begun and not self._closing:
-                piled = self._readable()
-            return begun + [robot.take() for robot in piled if self._is_idle(robot.ahead[0].of, begun)]
-
-    def _has_work(self) -> bool:
-        """Whether there is something to do while nothing stands at a request for `serve`."""
-        if self._returned or (self._closing and not self._away):
-            return True
-        for work in self._urgent:
-            if work.of is None:
-                # It waits until all before it is done, and all else waits for it.
-                return not self._away
-            if self._is_idle(work.of, ()):
-                return True
-        return not self._closing and any(self._is_idle(robot.ahead[0].of, ()) for robot in self._readable())
-
-    def _take_urgent(self) -> list[_Work]:
-        begun: list[_Work] = []
-        left: deque[_Work] = deque()
-        while self._urgent:
-            work = self._urgent.popleft()
-            if work.of is None:
-                # Alone, after all before it.
-                if begun or left or self._running or self._away:
-                    left.append(work)
-                    break
-                return [work]
-            earlier = any(work.of is other.of for other in left)
-            (left if earlier or not self._is_idle(work.of, begun) else begun).append(work)
-        self._urgent.extendleft(reversed(left))
-        return begun
-
-    def _is_idle(self, of: Window | None, begun: Sequence[_Work]) -> bool:
-        return not any(work.of is of for work in (*self._running, *self._away, *begun))
-
-    def _readable(self) -> list[_Robot]:
-        """Robots of which a frame may be read now."""
-        is_answering = bool(self._answering)
-        # While frames of an answer are encoded elsewhere, nothing else is done here.
-        is_between = self._is_between or (bool(self._away) and not self._running)
-        return [robot for robot in self._robots.values() if robot.may_read(is_answering, is_between)]

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.batching import Encode, PassOutput, Read, Requests
+from crossspec_ros.engine.batching import Encode, PassOutput, Requests
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner, Reading
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import HiddenStates, Step
 from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
@@ -34,9 +33,9 @@ class TargetSequence:
     """
 
     def __init__(
-        self, target: VideoTarget, pool: RunnerPool, stream: CudaStream, verifier: Verifier, trace: Trace
+        self, target: VideoTarget, runner: ModelRunner, stream: CudaStream, verifier: Verifier, trace: Trace
     ) -> None:
-        self._target, self._pool, self._stream, self._verifier = target, pool, stream, verifier
+        self._target, self._runner, self._stream, self._verifier = target, runner, stream, verifier
         self._trace = trace
         # What the vision tower made of units, by the stamps of their frames.
         self._features: dict[tuple[int, ...], Any] = {}
@@ -47,7 +46,7 @@ class TargetSequence:
         self._waiting: list[np.ndarray | torch.Tensor] = []
         self._is_whole = False
         self._begin()
-        self._runner = pool.take()
+        self._row = runner.take()
 
     def _begin(self) -> None:
         self._stamps.clear()
@@ -84,18 +83,15 @@ class TargetSequence:
     def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Requests[None]:
         """Have exactly these frames appended, as `append` takes them; those that were read stay read where
         they come first."""
-        if not self._runner.is_sound:
-            self._pool.give_back(self._runner)
-            self._runner = self._pool.take()
-            self._begin()
-        elif (
-            self._stamps != list(stamps_ns[: len(self._stamps)])
+        if (
+            not self._row.is_sound
+            or self._stamps != list(stamps_ns[: len(self._stamps)])
             # What comes now would stand behind the question.
             or (self._prefix is not None and len(self._stamps) < len(stamps_ns))
             # A unit that could not be encoded.
             or self._whole()
         ):
-            self._runner.keep(0)
+            self._row.clear()
             self._begin()
         missing = len(self._stamps)
         self._stamps.extend(stamps_ns[missing:])
@@ -111,12 +107,12 @@ class TargetSequence:
         closing = self._target.closing(question)
         yield from self._encode(len(self._waiting))
         if self._prefix is None:
-            self._prefix = self._runner.length + self.unread, self._following_place()
-        elif self._runner.length < self._prefix[0]:
+            self._prefix = self._row.length + self.unread, self._following_place()
+        elif self._row.length < self._prefix[0]:
             self._unread.pop()  # a question that nobody put to the target
         else:
             length, self._place = self._prefix
-            self._runner.keep(length)
+            self._row.keep(length)
             self._unread.clear()
         self._unread.append(closing)
 
@@ -129,8 +125,8 @@ class TargetSequence:
             output = yield from self._read(tree, len(tree) + 1)
             path, following = self._verifier.accept(tree, output.logits, sampling)
         self._passes += 1
-        verified = self._runner.length - len(tree)
-        self._runner.keep(verified, [verified + node for node in path])
+        verified = self._row.length - len(tree)
+        self._row.keep(verified, [verified + node for node in path])
         self._place += len(path)
         self._unread = [self._target.words((following,))]
         tokens = (*(tree.token_ids[node] for node in path), following)
@@ -153,12 +149,12 @@ class TargetSequence:
 
     def close(self) -> None:
         """Leave the buffers to the next window."""
-        self._pool.give_back(self._runner)
+        self._runner.give_back(self._row)
         self._features.clear()
         self._unread.clear()
 
     def _whole(self) -> int:
-        """How many of the frames that wait make whole units."""
+        """Number of waiting frames that make whole units."""
         per_unit = self._target.spec.frames_per_unit
         return len(self._waiting) // per_unit * per_unit
 
@@ -194,15 +190,15 @@ class TargetSequence:
         del self._waiting[:count]
 
     def _read(self, tree: DraftTree, logits: int) -> Requests[PassOutput]:
-        """What the pass over all that is unread and the tree gives, with the logits of so many last tokens;
-        all of it is in the cache afterwards."""
+        """Output of a pass over all that is unread and the tree, with the logits of so many last tokens; all
+        of it is in the cache afterwards."""
         place = self._following_place()
         nodes = self._target.words(tree.token_ids)
         nodes = replace(nodes, positions=tree_positions(tree, -1).expand(len(nodes.positions), -1))
         read = Chunk.joined([*self._unread, nodes])
-        mask = attention_mask(self._runner.length, self.unread, tree, read.embeds.dtype)
-        reading = Reading(self._runner, read.embeds, self._place + read.positions, mask, read.layers)
-        output: PassOutput = yield Read(reading, logits)
+        mask = attention_mask(self._row.length, self.unread, tree, read.embeds.dtype)
+        places = self._place + read.positions
+        output: PassOutput = yield Reading(self._row, read.embeds, places, mask, read.layers, logits)
         # Not before: what failed half way is read again.
         self._unread, self._place = [], place
         return output

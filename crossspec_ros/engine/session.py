@@ -1,4 +1,4 @@
-"""What the decoder holds of the target: an engine that opens a session for each window, and its steps.
+"""Engine, session, step: the target as the decoder holds it, with a session for each window.
 
 The target may be in this process (`local.py`) or elsewhere: frames go in, token ids and seconds come out, and
 no logits leave it.
@@ -62,7 +62,7 @@ class Proposed:
 
 @dataclass(frozen=True)
 class Step:
-    """What a pass of the target gave.
+    """Result of a pass of the target.
 
     `path` are the accepted nodes of the tree, from the root down; `tokens` those of the path and the target's
     own next one, cut after an end of sequence, with which the response has `ended`. The pass read
@@ -141,7 +141,7 @@ class Engine(Protocol):
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
-        """Of its threads."""
+        """Pulses of its threads."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:
@@ -154,7 +154,7 @@ class Engine(Protocol):
         ...
 
     def measure(self) -> PassCost | None:
-        """What passes cost after windows of noise, kept up to date; takes some 60 passes for each number of
+        """Cost of passes after windows of noise, kept up to date; takes some 60 passes for each number of
         sequences that may share one. None where the engine decides itself what is verified."""
         ...
 

@@ -43,14 +43,14 @@ class DraftTree:
         return len(self.token_ids)
 
     def depths(self) -> list[int]:
-        """How many tokens after the root each node stands; 1 for the root's children."""
+        """Number of tokens from the root to each node; 1 for the root's children."""
         depths: list[int] = []
         for parent in self.parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return depths
 
     def path_probs(self) -> list[float]:
-        """How likely the target takes each node: the product of `probs` from the root."""
+        """Probability that the target takes each node: the product of `probs` from the root."""
         paths: list[float] = []
         for parent, prob in zip(self.parents, self.probs, strict=True):
             paths.append(prob if parent == ROOT else paths[parent] * prob)
@@ -140,7 +140,7 @@ def tree_positions(tree: DraftTree, after: int) -> torch.Tensor:
 
 
 def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype) -> torch.Tensor:
-    """What each of `unread` tokens and each node sees, as an additive (1, 1, unread + nodes, all) mask.
+    """Additive (1, 1, unread + nodes, all) mask of what each of `unread` tokens and each node sees.
 
     It is float, not bool: eager attention in transformers adds what it is given.
     """

@@ -28,7 +28,7 @@ from crossspec_ros.captioning.remote_loading import is_remote, link_reading, loa
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.tiny_pair import warning
 from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
-from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.plain_text import plain_text

@@ -37,14 +37,14 @@ GAUGES = {
     "encoder_failures": "requests that no encoder replica served, so that the target did",
     **COUNTS,
 }
-"""What Prometheus is told, each as ray_crossspec_NAME."""
+"""Gauges that Prometheus gets, each as ray_crossspec_NAME."""
 ANSWER_MS = "answer_ms"
 _BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
 _TICK_S = 5.0
-_STRANGERS, _MOST_OF_A_TOKEN = 64, 4
-"""Streams beside those of all robots that a replica takes: they say no hello, are refused or not read; and
-how many one token may have, its robot's own among them. With one more the oldest ends, which may be of a link
-that is gone."""
+_STRANGERS = 64
+"""Streams that a replica takes beside those of all robots: they say no hello, are refused or not read."""
+_MOST_OF_A_TOKEN = 4
+"""Streams of one token; with one more the oldest ends, which may be of a link that is gone."""
 
 
 class CaptionServer:

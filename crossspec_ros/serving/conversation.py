@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from crossspec_ros.errors import InputError, described
 from crossspec_ros.serving.fleet import Fleet
@@ -18,16 +16,12 @@ from crossspec_ros.serving.lanes import Lane
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.bounded import read_up
 
 _LOG = logging.getLogger(__name__)
 
 _ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
-MOST_HELLO = 4096
-"""Bytes of a stream's first message."""
-MOST_LISTS = 1 << 16
-"""Bytes of a message other than a frame; the longest question and its draft have 48,000. Read, a list of
-numbers takes up to 16 times as many."""
 HELLO_S = 10.0
 """Within which a stream must begin."""
 MOST_UNREAD = 4096
@@ -44,7 +38,7 @@ def refusal(sentence: str) -> wire.Down:
 async def converse(
     fleet: Fleet, messages: AsyncIterator[bytes], admit: Callable[[wire.Hello], None] = lambda hello: None
 ) -> AsyncIterator[wire.Down]:
-    """What the robot gets for what it says; ends with its messages, or when it is refused or let go.
+    """Messages for a robot in return for its own; end with these, or when it is refused or let go.
 
     `admit` raises InputError for a robot that must not come.
     """
@@ -80,7 +74,7 @@ async def converse(
         nonlocal lane
         try:
             async for data in messages:
-                message = _message(data, lane is not None)
+                message = read_up(data, is_first=lane is None)
                 if message.WhichOneof("what") is None:
                     fleet.counts["refused_messages"] += 1
                     raise InputError("a message cannot be read: send what captions.proto says")
@@ -137,33 +131,6 @@ async def again_and_again(period_s: float, do: Callable[[], Awaitable[None]]) ->
         except BaseException as error:
             _LOG.error("what is done every %g s has failed: %s", period_s, described(error))
         await asyncio.sleep(period_s)
-
-
-_FRAME = re.compile(rb"(?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x1a([\x80-\xff]{0,4}[\x00-\x7f])")
-"""How a message begins that is a frame alone: its session, and the frame's length."""
-
-
-def _is_frame(data: bytes) -> bool:
-    """Whether a message is a frame and nothing else; it has no list then."""
-    begin = _FRAME.match(data)
-    return begin is not None and len(data) - begin.end() == sum(
-        (byte & 127) << 7 * i for i, byte in enumerate(begin[1])
-    )
-
-
-def _message(data: bytes, is_known: bool) -> wire.Up:
-    """Reads it; an empty one for what is none. Raises InputError where that would take much memory."""
-    if not is_known and len(data) > MOST_HELLO:
-        raise InputError(f"the first message has {len(data)} bytes: begin with a hello")
-    if len(data) > MOST_LISTS and not _is_frame(data):
-        raise InputError(
-            f"a message of {len(data)} bytes is no frame: send at most {MOST_LISTS} bytes of all else"
-        )
-    try:
-        return wire.Up.FromString(data)
-    except DecodeError:
-        # The stream ends with a sentence then, where gRPC would end it without a word.
-        return wire.Up()
 
 
 def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:

@@ -21,8 +21,10 @@ from crossspec_ros.telemetry.pulse import Pulse
 
 _LOG = logging.getLogger(__name__)
 
-_PATIENCE_S, _REST_S = 0.5, 5.0
-"""For the frames of a window; then the target's own tower encodes them, and all that come for a while."""
+_PATIENCE_S = 0.5
+"""Time for the frames of a window; then the target's own tower encodes them."""
+_REST_S = 5.0
+"""Time after a failure in which the target's own tower encodes all frames."""
 
 
 class FrameEncoder:
@@ -35,12 +37,12 @@ class FrameEncoder:
         torch.cuda.empty_cache()
 
     def kind(self) -> str:
-        """What it calculates on and in."""
+        """Processor and numbers that it calculates with."""
         return kind_of(self._target)
 
     @torch.inference_mode()
     def encode(self, units: Sequence[np.ndarray]) -> list[Any]:
-        """What the tower makes of each unit of (n, H, W, 3) uint8 RGB frames, on the CPU."""
+        """Features of each unit of (n, H, W, 3) uint8 RGB frames, on the CPU."""
         return [on_device(features, torch.device("cpu")) for features in encode(self._target, units)]
 
 
@@ -51,7 +53,7 @@ class Encoders:
         """Raises InputError where replicas do not calculate as the target does."""
         self._handle, self._replicas, self._device = handle, replicas, target.device
         self.pulses: list[Pulse] = []
-        """Of its threads, each of which waits for a request; those of more robots queue."""
+        """Pulses of its threads, each of which waits for a request; those of more robots queue."""
         self._threads = ThreadPoolExecutor(4 * replicas, "encoders", self._begin_thread)
         # Not in the replica's own thread, where Ray Serve waits for nothing.
         found = self._threads.submit(lambda: handle.kind.remote().result()).result()

@@ -10,21 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crossspec_ros.drafting.limits import Limits
 from crossspec_ros.drafting.memory_file import MemoryFile
-from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.policy import Limits, Policy
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.batching import Elsewhere
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
-from crossspec_ros.serving.fleet_memory import FleetMemory, SharedMemory
-from crossspec_ros.serving.lanes import Lanes
-from crossspec_ros.serving.rate import Rate
+from crossspec_ros.serving.lanes import Lanes, Rate
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 
 _LOG = logging.getLogger(__name__)
@@ -42,16 +39,18 @@ COUNTS = {
     "failed_answers": "answers that failed",
 }
 TURN_S = 30.0
-"""How long an answer may take to end once its robot has gone or it is cut short."""
+"""Time that an answer may take to end once its robot has gone or it is cut short."""
 _PHASES = 64
 """Places in a period where windows may end."""
+_SHARED_CAPTIONS = 2048
+"""Captions to a question that robots learn from one another."""
 
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """How many `robots` there is room for, who drafts for them, the folder `memories` where each one's
-    captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), whether they
-    share passes, and after how many seconds without a word a robot is let go."""
+    """Settings of a fleet: room for so many `robots`, who drafts for them, the folder `memories` where each
+    one's captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), whether
+    they share passes, and after how many seconds without a word a robot is let go."""
 
     robots: int = 8
     proposers: tuple[str, ...] = ("memory", "event_draft")
@@ -63,7 +62,7 @@ class FleetSettings:
 
 
 class Robot:
-    """What is kept of one robot while its stream lasts: its policy, with proposers of its own.
+    """Robot whose stream lasts: its policy, with proposers of its own.
 
     `turn` is held by whoever uses the policy.
     """
@@ -87,7 +86,7 @@ class Robot:
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
-        """Of the thread that saves what it remembers."""
+        """Pulse of the thread that saves what it remembers."""
         keep = self._keep
         return (keep.pulse,) if keep is not None else ()
 
@@ -101,6 +100,29 @@ class Robot:
                 _LOG.warning("the captions of robot %s could not be saved: %s", self.name, error)
 
 
+class FleetMemory(Proposer):
+    """One robot's view of the captions of all, which are used by one at a time.
+
+    What others said is proposed only: the target says what it says of its own frames, whoever drafts.
+    """
+
+    name = "fleet_memory"
+
+    def __init__(self, shared: CaptionMemory, lock: threading.Lock) -> None:
+        self._shared, self._lock = shared, lock
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        """As the caption memory does, under this name."""
+        with self._lock:
+            tree = self._shared.propose(context, budget, worth)
+        return DraftTree(tree.token_ids, tree.parents, tree.probs, ((self.name,),) * len(tree))
+
+    def observe(self, result: PassResult) -> None:
+        """Learn the robot's captions for the others."""
+        with self._lock:
+            self._shared.observe(result)
+
+
 class Fleet:
     """One engine and the robots that share it; safe for any thread."""
 
@@ -112,7 +134,8 @@ class Fleet:
     ) -> None:
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, robots=settings.robots, encode_elsewhere=encode_elsewhere)
-        self._shared = SharedMemory() if settings.fleet_memory else None
+        self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
+        self._sharing = threading.Lock()
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -135,7 +158,7 @@ class Fleet:
 
     @property
     def robots(self) -> int:
-        """How many there are."""
+        """Number of robots that have a stream."""
         return len(self._robots)
 
     def admit(self, name: str, period_ns: int, phase_ns: int, on_gone: Callable[[str], None]) -> Robot:
@@ -223,7 +246,7 @@ class Fleet:
         proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
-            proposers.append(FleetMemory(self._shared))
+            proposers.append(FleetMemory(self._shared, self._sharing))
         for proposer in proposers:
             proposer.load(self.target)
         keep, remembered = None, 0

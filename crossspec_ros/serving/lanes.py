@@ -1,8 +1,10 @@
-"""A thread for each robot, so that no robot's work waits for another's."""
+"""Lanes: a thread for each robot, so that none waits for another's work, and how much it may say."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -12,6 +14,11 @@ from crossspec_ros.telemetry.pulse import Pulse
 
 MOST_WAITING = 4
 """Pieces of a robot's work: those of its stream, and of earlier ones that end."""
+
+MOST_MESSAGES = 400
+"""Messages of a robot in a second: eight times what eight camera frames and their questions need."""
+MOST_BYTES = 128 << 20
+"""Bytes of a robot in a second: eight times what eight frames of 1440x1080 need."""
 
 
 class Lane:
@@ -82,3 +89,26 @@ class Lanes:
             if not lane.streams:
                 del self._lanes[lane.robot]
                 lane.close()
+
+
+class Rate:
+    """Count of what robots have said in this second; for one thread."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._messages, self._bytes = Counter[str](), Counter[str]()
+
+    def check(self, robot: str, size: int, now_s: float | None = None) -> None:
+        """Count a message of so many bytes; raises InputError where there are too many, or too large ones."""
+        second = int(time.monotonic() if now_s is None else now_s)
+        if second != self._second:
+            self._second = second
+            self._messages.clear()
+            self._bytes.clear()
+        self._messages[robot] += 1
+        self._bytes[robot] += size
+        if self._messages[robot] > MOST_MESSAGES or self._bytes[robot] > MOST_BYTES:
+            raise InputError(
+                f"more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MB came in a second: send frames "
+                f"at the camera's rate"
+            )

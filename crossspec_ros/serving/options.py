@@ -1,4 +1,4 @@
-"""What a server is told: the target, who may come, who drafts; for the command and for a cluster."""
+"""Options of a server: the target, who may come, who drafts; for the command and for a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.drafting.registry import HEADS, proposer_names
+from crossspec_ros.drafting.proposer import HEADS, proposer_names
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.placement import DTYPES
@@ -64,7 +64,7 @@ class ServeOptions:
         return options
 
     def given(self) -> dict[str, Any]:
-        """What `of` takes."""
+        """Arguments for `of`."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property

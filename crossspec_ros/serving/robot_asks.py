@@ -1,4 +1,4 @@
-"""What a robot asks for, read from its messages: what a target cannot take is refused with a sentence."""
+"""Checks of what a robot asks for: what a target cannot take is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.wire import captions_pb2 as wire
 
-MOST_NEW_TOKENS, MOST_DRAFT, MOST_NODES = 2048, 512, 128
+MOST_NEW_TOKENS = 2048
+"""Tokens of an answer."""
+MOST_DRAFT = 512
+"""Tokens of a draft."""
+MOST_NODES = 128
+"""Nodes of a tree."""
 
 
 class Hint:
-    """What a robot's event draft has said, in the target's tokens."""
+    """Words of a robot's event draft, in the target's tokens."""
 
     feature: np.ndarray | None = None
     states: tuple[torch.Tensor, ...] = ()
@@ -66,7 +71,7 @@ def check_question(ask: wire.Ask, target: VideoTarget) -> None:
 
 
 def sampling_of(ask: wire.Ask) -> Sampling | None:
-    """How the answer is sampled; None for the likeliest tokens."""
+    """Sampling of the answer; None for the likeliest tokens."""
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 

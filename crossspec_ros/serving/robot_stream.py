@@ -8,6 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +28,15 @@ from crossspec_ros.wire.frames import read_frame
 _LOG = logging.getLogger(__name__)
 
 MOST_PIXELS = 2_500_000
-"""Of a frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
+"""Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
 MOST_PIXELS_HELD = 60_000_000
-"""Of a robot's frames: three windows of eight full-HD frames have 50 million."""
+"""Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
 _PAUSE_S = 0.05
 """Between two pieces of an answer; the first and the last go at once."""
 
 
 class _Window:
-    """What is held of a window: its session, frames that were not read yet, and the answer in work."""
+    """Window of a robot: its session, its frames, and the answer in work."""
 
     def __init__(self, session: LocalSession) -> None:
         self.session = session
@@ -71,10 +72,8 @@ class RobotStream:
         Raises:
             InputError: the robot is not admitted, and the stream must end.
         """
-        if not self._is_over:
-            self._take(message)
-
-    def _take(self, message: wire.Up) -> None:
+        if self._is_over:
+            return
         kind = message.WhichOneof("what")
         if self._robot is None:
             if kind != "hello":
@@ -83,18 +82,19 @@ class RobotStream:
             return
         self._robot.heard_s = time.monotonic()
         try:
-            if kind == "frame":
-                self._take_frame(message.session, message.frame)
-            elif kind == "fit":
-                self._fit(message.session, message.fit)
-            elif kind == "ask":
-                self._ask(message.session, message.ask)
-            elif kind == "draft":
-                self._take_draft(message.session, message.draft)
-            elif kind == "close":
-                self._close(message.session)
-            else:
-                raise InputError(f"a message says '{kind}' once more: send what captions.proto says")
+            match kind:
+                case "frame":
+                    self._take_frame(message.session, message.frame)
+                case "fit":
+                    self._fit(message.session, message.fit)
+                case "ask":
+                    self._ask(message.session, message.ask)
+                case "draft":
+                    self._take_draft(message.session, message.draft)
+                case "close":
+                    self._close(message.session)
+                case _:
+                    raise InputError(f"a message says '{kind}' once more: send what captions.proto says")
         except InputError as error:
             self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
@@ -123,17 +123,12 @@ class RobotStream:
                 f"the same crossspec_ros on both"
             )
         fleet = self._fleet
-        robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
-        self._robot = robot
+        self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
         spec = fleet.target.spec
+        sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids"
         welcome = wire.Welcome(
             version=VERSION,
-            frames=spec.frames,
-            frames_per_unit=spec.frames_per_unit,
-            image_size=spec.image_size,
-            frame_tokens=spec.frame_tokens,
-            most_tokens=spec.most_tokens,
-            eos_ids=spec.eos_ids,
+            **{name: getattr(spec, name) for name in sizes},
             closing_ids=fleet.target.prompt_ids("")[1],
             tokenizer=fleet.target.tokenizer.to_str(),
             phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
@@ -240,8 +235,7 @@ class RobotStream:
         """One pass over a tree of the robot's own."""
         begun_ns = time.perf_counter_ns()
         future = window.session.step(tree, sampling_of(ask))
-        over: Future[None] = Future()
-        window.over = over
+        window.over = over = Future[None]()
 
         def tell(done: Future[Step]) -> None:
             # Frames of others must not wait for a tree that comes late, or never.
@@ -261,17 +255,7 @@ class RobotStream:
             if ended:
                 window.asked = None
             over.set_result(None)
-            piece = wire.Piece(
-                number=ask.number,
-                token_ids=step.tokens,
-                ended=ended,
-                tokens_read=step.tokens_read,
-                rows=step.rows,
-                most_read=step.most_read,
-                seconds=step.seconds,
-                since_asked_s=(time.perf_counter_ns() - begun_ns) / 1e9,
-                passes=1,
-            )
+            piece = _piece(ask.number, step, begun_ns, token_ids=step.tokens, ended=ended, passes=1)
             self._tell(wire.Down(session=index, piece=piece))
 
         future.add_done_callback(tell)
@@ -355,7 +339,7 @@ class RobotStream:
 
 
 class _Pieces:
-    """What each pass has added to an answer since the last time."""
+    """Pieces of an answer: what passes have added since the last one was sent."""
 
     def __init__(
         self, index: int, number: int, answer: Answer, begun_ns: int, send: Callable[[wire.Down], None]
@@ -369,8 +353,8 @@ class _Pieces:
 
     @property
     def seconds(self) -> float:
-        """Since the question came."""
-        return (time.perf_counter_ns() - self._begun_ns) / 1e9
+        """Time since the question came."""
+        return _seconds(self._begun_ns)
 
     def __call__(self) -> bool:
         """Send what is new, if anything is; always true."""
@@ -382,21 +366,35 @@ class _Pieces:
             return True
         step = answer.last
         assert step is not None
-        piece = wire.Piece(
-            number=self.number,
+        piece = _piece(
+            self.number,
+            step,
+            self._begun_ns,
             token_ids=answer.tokens[self._told :],
             ended=answer.ended,
-            tokens_read=step.tokens_read,
-            rows=step.rows,
-            most_read=step.most_read,
-            seconds=step.seconds,
+            passes=answer.passes - self._passes,
             drafted=answer.drafted - self._drafted,
             accepted=answer.accepted - self._accepted,
-            since_asked_s=self.seconds,
-            passes=answer.passes - self._passes,
         )
         self._told, self._ended = len(answer.tokens), answer.ended
         self._passes, self._sent_s = answer.passes, now_s
         self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
         self._send(wire.Down(session=self._index, piece=piece))
         return True
+
+
+def _piece(number: int, step: Step, begun_ns: int, **added: Any) -> wire.Piece:
+    """A piece of an answer, with the figures of its last pass."""
+    return wire.Piece(
+        number=number,
+        tokens_read=step.tokens_read,
+        rows=step.rows,
+        most_read=step.most_read,
+        seconds=step.seconds,
+        since_asked_s=_seconds(begun_ns),
+        **added,
+    )
+
+
+def _seconds(since_ns: int) -> float:
+    return (time.perf_counter_ns() - since_ns) / 1e9

@@ -13,7 +13,7 @@ from crossspec_ros.image_bounds import check_size
 from crossspec_ros.wire import captions_pb2 as wire
 
 _LEVEL = 1
-"""Of PNG's compression: higher ones take several times as long for some percent."""
+"""Level of PNG's compression: higher ones take several times as long for some percent."""
 
 
 def frame_message(frame: np.ndarray, stamp_ns: int) -> wire.Frame:

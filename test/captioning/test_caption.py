@@ -19,7 +19,7 @@ from planted import START_NS, WINDOWS, write_drive
 
 from crossspec_ros.captioning import decoders
 from crossspec_ros.cli import main
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.models.eventgpt import EventGPTArchitecture
 from crossspec_ros.models.video_llava import VideoLlavaArchitecture

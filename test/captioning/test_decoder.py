@@ -15,16 +15,16 @@ import torch
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated, script, stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.event_draft import EventDraft
+from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine import accept, sequence
 from crossspec_ros.engine.accept import greedy_path
+from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.runner import ModelRunner
-from crossspec_ros.engine.runner_pool import RunnerPool
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
@@ -204,7 +204,7 @@ def test_a_frame_that_cannot_be_read_ahead_costs_no_caption(
 ) -> None:
     stream(decoder, windows[0], 1)
     with monkeypatch.context() as broken:
-        broken.setattr(RunnerPool, "read", lambda self, readings: 1 / 0)
+        broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
         read = decoder.stream_frame(0, windows[0].frames[1], windows[0].frame_stamps_ns[1])
         assert read is not None and isinstance(read.exception(20), ZeroDivisionError)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
@@ -285,12 +285,12 @@ def test_wrong_positions_are_caught(
 def test_a_cache_that_keeps_what_was_refused_is_caught(
     pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = ModelRunner.keep
+    keep = KVRow.keep
 
-    def sloppy(self: ModelRunner, length: int, moved: list[int] | tuple[int, ...] = ()) -> None:
+    def sloppy(self: KVRow, length: int, moved: list[int] | tuple[int, ...] = ()) -> None:
         keep(self, self.length if moved else length)
 
-    monkeypatch.setattr(ModelRunner, "keep", sloppy)
+    monkeypatch.setattr(KVRow, "keep", sloppy)
     wanted = generated(pair, windows[1])
     poor = [t if i % 4 else 9 for i, t in enumerate(wanted)]
     assert caption(pair, windows[1], script(poor)).token_ids != wanted
@@ -656,7 +656,7 @@ def test_an_answer_that_fails_early_is_made_anew_at_the_close(
     begin(decoder, windows[0])
     decoder.advance(0)
     with monkeypatch.context() as broken:
-        broken.setattr(RunnerPool, "read", lambda self, readings: 1 / 0)
+        broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             decoder.advance(0)
     assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
@@ -715,9 +715,9 @@ def test_every_session_gives_its_buffers_back(pair: ModelPair, windows: list[Win
         alone.caption(window, QUESTION, Trace())
         alone.forget()
     taken: list[object] = []
-    engine.scheduler.submit(lambda: taken.extend(engine.pool._free)).result(20)
+    engine.scheduler.submit(lambda: taken.extend(engine.runner._free)).result(20)
     decoder.forget()
-    engine.scheduler.submit(lambda: taken.extend(engine.pool._free)).result(20)
+    engine.scheduler.submit(lambda: taken.extend(engine.runner._free)).result(20)
     assert len(taken) == 2 + 3  # all but that of the window captioned last; then all
     session = engine.open(9, Trace())
     session.close()

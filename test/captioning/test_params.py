@@ -9,7 +9,7 @@ import pytest
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import nearest, read_names, read_number
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, PlayerSettings
-from crossspec_ros.drafting.registry import USUAL
+from crossspec_ros.drafting.proposer import USUAL
 from crossspec_ros.errors import InputError
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from crossspec_ros.drafting import memory_file
-from crossspec_ros.drafting.memory_file import MemoryFile
-from crossspec_ros.drafting.memory_place import memory_path, target_key
+from crossspec_ros.drafting.memory_file import MemoryFile, memory_path, target_key
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import MOST_BYTES, QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.engine.tree import DraftTree

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_target import Guess
 
-from crossspec_ros.drafting.calibration import Calibration
-from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.policy import Calibration, Limits, Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import ROOT, DraftTree

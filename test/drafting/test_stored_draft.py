@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from crossspec_ros.drafting.stored_draft import Said, load_drafts, save_drafts
+from crossspec_ros.drafting.draft_model import Said
+from crossspec_ros.drafting.stored_draft import load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 
 IDS, WIDTH = 100, 4

@@ -12,13 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_target import QUESTION, chain, logits
+from told_verifier import Told, path_to, random_tree
 
-from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner_pool import RunnerPool
-from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
@@ -28,27 +27,12 @@ from crossspec_ros.windows.window import Window
 TOLERANCE = 5e-5
 
 
-class Told(Verifier):
-    """Accepts what it is told to, and keeps the logits of the last pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.logits = torch.empty(0)
-        self.accepts: tuple[tuple[int, ...], int] = (), 9
-
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
-        self.logits = logits.clone()
-        return self.accepts
-
-
 class Fleet:
     """Sequences of several robots in one pool, whose passes are shared as `cost` says."""
 
     def __init__(self, pair: ModelPair, robots: int, is_static: bool = False) -> None:
         target, stream = pair.target, CudaStream(pair.target.device)
-        self.pool = RunnerPool(target.body, target.spec.frame_tokens + 512, is_static)
+        self.pool = ModelRunner(target.body, target.spec.frame_tokens + 512, is_static)
         self.pool.warm_up(robots, robots)
         self.serve = Batcher(target, self.pool, stream)
         self.serve.cost = PassCost.all_together(robots)
@@ -59,16 +43,6 @@ class Fleet:
 
     def do(self, works: Sequence[Requests[Result]]) -> list[Result]:
         return together(works, self.serve)
-
-
-def random_tree(rng: random.Random, nodes: int, vocabulary: int) -> DraftTree:
-    parents = tuple(rng.randrange(max(ROOT, i - 5), i) for i in range(nodes))
-    tokens = tuple(rng.randrange(3, vocabulary) for _ in range(nodes))
-    return DraftTree(tokens, parents, (0.5,) * nodes, (("guess",),) * nodes)
-
-
-def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
-    return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
 
 
 @pytest.mark.parametrize("is_static", [False, True])
@@ -116,7 +90,7 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(
 @torch.inference_mode()
 def test_what_outgrows_its_row_is_read_alone(pair: ModelPair, windows: list[Window]) -> None:
     fleet = Fleet(pair, 2)
-    room = fleet.sequences[0]._runner.capacity
+    room = fleet.sequences[0]._row.capacity
 
     def answer(i: int, tokens: int) -> Requests[int]:
         yield from fleet.sequences[i].append(windows[i].frames[0], 0)
@@ -199,7 +173,7 @@ def test_what_has_outgrown_its_row_stays_out_of_shared_passes_also_when_it_is_sh
     pair: ModelPair, windows: list[Window]
 ) -> None:
     fleet = Fleet(pair, 2)
-    room = fleet.sequences[0]._runner.capacity
+    room = fleet.sequences[0]._row.capacity
 
     def read(i: int) -> Requests[None]:
         for stamp, frame in enumerate(windows[i].frames):

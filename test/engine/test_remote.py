@@ -26,7 +26,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.down import MOST_BESIDE, read_down
+from crossspec_ros.wire.bounded import MOST_BESIDE, read_down
 
 ADDRESS = Address("grpc://127.0.0.1:1", "robot")
 

@@ -1,17 +1,67 @@
-"""Reading on static buffers, as a graph does it, gives what reading as usual gives."""
+"""Rows hold what was kept; static passes, as a graph does them, give what passes as usual give."""
 
 from __future__ import annotations
 
 import random
+import weakref
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaModel
 
-from crossspec_ros.engine.kv import KVBuffer
+from crossspec_ros.engine.kv import KVPool, KVRow, RowCache
 from crossspec_ros.engine.pass_cost import SIZES
-from crossspec_ros.engine.runner import ModelRunner
-from crossspec_ros.engine.runner_pool import RunnerPool
+from crossspec_ros.engine.runner import ModelRunner, Reading
+
+Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def states(tokens: list[int]) -> torch.Tensor:
+    """(1, 2 heads, tokens, 3) of values that tell the token."""
+    return torch.tensor(tokens, dtype=torch.float32)[None, None, :, None].expand(1, 2, -1, 3)
+
+
+def appended(row: KVRow, tokens: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values of each layer after a pass over these tokens."""
+    cache = RowCache(row, len(tokens))
+    found = [cache.update(states(tokens), -states(tokens), layer) for layer in range(row.layers)]
+    row.length += len(tokens)
+    return found
+
+
+@pytest.mark.parametrize("pool", [None, KVPool(2, 4, 3)])
+def test_a_row_holds_what_a_list_would_hold(pool: KVPool | None) -> None:
+    rng = random.Random(0)
+    row = pool.rows[1] if pool else KVRow(2, 4)
+    for _ in range(3):
+        held: list[int] = []
+        serial = 0
+        for _ in range(60):
+            new = [serial + i for i in range(rng.randrange(1, 6))]
+            serial += len(new)
+            held += new
+            for keys, values in appended(row, new):
+                assert torch.equal(keys, states(held)) and torch.equal(values, -states(held))
+            length = rng.randrange(max(0, len(held) - 6), len(held) + 1)
+            moved = sorted(rng.sample(range(length, len(held)), rng.randrange(0, len(held) - length + 1)))
+            row.keep(length, moved)
+            held = held[:length] + [held[i] for i in moved]
+            assert row.length == len(held)
+        assert not row.is_pooled
+        row.clear()
+
+
+def test_rolling_back_copies_nothing_and_memory_goes_at_the_end() -> None:
+    row = KVRow(1, 8)
+    [(keys, _)] = appended(row, [1, 2, 3, 4])
+    row.keep(2, [2])
+    [(again, _)] = appended(row, [9])
+    assert again.data_ptr() == keys.data_ptr() and again[0, 0, :, 0].tolist() == [1, 2, 3, 9]
+    other = KVRow(2, 8)
+    appended(other, [1])
+    freed = weakref.ref(other._states)
+    other.clear()
+    assert freed() is None and other.length == 0
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +73,7 @@ def model() -> LlamaModel:
     return LlamaModel(config).eval()
 
 
-def random_pass(rng: random.Random, length: int, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def random_pass(rng: random.Random, length: int, n: int) -> Given:
     """Inputs, positions and mask of `n` tokens: each sees what was read, itself, and any before it."""
     inputs = torch.randn(n, 32, generator=torch.Generator().manual_seed(rng.randrange(10**6)))
     seen = torch.ones(n, length + n, dtype=torch.bool)
@@ -34,84 +84,86 @@ def random_pass(rng: random.Random, length: int, n: int) -> tuple[torch.Tensor, 
     return inputs, torch.tensor([[length + rng.randrange(i + 1) for i in range(n)]]), mask
 
 
+class Both:
+    """One sequence in a warm static row, and the same one in memory of its own, which must agree."""
+
+    def __init__(self, model: LlamaModel, capacity: int) -> None:
+        self.runners = [ModelRunner(model, capacity, is_static) for is_static in (True, False)]
+        self.runners[0].warm_up(1)
+        self.rows = [runner.take() for runner in self.runners]
+
+    def read(self, rng: random.Random, n: int) -> None:
+        given = random_pass(rng, self.length, n)
+        [(static, _)], [(usual, _)] = (
+            runner.read([Reading(row, *given)]) for runner, row in zip(self.runners, self.rows, strict=True)
+        )
+        torch.testing.assert_close(static, usual, atol=2e-5, rtol=1e-4)
+
+    def keep(self, length: int, moved: list[int] | None = None) -> None:
+        for row in self.rows:
+            row.keep(length, moved or [])
+
+    @property
+    def length(self) -> int:
+        assert self.rows[0].length == self.rows[1].length
+        return self.rows[0].length
+
+
 @torch.inference_mode()
 def test_static_and_usual_passes_agree_however_the_sequence_is_rolled_back(model: LlamaModel) -> None:
-    rng = random.Random(0)
-    static, usual = ModelRunner(model, 256, is_static=True), ModelRunner(model, 256, is_static=False)
-    static.warm_up()
-    sizes = [40, *(rng.choice([1, 2, 3, 5, 8, 17, 40, 70]) for _ in range(60)), 130, 3, 1]
-    for n in sizes:
-        given = random_pass(rng, usual.length, n)
-        torch.testing.assert_close(static.read(*given), usual.read(*given), atol=2e-5, rtol=1e-4)
-        length = rng.randrange(usual.length - n, usual.length + 1)
-        moved = sorted(rng.sample(range(length, usual.length), rng.randrange(usual.length - length + 1)))
+    rng, both = random.Random(0), Both(model, 256)
+    assert len(both.runners[0]._single) == len(SIZES)
+    for n in [40, *(rng.choice([1, 2, 3, 5, 8, 17, 40, 70]) for _ in range(60)), 130, 3, 1]:
+        both.read(rng, n)
+        length = rng.randrange(both.length - n, both.length + 1)
+        moved = sorted(rng.sample(range(length, both.length), rng.randrange(both.length - length + 1)))
         if length + len(moved) > 230 and n != 130:
             length, moved = 20, []
-        for runner in (static, usual):
-            runner.keep(length, moved)
-        assert static.length == usual.length == length + len(moved)
-    assert set(static._steps) == set(SIZES)
+        both.keep(length, moved)
+    assert both.rows[0].is_pooled
 
 
 @torch.inference_mode()
-def test_a_sequence_that_outgrows_its_buffers_goes_on(model: LlamaModel) -> None:
-    rng = random.Random(1)
-    static, usual = ModelRunner(model, 32, is_static=True), ModelRunner(model, 32, is_static=False)
-    static.warm_up()
-    for n in (20, 4, 4, 3, 1, 4, 40, 2, 2):
-        given = random_pass(rng, usual.length, n)
-        torch.testing.assert_close(static.read(*given), usual.read(*given), atol=2e-5, rtol=1e-4)
-    assert static.length == usual.length == 80
-
-
-@torch.inference_mode()
-def test_a_sequence_that_fills_its_buffers_to_the_last_place_goes_on_in_them(model: LlamaModel) -> None:
-    rng = random.Random(3)
-    static, usual = ModelRunner(model, 32, is_static=True), ModelRunner(model, 32, is_static=False)
-    static.warm_up()
-    for n, kept in ((20, 20), (12, 32), (0, 22), (4, 26), (5, 31), (1, 32)):
+def test_a_sequence_goes_on_when_it_fills_its_row_to_the_last_place_and_when_it_outgrows_it(
+    model: LlamaModel,
+) -> None:
+    rng, both = random.Random(3), Both(model, 32)
+    for n, kept in ((20, 20), (12, 32), (0, 22), (4, 26), (5, 31), (1, 32), (0, 31)):
         if n:
-            given = random_pass(rng, usual.length, n)
-            torch.testing.assert_close(static.read(*given), usual.read(*given), atol=2e-5, rtol=1e-4)
-        for runner in (static, usual):
-            runner.keep(kept)
-    assert static.capacity == 32 and set(static._steps) == set(SIZES)
+            both.read(rng, n)
+        both.keep(kept)
+    assert both.rows[0].capacity == 32 and both.rows[0].is_pooled
+    for n in (3, 1, 4, 40, 2, 2):
+        both.read(rng, n)
+    assert both.length == 83 and not both.rows[0].is_pooled
 
 
 @torch.inference_mode()
-def test_buffers_come_back_empty_when_their_sequence_has_ended(
-    model: LlamaModel, caplog: pytest.LogCaptureFixture
+def test_rows_come_back_empty_whatever_became_of_their_sequence(
+    model: LlamaModel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = RunnerPool(model, 512, is_static=True)
-    pool.warm_up(1)
-    taken = pool.take()
-    assert set(taken._steps) == set(SIZES) and taken.length == 0
-    taken.read(*random_pass(random.Random(2), 0, 5))
+    runner = ModelRunner(model, 64, is_static=True)
+    runner.warm_up(1)
+    row = runner.take()
+    runner.read([Reading(row, *random_pass(random.Random(2), 0, 5))])
     assert not caplog.records
-    assert pool.take() is not taken
-    assert "more than was warmed up for" in caplog.text
-    pool.give_back(taken)
-    assert pool.take() is taken and taken.length == 0
-
-
-@torch.inference_mode()
-def test_a_runner_that_failed_or_has_grown_serves_nobody_again(
-    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = RunnerPool(model, 32, is_static=False)
-
-    def no_memory(*args: object, **kwargs: object) -> None:
-        raise torch.OutOfMemoryError("no memory")
-
-    with pool.lend() as failed, monkeypatch.context() as patch:
-        failed.read(*random_pass(random.Random(3), 0, 20))
-        patch.setattr(KVBuffer, "room", no_memory)
-        with pytest.raises(torch.OutOfMemoryError):
-            failed.read(*random_pass(random.Random(3), 20, 20))
-    with pool.lend() as grown:
-        assert grown is not failed
-        grown.read(*random_pass(random.Random(4), 0, 40))
-    with pool.lend() as last:
-        assert last is not grown and last.capacity == 32
-    with pool.lend() as again:
-        assert again is last
+    further = runner.take()
+    assert further is not row and "more than was warmed up for" in caplog.text
+    runner.give_back(further)
+    runner.give_back(row)
+    with runner.lend() as grown:
+        assert grown is row and row.length == 0
+        runner.read([Reading(row, *random_pass(random.Random(2), 0, 80))])
+        assert row.capacity == 160
+    with runner.lend() as failed, monkeypatch.context() as patch:
+        assert failed is row and row.capacity == 64
+        runner.read([Reading(row, *random_pass(random.Random(3), 0, 20))])
+        patch.setattr(RowCache, "update", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            runner.read([Reading(row, *random_pass(random.Random(3), 20, 40))])
+        assert not row.is_sound
+        assert runner._pool.states is not None
+        runner._pool.states[:] = torch.nan
+    with runner.lend() as row:
+        [(hidden, _)] = runner.read([Reading(row, *random_pass(random.Random(2), 0, 5))])
+        assert hidden.isfinite().all()

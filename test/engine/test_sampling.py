@@ -14,9 +14,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from draft_trees import alike_trees, tree_of
 from hypothesis import given
 from hypothesis import strategies as st
-from test_accept import tree_of, trees
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from crossspec_ros.engine import sampling as sampling_module
@@ -286,7 +286,7 @@ def test_a_draw_from_the_targets_own_distribution_is_always_taken() -> None:
         assert sample_path(tree, p.expand(2, 3), {0: 3 * p}, generator)[0] == (0,)
 
 
-@given(trees(), st.data())
+@given(alike_trees(), st.data())
 def test_where_the_target_is_certain_the_path_is_the_greedy_one(tree: DraftTree, data: st.DataObject) -> None:
     size = len(tree) + 1
     choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 from plain_target import QUESTION, chain, logits
+from told_verifier import Told, path_to, random_tree
 
-from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner_pool import RunnerPool
-from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.pair import ModelPair
@@ -31,21 +30,6 @@ def attention(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[str]:
     pair.target.module.set_attn_implementation("sdpa")  # type: ignore[operator]
 
 
-class Told(Verifier):
-    """Accepts what it is told to, and keeps the logits of the last pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.logits = torch.empty(0)
-        self.accepts: tuple[tuple[int, ...], int] = (), 9
-
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
-        self.logits = logits
-        return self.accepts
-
-
 class Opened:
     """A sequence with the window's frames, of which the first `prefilled` were read one by one."""
 
@@ -58,7 +42,7 @@ class Opened:
         taps: tuple[int, ...] = (),
     ) -> None:
         self.verifier, target = Told(), pair.target
-        pool = RunnerPool(target.body, target.spec.frame_tokens + 512, is_static)
+        pool = ModelRunner(target.body, target.spec.frame_tokens + 512, is_static)
         pool.tap(taps)
         pool.warm_up(1)
         stream = CudaStream(target.device)
@@ -75,16 +59,6 @@ class Opened:
         self.verifier.accepts = path, following
         self.do(self.sequence.step(tree, None))
         return self.verifier.logits
-
-
-def random_tree(rng: random.Random, nodes: int, vocabulary: int) -> DraftTree:
-    parents = tuple(rng.randrange(max(ROOT, i - 5), i) for i in range(nodes))
-    tokens = tuple(rng.randrange(3, vocabulary) for _ in range(nodes))
-    return DraftTree(tokens, parents, (0.5,) * nodes, (("guess",),) * nodes)
-
-
-def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
-    return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -1,12 +1,15 @@
-"""A draft tree is a set of paths: merging, pruning and cutting keep that, and a node sees its path alone."""
+"""A draft tree is a set of paths, each node of which sees its path alone; the greedy one is accepted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from draft_trees import trees
+from draft_trees import alike_trees, tree_of, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossspec_ros.engine.accept import agreement, greedy_path
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 
@@ -73,3 +76,44 @@ def test_a_chain_is_one_path() -> None:
     assert chain.path_probs() == [0.5, 0.125, 0.125]
     assert chain.sources == (("draft",),) * 3
     assert len(DraftTree.chain([], [], "draft")) == 0
+
+
+def one_by_one(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """The greedy path as plain decoding would find it: token by token, with all nodes that still agree."""
+    path: list[int] = []
+    last, token = ROOT, choices[0]
+    for i in range(len(tree)):
+        if tree.parents[i] == last and tree.token_ids[i] == token:
+            path.append(i)
+            last, token = i, choices[i + 1]
+    return tuple(path), token
+
+
+@given(alike_trees(), st.data())
+def test_the_path_is_that_of_decoding_token_by_token(tree: DraftTree, data: st.DataObject) -> None:
+    size = len(tree) + 1
+    choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    assert greedy_path(tree, choices) == one_by_one(tree, choices)
+
+
+@given(st.lists(st.integers(0, 1)), st.data())
+def test_a_chain_is_accepted_as_far_as_it_agrees(draft: list[int], data: st.DataObject) -> None:
+    size = len(draft) + 1
+    choices = data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
+    kept = agreement(draft, choices)
+    tree = DraftTree.chain(draft, [0.5] * len(draft), "test")
+    assert greedy_path(tree, choices) == (tuple(range(kept)), choices[kept])
+
+
+def test_each_node_asks_for_its_own_choice_and_the_first_of_equal_siblings_is_followed() -> None:
+    assert greedy_path(DraftTree(), [7]) == ((), 7)
+    tree = tree_of((ROOT, 1), (ROOT, 2), (0, 3), (1, 3), (1, 4), (4, 5))
+    for choices, path in (
+        ([2, 9, 4, 9, 9, 6, 8], ((1, 4), 6)),
+        ([2, 9, 4, 9, 9, 5, 8], ((1, 4, 5), 8)),
+        ([3, 9, 4, 9, 9, 5, 8], ((), 3)),
+    ):
+        assert greedy_path(tree, choices) == path
+    assert greedy_path(tree_of((ROOT, 1), (ROOT, 1), (1, 2)), [1, 2, 2, 3]) == ((0,), 2)
+    # Ids out of the vocabulary are never met.
+    assert greedy_path(tree_of((ROOT, -1), (ROOT, 10**9), (ROOT, 0)), [0, 5, 6, 7]) == ((2,), 7)

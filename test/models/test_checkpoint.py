@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.drafting.memory_place import target_key
+from crossspec_ros.drafting.memory_file import target_key
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import Stored, load, stored_tensors
 from crossspec_ros.models.config_files import read_json

@@ -21,7 +21,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
-from crossspec_ros.drafting.limits import Limits
+from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import FAILURE, SUCCESS, CaptionerNode

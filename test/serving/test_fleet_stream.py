@@ -32,21 +32,23 @@ from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
+from crossspec_ros.engine.scheduler import State
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving import conversation
-from crossspec_ros.serving.command import await_end
-from crossspec_ros.serving.conversation import MOST_HELLO, MOST_LISTS, add_servicer, again_and_again, converse
+from crossspec_ros.serving.conversation import add_servicer, again_and_again, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
-from crossspec_ros.serving.rate import MOST_BYTES, MOST_MESSAGES, Rate
+from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.serving.robot_stream import RobotStream
+from crossspec_ros.serving.serve_command import await_end
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
+from crossspec_ros.wire.bounded import MOST_HELLO, MOST_LISTS
 from crossspec_ros.wire.frames import frame_message, read_frame
 
 WAIT_S = 30.0
@@ -220,7 +222,7 @@ def test_what_other_robots_said_changes_no_caption(
 
     shared = server.fleet._shared
     assert shared is not None
-    monkeypatch.setattr(shared.captions, "propose", lie)
+    monkeypatch.setattr(shared, "propose", lie)
     decoder = robot(server, "gullible")
     try:
         for window in windows[:3]:
@@ -237,19 +239,17 @@ def link(server: Server, name: str) -> Link:
 def test_a_full_server_refuses_another_robot_with_a_sentence_and_has_room_once_one_has_gone(
     server: Server,
 ) -> None:
-    links = [
-        Link(Address(server.url, f"full{i}"), lambda message: None, lambda reason: None) for i in range(4)
-    ]
+    links = [link(server, f"full{i}") for i in range(4)]
     try:
-        assert all(link.wait(WAIT_S) for link in links)
+        assert all(one.wait(WAIT_S) for one in links)
         with pytest.raises(InputError, match=r"room for 4 robots"):
             RemoteEngine(Address(server.url, "late"), WAIT_S, connect_s=1.0)
         links.pop().close()
         engine = RemoteEngine(Address(server.url, "late"), WAIT_S, WAIT_S)
         engine.close()
     finally:
-        for link in links:
-            link.close()
+        for one in links:
+            one.close()
 
 
 def test_a_robot_that_is_cut_off_twice_while_its_thread_is_busy_leaves_nothing_behind(fleet: Fleet) -> None:
@@ -278,7 +278,7 @@ def test_the_same_robot_takes_its_own_place_and_an_idle_one_is_let_go(server: Se
     lost: list[str] = []
     first = Link(Address(server.url, "twin"), lambda message: None, lost.append)
     assert first.wait(WAIT_S)
-    second = Link(Address(server.url, "twin"), lambda message: None, lambda reason: None)
+    second = link(server, "twin")
     try:
         assert second.wait(WAIT_S) and _settles(lambda: lost)
         assert "another stream of this name" in lost[0]
@@ -388,7 +388,7 @@ def test_a_list_of_megabytes_is_refused_before_it_is_read(
         return given(data)
 
     monkeypatch.setattr(
-        "crossspec_ros.serving.conversation.wire",
+        "crossspec_ros.wire.bounded.wire",
         SimpleNamespace(**vars(wire) | {"Up": Reading(from_string)}),
     )
     told = raw(server, [*(hello(name).SerializeToString() for name in first), message])
@@ -432,7 +432,7 @@ def test_fits_of_one_robot_do_not_pile_up_before_the_answers_of_all(
     with ThreadPoolExecutor(1) as thread:
         over = thread.submit(raw, server, said, 2.0)
         while not over.done():
-            most = max(most, len(scheduler._urgent))
+            most = max(most, sum(work.state is State.WAITING for work in [*scheduler._works]))
             time.sleep(0.001)
     assert 0 < most < 4
 
@@ -494,8 +494,8 @@ def test_no_message_ends_the_server_or_another_robots_captions(
     assert _settles(lambda: server.fleet.robots == 0)
 
 
-def outcome(server: Server, said: list[wire.Up]) -> str:
-    """The sentence by which this is refused, or "answered"."""
+def told(server: Server, said: list[wire.Up]) -> Iterator[wire.Down]:
+    """What the server says to this, for as long as it is listened to."""
     done = threading.Event()
 
     def messages() -> Iterator[wire.Up]:
@@ -506,11 +506,16 @@ def outcome(server: Server, said: list[wire.Up]) -> str:
         stream = channel.stream_stream(
             METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
         )
-        for one in stream(messages(), timeout=WAIT_S):
-            if one.WhichOneof("what") == "refused" or one.piece.ended:
-                done.set()
-                return str(one.refused.sentence) or "answered"
-    return ""
+        try:
+            yield from stream(messages(), timeout=WAIT_S)
+        finally:
+            done.set()
+
+
+def outcome(server: Server, said: list[wire.Up]) -> str:
+    """The sentence by which this is refused, or "answered"."""
+    ends = (one for one in told(server, said) if one.WhichOneof("what") == "refused" or one.piece.ended)
+    return next(ends).refused.sentence or "answered"
 
 
 class Panic(BaseException):
@@ -587,52 +592,40 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
     server: Server, windows: list[Window]
 ) -> None:
     frame = frame_message(windows[0].frames[0], 1)
-    absurd = wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")
-    short = wire.Frame(stamp_ns=2, height=4, width=4, data=b"x" * 47)
-    draft = wire.Draft(token_ids=[5, 6], probs=[0.5])
-    long = wire.Draft(token_ids=10_000 * [5], probs=10_000 * [0.5])
-    ask = wire.Ask(number=7, question=QUESTION, max_new_tokens=64)
-    said = [
-        hello("clumsy"),
-        wire.Up(session=1, frame=absurd),
-        wire.Up(session=1, frame=short),
-        wire.Up(session=1, ask=ask),
-        wire.Up(session=1, frame=frame),
-        wire.Up(session=1, frame=frame),
-        wire.Up(session=1, fit=wire.Fit(stamps_ns=[5])),
-        wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
-        wire.Up(session=1, fit=wire.Fit(stamps_ns=10_000 * [1])),
-        wire.Up(session=1, draft=draft),
-        wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=8, draft=long)),
-        wire.Up(session=1, ask=wire.Ask(number=6, question=" ", max_new_tokens=5)),
-        wire.Up(session=1, ask=wire.Ask(number=6, question=QUESTION, max_new_tokens=10**6)),
-        hello("clumsy"),
-        wire.Up(session=1, ask=ask),
+
+    def ask(question: str = QUESTION, tokens: int = 8, draft: wire.Draft | None = None) -> dict[str, object]:
+        return {"ask": wire.Ask(number=6, question=question, max_new_tokens=tokens, draft=draft)}
+
+    refused: list[tuple[dict[str, object], str]] = [
+        ({"frame": wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")}, "is held of a robot"),
+        ({"frame": wire.Frame(stamp_ns=2, height=4, width=4, data=b"x" * 47)}, "47 bytes"),
+        (ask(), "no frames"),
+        ({"frame": frame}, ""),
+        ({"frame": frame}, "already"),
+        ({"fit": wire.Fit(stamps_ns=[5])}, "lacks the frames"),
+        ({"fit": wire.Fit(stamps_ns=[1])}, ""),
+        ({"fit": wire.Fit(stamps_ns=10_000 * [1])}, "with 10000 frames, more than"),
+        ({"draft": wire.Draft(token_ids=[5, 6], probs=[0.5])}, "a tree came"),
+        (ask(draft=wire.Draft(token_ids=10_000 * [5], probs=10_000 * [0.5])), "a draft has 10000 tokens"),
+        (ask(draft=wire.Draft(token_ids=[10**6], probs=[0.5])), "the token id 1000000"),
+        (ask(draft=wire.Draft(token_ids=[5], probs=[1.5])), "between 0 and 1"),
+        (ask(" "), "characters"),
+        (ask(tokens=10**6), "1000000"),
+        ({"hello": wire.Hello(version=VERSION, robot="clumsy")}, "once more"),
     ]
-    requests = iter(said)
-    done = threading.Event()
-
-    def messages() -> Iterator[wire.Up]:
-        yield from requests
-        done.wait(WAIT_S)
-
-    with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
-        stream = channel.stream_stream(
-            METHOD, request_serializer=wire.Up.SerializeToString, response_deserializer=wire.Down.FromString
-        )
-        sentences, tokens = [], 0
-        for one in stream(messages(), timeout=WAIT_S):
-            if one.WhichOneof("what") == "refused":
-                sentences.append(one.refused.sentence)
-            elif one.WhichOneof("what") == "piece":
-                tokens += len(one.piece.token_ids)
-                assert one.piece.number == 7
-                if one.piece.ended:
-                    done.set()
-    expected = ["is held of a robot", "47 bytes", "no frames", "already", "lacks the frames"]
-    expected += ["with 10000 frames, more than", "a tree came", "a draft has 10000 tokens", "characters"]
+    last = wire.Ask(number=7, question=QUESTION, max_new_tokens=64)
+    said = [hello("clumsy"), *(wire.Up(session=1, **what) for what, _ in refused)]  # type: ignore[arg-type]
+    sentences, tokens = [], 0
+    for one in told(server, [*said, wire.Up(session=1, ask=last)]):
+        if one.WhichOneof("what") == "refused":
+            sentences.append(one.refused.sentence)
+        elif one.WhichOneof("what") == "piece":
+            tokens += len(one.piece.token_ids)
+            assert one.piece.number == 7
+            if one.piece.ended:
+                break
     assert tokens > 3
-    for part, sentence in zip([*expected, "1000000", "once more"], sentences, strict=True):
+    for part, sentence in zip([part for _, part in refused if part], sentences, strict=True):
         assert part in sentence
 
 
@@ -673,8 +666,8 @@ def test_a_robot_that_says_too_much_is_cut_off() -> None:
 def test_a_robot_that_comes_again_has_said_what_it_said_before(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossspec_ros.serving.rate.time", SimpleNamespace(monotonic=lambda: 7.0))
-    monkeypatch.setattr("crossspec_ros.serving.rate.MOST_MESSAGES", 3)
+    monkeypatch.setattr("crossspec_ros.serving.lanes.time", SimpleNamespace(monotonic=lambda: 7.0))
+    monkeypatch.setattr("crossspec_ros.serving.lanes.MOST_MESSAGES", 3)
     said = [hello("again").SerializeToString(), wire.Up(session=1, close=wire.Close()).SerializeToString()]
     told = [raw(server, said, 1.0) for _ in range(2)]
     assert [one.WhichOneof("what") for one in told[0]] == ["welcome"]
@@ -813,19 +806,6 @@ def test_names_of_proposers_are_few_and_plain(server: Server) -> None:
         assert engine.by_proposer({"memory": 2}) == {"memory": 2}
     finally:
         decoder.close()
-
-
-def test_token_ids_that_the_target_has_not_are_refused(server: Server, windows: list[Window]) -> None:
-    frame = frame_message(windows[0].frames[0], 1)
-    for draft in (
-        wire.Draft(token_ids=[10**6], probs=[0.5]),
-        wire.Draft(token_ids=[5], probs=[1.5]),
-        wire.Draft(token_ids=[5] * 600, probs=[0.5] * 600),
-    ):
-        ask = wire.Ask(number=1, question=QUESTION, max_new_tokens=4, draft=draft)
-        said = [hello("rash"), wire.Up(session=1, frame=frame), wire.Up(session=1, ask=ask)]
-        told = raw(server, [one.SerializeToString() for one in said], 1.0)
-        assert [one.WhichOneof("what") for one in told] == ["welcome", "refused"]
 
 
 def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(

@@ -32,10 +32,10 @@ from crossspec_ros.engine.link import Address
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.serving import command
+from crossspec_ros.serving import serve_command as command
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
-from crossspec_ros.serving.command import MOST_MESSAGE, free_port
 from crossspec_ros.serving.options import read_tokens
+from crossspec_ros.serving.serve_command import MOST_MESSAGE, free_port
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
@@ -203,7 +203,7 @@ def test_a_host_has_a_share_of_the_connections(proxy: int) -> None:
 PROXY = """
 import sys, time
 from pathlib import Path
-from crossspec_ros.serving.command import tls
+from crossspec_ros.serving.serve_command import tls
 with tls(int(sys.argv[1]), 1, *map(Path, sys.argv[2:])) as proxy:
     print(proxy.pid, flush=True)
     time.sleep(60)

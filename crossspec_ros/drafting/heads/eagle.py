@@ -23,7 +23,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 from crossspec_ros.drafting.heads.growing import grow_dynamic, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, tapped_layers
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.kv import KVBuffer
+from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
 from crossspec_ros.models.config_files import for_transformers
@@ -33,7 +33,7 @@ NODES = 60
 _STEP_DECAY = 0.8
 """The weight of a step's loss, of that before it; EAGLE-3's."""
 _TOKEN_WEIGHT = 0.1
-"""Of the cross entropy beside version 2's regression."""
+"""Weight of the cross entropy beside version 2's regression."""
 _CAPACITY = 512
 _LAYERS: dict[str, tuple[Any, Any]] = {
     "llama": (LlamaConfig, LlamaDecoderLayer),
@@ -54,7 +54,7 @@ _OF_VERSION_3 = (
 
 @dataclass(frozen=True)
 class Options:
-    """What a config says of an EAGLE head; `_OF_VERSION_3` names what is for that alone."""
+    """Options of an EAGLE head in its config; `_OF_VERSION_3` names what is for that alone."""
 
     version: int = 3
     unroll: int = 1
@@ -67,7 +67,7 @@ class Options:
     layer: Mapping[str, Any] = field(default_factory=dict)
     """transformers' config of the decoder layer, a llama's or a qwen3's; empty is `usual_layer`."""
     draft_vocabulary: int = 0
-    """How many of the target's tokens it can say; 0 is all."""
+    """Number of the target's tokens that it can say; 0 is all."""
     taps: Sequence[int] = field(default_factory=list)
     """The target's layers that it reads; empty is `tapped_layers`."""
     norm_before_residual: bool = False
@@ -77,9 +77,9 @@ class Options:
     fc_norm: bool = False
     """Each of them is normed alone."""
     norm_output: bool = False
-    """What is fed back is normed, as what is read out is."""
+    """Features that are fed back are normed, as those that are read out are."""
     own_embeddings: bool = False
-    """It brings embeddings that take the place of the target's."""
+    """Embeddings of its own take the place of the target's."""
 
     def __post_init__(self) -> None:
         if self.version not in (2, 3):
@@ -127,7 +127,7 @@ class Eagle(Head):
         self.begin()
 
     def _set_up(self, width: int, taps: int, eps: float) -> None:
-        """What version 3 has beside its layer, named as in the format of vllm-project/speculators."""
+        """Make the parts of version 3 beside its layer, with the names of vllm-project/speculators."""
         chosen, tokens = self.chosen, self.sizes.tokens
         self.taps = tuple(chosen.taps)
         self.fc = nn.Linear(taps * width, width, bias=False)
@@ -198,7 +198,7 @@ class Eagle(Head):
 
     def begin(self) -> None:
         """A response begins: what was read is over."""
-        self._cache = KVBuffer(1, _CAPACITY)
+        self._row = KVRow(1, _CAPACITY)
         self._unread: list[tuple[tuple[int, ...], Tensor, Tensor | None]] = []
         self._verified = 0
         # What it made of the last row that it has read.
@@ -214,7 +214,7 @@ class Eagle(Head):
             self._catch_up(context.frames)
         if self._root is None or budget <= 0:
             return Guess()
-        self._cache.keep(self._verified)
+        self._row.keep(self._verified)
         made, above = self._root[None], list[list[int]]()
 
         def extend(ids: Sequence[int], parents: Sequence[int]) -> Tensor:
@@ -230,7 +230,7 @@ class Eagle(Head):
             embeds = self.embed(self._as_target(self._on_device(torch.tensor(ids))))
             features = made[self._on_device(torch.tensor(parents) + 1)]
             mask = torch.from_numpy(seen)
-            (found,) = self._forward(embeds[None], features[None], places, mask, self._cache)
+            (found,) = self._append(embeds, features, places, mask)
             made = torch.cat([made, found])
             return log_softmax(self._speech(found))
 
@@ -253,12 +253,18 @@ class Eagle(Head):
             compressed = self._compressed(seen, torch.ones_like(seen[..., 0], dtype=torch.bool))[0]
             embeds, features = torch.cat([compressed, embeds]), torch.cat([compressed, features])
         self._unread.clear()
-        self._cache.keep(self._verified)
+        self._row.keep(self._verified)
         end = self._verified + len(embeds)
         places = torch.arange(self._verified, end)
         mask = torch.ones(len(embeds), end, dtype=torch.bool).tril(self._verified)
-        made = self._forward(embeds[None], features[None], places, mask, self._cache)
-        self._root, self._verified = made[0, -1], end
+        (made,) = self._append(embeds, features, places, mask)
+        self._root, self._verified = made[-1], end
+
+    def _append(self, embeds: Tensor, features: Tensor, places: Tensor, seen: Tensor) -> Tensor:
+        """See `_forward`; what it reads stays in the cache."""
+        made = self._forward(embeds[None], features[None], places, seen, RowCache(self._row, len(embeds)))
+        self._row.length += len(embeds)
+        return made
 
     def _steps(self, pairs: Pairs, unroll: int) -> Iterator[Tensor]:
         """(b, t - s, width) of each step s, whose i-th row tells token s + i of the responses.
@@ -291,7 +297,7 @@ class Eagle(Head):
     def _forward(
         self, embeds: Tensor, features: Tensor, places: Tensor, seen: Tensor, cache: Cache
     ) -> Tensor:
-        """What it makes (b, n, width) of embeddings and features (b, n, width).
+        """Output (b, n, width) for embeddings and features (b, n, width).
 
         Args:
             places: (n,) positions, on the host.

@@ -14,8 +14,10 @@ from crossspec_ros.drafting.heads.head import Guess
 
 Extend = Callable[[Sequence[int], Sequence[int]], Tensor]
 
-WIDTH, DEPTH = 10, 7
-"""Of a dynamic tree: nodes that are extended in each level, and children of each; levels. EAGLE-2's."""
+WIDTH = 10
+"""Nodes of a dynamic tree that are extended in each level, and children of each; EAGLE-2's."""
+DEPTH = 7
+"""Levels of a dynamic tree; EAGLE-2's."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Ranked:
 
     @classmethod
     def of(cls, log_probs: Tensor) -> Ranked:
-        """Of (depth, vocabulary) log probabilities of each next token, whichever come before it."""
+        """Rank (depth, vocabulary) log probabilities of each next token, whichever come before it."""
         best = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
         return cls(best.values.tolist(), best.indices.tolist())
 

@@ -1,4 +1,4 @@
-"""What all draft heads have in common: what they learn from, and what they are asked."""
+"""Draft heads: the contract of all, and the pairs that they learn from."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from crossspec_ros.models.text_tokenizer import tokenizer_digest
 IGNORED = -100
 """In the place of a token that there is none of, as cross entropy has it."""
 _DIGITS = 32
-"""Of a tokenizer's digest; enough to tell it, and to be read in a message."""
+"""Length of a tokenizer's digest; enough to tell it, and to be read in a message."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the models that a head is for; the draft's are 0 without a draft.
+    """Sizes of the models that a head is for; the draft's are 0 without a draft.
 
     `target_type` and `vocabulary`, a digest of the tokenizer, tell the target from others of the same sizes.
     """
@@ -37,7 +37,7 @@ class Sizes:
 
     @classmethod
     def of(cls, target: VideoTarget, draft: EventModel | None) -> Sizes:
-        """Those of a pair."""
+        """Sizes of a pair."""
         text, event = target.body.config, draft.body.config if draft else None
         return cls(
             text.hidden_size,
@@ -75,7 +75,7 @@ class Pairs:
     frames_seen: Tensor
     """(b, f) bool, False where padded."""
     units: tuple[int, ...]
-    """How many of f each unit of frames takes."""
+    """Share of f that each unit of frames takes."""
     draft_states: Tensor | None = None
     """(b, t, draft width) from which the draft would choose each token, had it said the target's before."""
     draft_tokens: Tensor | None = None
@@ -130,7 +130,7 @@ class Head(nn.Module, ABC):
     taps: tuple[int, ...] = ()
     """See `Proposer`."""
     learns_from: frozenset[str] = frozenset()
-    """What of `Pairs` that may be missing it learns from."""
+    """Fields of `Pairs` that may be missing and from which it learns."""
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, pairs: Pairs) -> Tensor:
-        """What is to be made small."""
+        """Scalar that training makes small."""
 
     @abstractmethod
     def logits(self, pairs: Pairs) -> Tensor:

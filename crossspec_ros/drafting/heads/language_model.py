@@ -14,7 +14,7 @@ from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_soft
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
-from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.runner import ModelRunner, Reading
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import VideoTarget
 
@@ -23,8 +23,10 @@ LONGEST = 64
 _AWAITED = 2
 """Frames that it does without when it drafts ahead. With one it would draft beside the event draft, and on
 two cores both would take twice as long."""
-_AHEAD, _AT_ONCE = 4, 16
-"""Tokens that it drafts before it looks whether the last frame has come, and while a pass waits for it."""
+_AHEAD = 4
+"""Tokens that it drafts before it looks whether the last frame has come."""
+_AT_ONCE = 16
+"""Tokens that it drafts while a pass waits for it."""
 _MET = 3
 """So many last tokens in a row make out the place in an old draft."""
 _ROOM = 512
@@ -63,7 +65,9 @@ class LanguageModel(Head):
             pad_token_id=None,
         )
         self.model: Any = LlamaModel(config)
-        self._runner: tuple[ModelRunner, ...] = ()
+        # Graphs would have to be captured beside the target's, and none has been tried.
+        self._runner = ModelRunner(self.model, _ROOM, is_static=False)
+        self._row = self._runner.take()
         self._forget()
 
     def attach(self, target: VideoTarget) -> None:
@@ -148,24 +152,23 @@ class LanguageModel(Head):
             return
         self._forget()
         self._first, self._asked = context.frames[0], context.prompt_ids
-        self._runner = self._runner or (self._new_runner(),)
-        self._runner[0].keep(0)
+        self._row.keep(0)
         if context.prompt_ids:
             self._read(self._words(context.prompt_ids))
-        self._prompt = self._runner[0].length
+        self._prompt = self._row.length
 
     def _read_frames(self, context: Context) -> None:
         """Read the units that are new; what was read of the response behind them is to be read again."""
         for frames in context.frames[self._seen :]:
-            self._runner[0].keep(self._prompt)
+            self._row.keep(self._prompt)
             self._last = self._read(self._unit(frames[None].to(self.dtype), None)[0])[-1:]
-            self._seen, self._prompt, self._cached = self._seen + 1, self._runner[0].length, []
+            self._seen, self._prompt, self._cached = self._seen + 1, self._row.length, []
 
     def _draft_on(self, said: tuple[int, ...], old: tuple[int, ...]) -> None:
         """Begin a draft of what follows `said`; where it says what the `old` one did, that goes on."""
         # The last token's state is asked for, so at least that is read.
         known = max(0, min(agreement(said, self._cached), len(said) - 1))
-        self._runner[0].keep(self._prompt + known)
+        self._row.keep(self._prompt + known)
         self._hidden = self._read(self._words(said[known:]))[-1:] if said else self._last
         self._chain, self._cached, self._old = list(said), list(said), old
         self._ranked, self._base = Ranked([], []), len(said)
@@ -212,15 +215,11 @@ class LanguageModel(Head):
         return hidden @ self.model.embed_tokens.weight.T
 
     def _read(self, inputs: Tensor) -> Tensor:
-        runner = self._runner[0]
-        places = runner.length + torch.arange(len(inputs))[None]
-        return runner.read(
-            inputs, places, attention_mask(runner.length, len(inputs), DraftTree(), self.dtype)
-        )
-
-    def _new_runner(self) -> ModelRunner:
-        # Graphs would have to be captured beside the target's, and none has been tried.
-        return ModelRunner(self.model, _ROOM, is_static=False)
+        row = self._row
+        places = row.length + torch.arange(len(inputs))[None]
+        mask = attention_mask(row.length, len(inputs), DraftTree(), self.dtype)
+        [(hidden, _)] = self._runner.read([Reading(row, inputs, places, mask)])
+        return hidden
 
     @property
     def _device(self) -> torch.device:
@@ -228,8 +227,8 @@ class LanguageModel(Head):
 
 
 def _rest(chain: Sequence[int], old: tuple[int, ...]) -> tuple[int, ...]:
-    """What follows in the old draft where it says the last tokens of this one; of several places the one
-    nearest to the same."""
+    """Tokens that follow in the old draft where it says the last tokens of this one; of several places the
+    one nearest to the same."""
     end = tuple(chain[-_MET:])
     places = [i for i in range(_MET, len(old)) if old[i - _MET : i] == end]
     return old[min(places, key=lambda i: abs(i - len(chain))) :] if places else ()

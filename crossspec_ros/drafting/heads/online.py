@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from crossspec_ros.drafting.heads.head import Head, Pairs
 from crossspec_ros.drafting.proposer import PassResult
 
-KEPT, A_STEP = 64, 4
-"""Captions that are remembered, and of these so many that a step learns from; one of them is the latest."""
+KEPT = 64
+"""Captions that are remembered."""
+A_STEP = 4
+"""Captions that a step learns from; one of them is the latest."""
 LEARNING_RATE = 1e-4
 
 

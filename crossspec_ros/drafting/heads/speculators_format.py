@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.weights import WEIGHTS, filled, stored, stored_dtype, write
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype, write
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
@@ -121,7 +121,7 @@ def _named_as_ours(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _vocabulary(size: object, tensors: dict[str, Tensor], tokens: int, folder: Path) -> int:
-    """How many tokens the draft vocabulary has, 0 for the target's own; raises InputError where its maps
+    """Size of the draft vocabulary, 0 for the target's own; raises InputError where its maps
     contradict that or each other."""
 
     def wrong(problem: str) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from crossspec_ros.drafting.context_mixing import (
     train,
 )
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.drafting.similar_windows import SimilarWindows
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
@@ -33,15 +32,15 @@ BIAS_RATE = 0.1
 RECENT = 24
 """Latest occurrences of a context that count: what is said now matters."""
 DECAY = 0.93
-"""What an occurrence counts of the one after it."""
+"""Weight of an occurrence relative to the one after it."""
 CONTEXTS = KINDS
-"""How many kinds of contexts are looked up; with ORDERS, runs of the last tokens alone."""
+"""Kinds of contexts that are looked up; with ORDERS, runs of the last tokens alone."""
 FIRST_WEIGHTS = (0.7, *FURTHER * (0.2,))
-"""Of what runs say and of each further context, before anything was learned."""
+"""Weights of runs and of each further context, before anything was learned."""
 MOST_BYTES = 2 << 20
-"""Of a file: `QUESTIONS` of 10,000 characters, and `CAPACITY` captions of 64 tokens to each."""
+"""Largest file: `QUESTIONS` of 10,000 characters, and `CAPACITY` captions of 64 tokens to each."""
 MOST_TOKENS = 2048
-"""Of a caption in a file, as of `max_new_tokens`."""
+"""Longest caption in a file, as `max_new_tokens` has it."""
 MOST_WEIGHT = 1e3
 """In a file; none is learned that is anywhere near."""
 CAPACITY = 512
@@ -50,9 +49,9 @@ QUESTIONS = 4
 """Questions whose captions are kept; the one asked longest ago gives way."""
 
 _MOST_IDS = 1 << 31
-"""Of a tokenizer that is not the target's."""
+"""Token ids of a tokenizer that is not the target's."""
 _VERSIONS = (1, 2)
-"""Of the file. In the first, weights were those of runs alone: its captions are taken without them."""
+"""Versions of the file. In the first, weights were those of runs alone: its captions are taken without."""
 _Run = tuple[int, ...]
 
 
@@ -224,7 +223,7 @@ class _Question:
         train(*self._known(), said, 1 + len(tokens), (LEARNING_RATE, BIAS_RATE))
 
     def _known(self) -> tuple[Any, Any, Any, Any, Any]:
-        """What `context_mixing` needs."""
+        """Arguments that functions of `context_mixing` begin with."""
         return (
             self._table.arrays,
             (RECENT, DECAY, self._table.oldest),
@@ -243,7 +242,7 @@ class _Question:
 
     @classmethod
     def restored(cls, capacity: int, state: dict[str, Any], ids: int, with_weights: bool) -> _Question:
-        """What gave `state`; ValueError, KeyError or TypeError if it is none."""
+        """Question whose `state` this is; ValueError, KeyError or TypeError if it is none."""
         known = cls(capacity)
         for caption in state["captions"][-capacity:]:
             if len(caption) > MOST_TOKENS:
@@ -256,6 +255,37 @@ class _Question:
             known._hint_biases = _floats(state["hint_biases"], known._hint_biases.shape)
             known._last_biases = _floats(state["last_biases"], known._last_biases.shape)
         return known
+
+
+class SimilarWindows:
+    """Remembers the last `capacity` windows by their pooled event features (width,)."""
+
+    def __init__(self, capacity: int) -> None:
+        self._features: deque[np.ndarray] = deque(maxlen=capacity)
+        self._captions: deque[tuple[int, ...]] = deque(maxlen=capacity)
+
+    def add(self, feature: np.ndarray, caption: tuple[int, ...]) -> None:
+        """Remember a captioned window; features of another width mean another model and start anew."""
+        if self._features and self._features[0].shape != feature.shape:
+            self._features.clear()
+            self._captions.clear()
+        self._features.append(feature)
+        self._captions.append(caption)
+
+    def nearest(self, feature: np.ndarray) -> tuple[int, ...]:
+        """The caption of the most similar window, of equals the latest; none before the first.
+
+        Pooled features of all windows nearly coincide, so what counts is the cosine of what sets them apart:
+        of the features standardised over the windows in memory.
+        """
+        if not self._features or self._features[0].shape != feature.shape:
+            return ()
+        known = np.array(self._features)
+        centre, spread = known.mean(0), known.std(0) + 1e-6
+        keys, query = (known - centre) / spread, (feature - centre) / spread
+        lengths = np.linalg.norm(keys, axis=1) * np.linalg.norm(query) + 1e-6
+        alike = keys @ query / lengths
+        return self._captions[len(alike) - 1 - int(np.argmax(alike[::-1]))]
 
 
 def _checksum(document: dict[str, Any]) -> int:

@@ -11,8 +11,7 @@ from crossspec_lab.baselines.whole import Whole
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.models.pair import ModelPair
 

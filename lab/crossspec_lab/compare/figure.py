@@ -18,7 +18,7 @@ from crossspec_lab.compare.lived import Drive, Second, alone, live_second
 from crossspec_lab.world.grammar import caption as true_caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
-from crossspec_ros.drafting.heads.files import fitting_heads
+from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.images import event_images
 from crossspec_ros.models.loading import load_pair

@@ -31,8 +31,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
-from crossspec_ros.serving.command import free_port, served
 from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.serving.serve_command import free_port, served
 from crossspec_ros.telemetry.trace import Trace
 
 _APPLICATIONS = {OURS: "shared", UNSHARED: "unshared", STEPWISE: "shared", APART: "", ENCODERS: "encoders"}

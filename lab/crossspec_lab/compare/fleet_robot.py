@@ -21,8 +21,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.drafting.registry import make_proposers
+from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteSession
 from crossspec_ros.engine.session import Engine, Step

@@ -45,7 +45,7 @@ from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.model_loading import free_memory
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.registry import USUAL, make_proposers
+from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.footprint import measured_bytes

@@ -29,13 +29,12 @@ from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, 
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.event_draft import EventDraft
-from crossspec_ros.drafting.heads.files import PEFT, head_folders, load_head
+from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.heads.head import Head, Pairs
+from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
-from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair

@@ -33,9 +33,9 @@ from crossspec_lab.compare.held_out import held_out_windows, live
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.files import fitting_heads
+from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.registry import HEADS, make_proposers
+from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.timeline import draw_timeline

@@ -23,12 +23,11 @@ from crossspec_lab.compare.sampling_check import check_sampling
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.files import fitting_heads
 from crossspec_ros.drafting.heads.head import Head
+from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
-from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair

@@ -23,11 +23,9 @@ from rich.progress import track
 
 from crossspec_lab.compare.harness import table, tell
 from crossspec_ros.drafting.context_mixing import FURTHER, ORDERS
-from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.policy import Limits, Policy
+from crossspec_ros.drafting.proposer import Context, PassResult, make_proposers
 from crossspec_ros.drafting.proposers import memory as caption_memory
-from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small

@@ -23,10 +23,8 @@ from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SEQUENTIAL, made
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.limits import Limits
-from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.drafting.registry import HEADS, USUAL, make_proposers
+from crossspec_ros.drafting.policy import Limits, Policy
+from crossspec_ros.drafting.proposer import HEADS, USUAL, Context, make_proposers
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

@@ -24,7 +24,7 @@ from crossspec_lab.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_lab.experiments.trained import Trained
 from crossspec_lab.experiments.ways import ALONE, WAYS
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.drafting.heads.files import fitting_heads
+from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 from crossspec_ros.models.folders import draft_path, target_path

@@ -24,7 +24,7 @@ from crossspec_lab.baselines.whole import Whole
 from crossspec_lab.experiments.setting import Setting
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.registry import HEADS, make_proposers
+from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.models.pair import ModelPair
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"

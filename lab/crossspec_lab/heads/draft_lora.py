@@ -12,8 +12,8 @@ from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dic
 from safetensors.torch import load_file
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.files import PEFT
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head_files import PEFT
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import tensors_file

@@ -24,9 +24,8 @@ from crossspec_ros.captioning.model_loading import asked_placement
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.drafting.heads.files import save_head
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.weights import WEIGHTS
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, save_head
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.loading import load_pair

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossspec_lab.train.head_fit import Recipe
-from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.errors import InputError
 
 Options = Callable[[Sizes], dict[str, Any]]

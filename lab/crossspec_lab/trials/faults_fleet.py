@@ -30,7 +30,7 @@ from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.engine.remote_target import RemoteTarget
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.serving.command import free_port
+from crossspec_ros.serving.serve_command import free_port
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -98,7 +98,7 @@ def _weights(path: Path) -> None:
 
 
 def _head(path: Path) -> None:
-    from crossspec_ros.drafting.heads.files import load_head
+    from crossspec_ros.drafting.heads.head_files import load_head
 
     load_head(path, tiny_pair().target, tiny_pair().draft)
 

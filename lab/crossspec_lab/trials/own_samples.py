@@ -122,8 +122,7 @@ def _eagle3(path: Path) -> None:
 
 def _medusa(path: Path) -> None:
     from crossspec_ros.drafting.heads.head import Sizes
-    from crossspec_ros.drafting.heads.medusa import Medusa
-    from crossspec_ros.drafting.heads.medusa_format import save_medusa
+    from crossspec_ros.drafting.heads.medusa import Medusa, save_medusa
 
     save_medusa(Medusa(Sizes.of(tiny_pair().target, None)), path)
 
@@ -148,7 +147,8 @@ def _handoff(path: Path) -> None:
 
 
 def _drafts(path: Path) -> None:
-    from crossspec_ros.drafting.stored_draft import Said, digest, save_drafts
+    from crossspec_ros.drafting.draft_model import Said, digest
+    from crossspec_ros.drafting.stored_draft import save_drafts
     from crossspec_ros.models.registry import draft_architecture
 
     width = draft_architecture(TINY / "draft").sizes.width

@@ -11,8 +11,7 @@ from crossspec_lab.compare.trace import Response, read_trace, replay
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.drafting.registry import USUAL, make_proposers
+from crossspec_ros.drafting.proposer import USUAL, Context, PassResult, Proposer, make_proposers
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 

@@ -10,7 +10,7 @@ import torch
 from crossspec_lab.handoff.network import THRESHOLDS, Handoff, likeness, load_handoff, save_handoff
 
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.weights import WEIGHTS
+from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 

@@ -19,8 +19,8 @@ from peft import PeftModel
 
 from crossspec_ros.captioning.model_loading import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.drafting.heads.files import save_head
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import save_head
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.loading import load_pair

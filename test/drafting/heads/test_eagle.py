@@ -11,8 +11,8 @@ from plain_eagle import PlainEagle, random_pairs
 
 from crossspec_ros.drafting.heads import eagle
 from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
-from crossspec_ros.drafting.heads.files import make_head
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
+from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair

@@ -17,13 +17,12 @@ from crossspec_lab.world.grammar import QUESTION
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.heads.files import fitting_heads, load_head, save_head
 from crossspec_ros.drafting.heads.growing import Ranked
 from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
+from crossspec_ros.drafting.heads.head_files import fitting_heads, load_head, save_head
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
-from crossspec_ros.drafting.registry import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair

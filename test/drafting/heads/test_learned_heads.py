@@ -15,8 +15,8 @@ from plain_target import QUESTION, generated, stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.eagle import Eagle
-from crossspec_ros.drafting.heads.files import load_head, make_head, save_head
 from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes
+from crossspec_ros.drafting.heads.head_files import load_head, make_head, save_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.heads import HeadProposer

@@ -11,10 +11,9 @@ import torch
 from plain_eagle import random_pairs
 from safetensors.torch import load_file, save_file
 
-from crossspec_ros.drafting.heads.files import load_head
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.medusa import Medusa
-from crossspec_ros.drafting.heads.medusa_format import read_medusa, save_medusa
+from crossspec_ros.drafting.heads.head_files import load_head
+from crossspec_ros.drafting.heads.medusa import Medusa, read_medusa, save_medusa
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
-from crossspec_ros.drafting.heads.files import load_head
 from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.heads.speculators_format import read_speculators, save_speculators
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.errors import InputError

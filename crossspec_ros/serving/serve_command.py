@@ -27,8 +27,10 @@ as many."""
 _ROOM = 64
 """Replicas that Ray lets start, each of which asks for one CPU."""
 NAME = "crossspec"
-_CONNECTIONS, _OF_A_HOST = 4096, 256
-"""At the proxy; one host, or one IPv6 network, must not take all."""
+_CONNECTIONS = 4096
+"""Connections at the proxy."""
+_OF_A_HOST = 256
+"""Connections of one host, or one IPv6 network, which must not take all."""
 _PATIENCE_S = 10
 """Within which a connection must have shaken hands and said something, as in `conversation.HELLO_S`."""
 _PROXY = """\
@@ -95,14 +97,15 @@ _ENVIRONMENT = {
     # Ray lets its workers give way to all else on a machine.
     "RAY_worker_niceness": "0",
 }
-"""What Ray and its workers read when they start, "" for a free port; whoever has set one has chosen."""
-_RANGE, _RANGES = 64, range(20_000, 29_900)
-"""Ports of replicas that come and go, each of which has one for HTTP and one for gRPC, and where to look for
-them: below those that the system gives away."""
+"""Environment of Ray and its workers, "" for a free port; whoever has set one has chosen."""
+_RANGE = 64
+"""Ports for HTTP, and as many for gRPC, of replicas that come and go."""
+_RANGES = range(20_000, 29_900)
+"""Ports among which these are looked for: below those that the system gives away."""
 
 
 def _replica_ports() -> dict[str, str]:
-    """What Ray reads of the ports of replicas: such as no other server on this machine has.
+    """Environment of Ray for the ports of replicas: such as no other server on this machine has.
 
     gRPC would let the replicas of both listen at one, and give each a share of the robots.
     """

@@ -1,16 +1,19 @@
-"""Who has no token holds none of the streams that robots need."""
+"""Streams that nobody needs end: of strangers without a token, and of robots that do not read."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 
 import pytest
 
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.application import CaptionServer, build
-from crossspec_ros.serving.conversation import HELLO_S
+from crossspec_ros.serving.conversation import HELLO_S, converse
+from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 
 TOKENS = {"car_7": "0123456789abcdef0123", "car_8": "0123456789abcdef0124"}
@@ -99,3 +102,70 @@ def test_of_the_streams_of_a_token_the_oldest_gives_way(monkeypatch: pytest.Monk
 
 def test_strangers_have_streams_beside_those_of_robots() -> None:
     assert build({"robots": 2})._bound_deployment.max_ongoing_requests >= 2 + 64
+
+
+MOST = 8
+HELLO = wire.Up(hello=wire.Hello(version=VERSION, robot="deaf", period_ns=1_000_000_000)).SerializeToString()
+
+
+@pytest.fixture
+def fleet(pair: ModelPair) -> Iterator[Fleet]:
+    fleet = Fleet(pair.target, FleetSettings(robots=1, fleet_memory=False))
+    yield fleet
+    fleet.close()
+
+
+async def left(fleet: Fleet) -> None:
+    """Wait until the robot has gone."""
+    for _ in range(200):
+        if not fleet.robots:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the robot has not gone")
+
+
+def test_a_robot_that_reads_nothing_is_let_go_and_heard_no_more(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossspec_ros.serving.conversation.MOST_UNREAD", MOST)
+    said = 0
+
+    async def messages() -> AsyncIterator[bytes]:
+        nonlocal said
+        yield HELLO
+        while said < 10 * MOST:
+            said += 1
+            # Each is refused with a sentence, for nothing was asked.
+            yield wire.Up(session=1, draft=wire.Draft(number=1)).SerializeToString()
+        await asyncio.sleep(60)
+
+    async def live() -> list[wire.Down]:
+        answers = converse(fleet, messages())
+        await anext(answers)
+        await left(fleet)
+        assert said < 4 * MOST
+        return [answer async for answer in answers]
+
+    # What it finds when it reads at last has an end.
+    assert len(asyncio.run(asyncio.wait_for(live(), 10))) <= MOST + 2
+
+
+def test_a_stream_whose_answer_does_not_go_is_ended(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossspec_ros.serving.conversation.UNREAD_S", 0.2)
+
+    async def messages() -> AsyncIterator[bytes]:
+        yield HELLO
+        await asyncio.sleep(60)
+
+    async def send() -> None:
+        async for _ in converse(fleet, messages()):
+            # As gRPC does while nothing more goes.
+            await asyncio.sleep(60)
+
+    async def live() -> None:
+        sending = asyncio.create_task(send())
+        await asyncio.wait([sending], timeout=10)
+        assert sending.cancelled()
+        await left(fleet)
+
+    asyncio.run(live())
