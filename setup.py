@@ -89,7 +89,7 @@ setup(
             "captioner = crossspec_ros.ros.captioner:main",
             "dsec_player = crossspec_ros.ros.dsec_player:main",
             "dv_camera = crossspec_ros.ros.dv_camera:main",
-            "launch_plan = crossspec_ros.ros.launch_plan:main",
+            "launch_plan = crossspec_ros.ros.graph:main",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

@@ -110,11 +110,16 @@ def launch_arguments() -> str:
     """A section for each launch file."""
     sections = []
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
-        with _without_launch():
-            arguments = runpy.run_path(str(file))["ARGUMENTS"]
-        rows = [(f"`{name}`", text) for name, text in arguments.items()]
+        rows = [(f"`{name}`", text) for name, text in arguments_of(file).items()]
         sections.append(f"## {file.name}\n\n{table(('argument', 'meaning'), rows)}")
     return "\n\n".join(sections)
+
+
+def arguments_of(file: Path) -> dict[str, str]:
+    """The arguments of a launch file with their descriptions, also where ROS's launch is not installed."""
+    with _without_launch():
+        arguments: dict[str, str] = runpy.run_path(str(file))["ARGUMENTS"]
+    return arguments
 
 
 class _Anything:
