@@ -13,9 +13,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
-from crossspec_ros.regress.difference import Check, verdict
-from crossspec_ros.regress.record import Record
-from crossspec_ros.regress.words import diff
+from crossspec_ros.regress.checks import Check, diff, verdict
+from crossspec_ros.regress.golden import Record
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 

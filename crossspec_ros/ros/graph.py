@@ -1,7 +1,7 @@
 """The processes of a replay and of a live camera, checked before any of them starts.
 
-`crossspec replay` starts them itself. ROS's launch asks the executable `launch_plan`, which is `main` here: it
-runs in the Python of the `ros2` command, which can perhaps neither open a recording nor read a checkpoint.
+`crossspec replay` starts them itself. ROS's launch runs in the Python of the `ros2` command, which may not be
+able to open a recording or to read a checkpoint: it asks the executable `launch_plan`, which is `main` here.
 """
 
 from __future__ import annotations

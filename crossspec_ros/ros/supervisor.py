@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from types import FrameType
 
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
@@ -46,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     return supervise(replay_graph(parameters), environment)
 
 
-def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> int:
+def supervise(processes: Sequence[Process], environment: Mapping[str, str], log: Path | None = None) -> int:
     """Run all processes until the last of them, the player, has ended well or any has failed.
+
+    What they say goes to the file `log` where one is named.
 
     Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
     Raises InputError where ROS is missing or cannot start, for each node would only say so in its own way.
@@ -65,8 +69,9 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> i
     }
     children: list[subprocess.Popen[bytes]] = []
     try:
-        for process in processes:
-            children.append(start(process.command(), environment))
+        with log.open("ab") if log else nullcontext() as out:
+            for process in processes:
+                children.append(start(process.command(), environment, stdout=out, stderr=out))
         return _watch(processes, children)
     except _InterruptedError:
         return 130

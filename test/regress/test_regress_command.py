@@ -18,12 +18,11 @@ from crossspec_ros.captioning import replay_parameters
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.regress import checks, command
+from crossspec_ros.regress import baseline, regression
 from crossspec_ros.regress.baseline import Baseline, write_baseline
-from crossspec_ros.regress.difference import Check, Difference
-from crossspec_ros.regress.golden import golden_folder, read_golden
-from crossspec_ros.regress.reported import Reported
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.checks import Check, Difference
+from crossspec_ros.regress.golden import Setup, golden_folder, read_golden
+from crossspec_ros.regress.live_replay import Reported
 
 pytest_plugins = ["pytester"]
 
@@ -126,7 +125,7 @@ def test_planted_regressions_are_in_the_terminal(planted):
 
 def test_a_golden_of_brackets_is_printed_in_no_time(capsys):
     began_s = time.process_time()
-    command._print([Check("w", [Difference("w", "source", 100_000 * "[-" + 100_000 * "{+", "target")])])
+    regression._print([Check("w", [Difference("w", "source", 100_000 * "[-" + 100_000 * "{+", "target")])])
     assert "[-[-" in capsys.readouterr().out and time.process_time() - began_s < 10
 
 
@@ -168,7 +167,7 @@ def test_thirty_percent_more_latency_is_in_the_terminal_and_in_the_junit_file(tm
         for slower in (1.0, 1.3)
     )
     write_baseline(tmp_path / "live.json", setup, Baseline(1.0, [then]))
-    monkeypatch.setattr(checks, "live_replays", lambda setup, rate, count, tick: [now] * count)
+    monkeypatch.setattr(baseline, "live_replays", lambda setup, rate, count, tick: [now] * count)
     junit = tmp_path / "junit.xml"
     assert main(["regress", str(BAG), "--golden", str(tmp_path), "--live", "--junit", str(junit)]) == 1
     assert (
