@@ -27,8 +27,8 @@ from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import ThreadError, run
-from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1
