@@ -182,7 +182,7 @@ def messages() -> str:
 
 
 def diagnostics() -> str:
-    """What each counter of `/diagnostics` means while it rises, or once it stands still."""
+    """Counters of `/diagnostics`: what each means while it rises, or once it stands still."""
     rows = [(f"`{name}` rises", *_cause(text)) for name, text in RISING.items()]
     rows += [(f"`{name}` stand still", *_cause(text)) for name, text in STOPPED.items()]
     return table(("counter", "what happens", "what to do"), rows)
@@ -194,7 +194,7 @@ def _cause(text: str) -> tuple[str, str]:
 
 
 def formats() -> str:
-    """How each format of recordings is recognised, and what its reader says of it."""
+    """Formats of recordings: how each is recognised, and what its reader says of it."""
     rows = []
     for format in _FORMATS:
         signs = [f"`{suffix}`" for suffix in format.suffixes]
@@ -208,7 +208,7 @@ def formats() -> str:
 
 
 def foreign_formats() -> str:
-    """What to do with files that are not read."""
+    """Files that are not read, with what to do."""
     return table(("file", "what to do"), [(f"`{suffix}`", remedy) for suffix, remedy in _FOREIGN.items()])
 
 

@@ -1,4 +1,4 @@
-"""How fast the nodes were on this machine, and whether they still are.
+"""The speed of the nodes on this machine, and whether they are still as fast.
 
 What else a machine does slows it and never speeds it up, so each window counts with the best of its repeats.
 Captions differ in length, so each window is compared with itself; the median of these ratios is judged.
@@ -47,14 +47,14 @@ class Tolerances:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the nodes reported in each of several replays at `rate`, 1 being that of the recording."""
+    """The reports of the nodes in each of several replays at `rate`, 1 being that of the recording."""
 
     rate: float
     repeats: Sequence[Reports]
 
 
 def machine() -> str:
-    """What latencies depend on besides the code; machines of the same kind may share a baseline."""
+    """The hardware that latencies depend on; machines of the same kind may share a baseline."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

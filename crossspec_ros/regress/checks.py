@@ -48,7 +48,7 @@ class Check:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """How many failed, or that all passed, and how many of them compared nothing."""
+    """One line: how many failed, or that all passed, and how many of them compared nothing."""
     count = Counter(check.outcome for check in checks)
     failed, passed, skipped = (count[outcome] for outcome in ("failed", "passed", "skipped"))
     told = f"{failed} of {len(checks)} checks failed" if failed else f"all {passed} checks passed"

@@ -42,7 +42,7 @@ class Setup(ReplaySetup):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What captions may depend on besides the code: recording, models and settings, ready for JSON."""
+        """All that captions depend on besides the code: recording, models and settings, ready for JSON."""
         return {
             "recording": self.recording_digest,
             "models": models_digest([*self.draft_folders, self.target_folder]),
@@ -89,7 +89,7 @@ class Record:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Record:
-        """What `dataclasses.asdict` made of one; raises TypeError or ValueError for anything else."""
+        """Read what `dataclasses.asdict` made of one; raises TypeError or ValueError for anything else."""
         record = cls(**stored)
         for name in ("end_ns", "events", "lost_packets"):
             whole(getattr(record, name))
@@ -117,7 +117,7 @@ def whole(value: object) -> int:
 
 
 def record(captioned: Captioned) -> Record:
-    """What is remembered of a captioned window."""
+    """The record of a captioned window."""
     window, caption = captioned.window, captioned.caption
     return Record(
         end_ns=window.end_ns,
@@ -162,7 +162,7 @@ class Golden:
 
 
 def golden_folder(bag: Path) -> Path:
-    """Where the goldens of a recording are unless told otherwise: beside it."""
+    """The folder of a recording's goldens unless another is named: beside it."""
     bag = bag.resolve()
     return bag.with_name(f"{bag.name}.golden")
 
@@ -208,7 +208,7 @@ def write_stored(path: Path, setup: Setup, content: Mapping[str, Any]) -> None:
 
 
 def damaged(path: Path, options: str) -> InputError:
-    """What to raise for a golden file that cannot be understood."""
+    """The error for a golden file that cannot be understood."""
     return InputError(f"'{path}' is damaged: write it anew with {options}")
 
 
@@ -242,7 +242,7 @@ def compare(expected: Golden, actual: Golden) -> list[Check]:
 
 
 def compare_window(name: str, old: Record | None, new: Record | None) -> Check:
-    """What is different in a window, of which one side may be missing."""
+    """The check of a window, of which one side may be missing."""
     if old is None or new is None:
         what = "dropped window" if new is None else "additional window"
         texts = (_outline(record) if record else "no such window" for record in (old, new))

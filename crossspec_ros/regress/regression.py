@@ -46,8 +46,10 @@ from crossspec_ros.regress.page import Page
 if TYPE_CHECKING:
     from crossspec_ros.captioning.code_replay import Captioned
 
-WINDOWS, LIVE = "windows.json", "live.json"
-"""The files in a folder of goldens."""
+WINDOWS = "windows.json"
+"""File of the goldens in their folder."""
+LIVE = "live.json"
+"""File of the baseline there."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +76,7 @@ def regress(
     config: Path | str | None = None,
     live: bool = False,
 ) -> list[Difference]:
-    """What differs from the goldens in the folder `golden`, by default beside the bag.
+    """The differences from the goldens in the folder `golden`, by default beside the bag.
 
     With `live` the nodes are compared with the baseline there too, within the default tolerances.
 
@@ -169,7 +171,7 @@ def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) ->
 
 
 def _spread(baseline: Baseline) -> str:
-    """How far apart its replays are, which on an idle machine is little."""
+    """The medians of its replays, which are close together on an idle machine."""
     figures = []
     for what, key in LATENCIES.items():
         medians = [

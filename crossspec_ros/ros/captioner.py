@@ -50,7 +50,7 @@ DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
 
 OLD_S = 5.0
-"""How long a transition waits for the pass that was in work when the node was deactivated."""
+"""Seconds that a transition waits for the pass that was in work when the node was deactivated."""
 
 MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
@@ -285,7 +285,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._closed_ns.clear()
 
     def _await_synchronizer(self) -> None:
-        """Whoever sees a publisher has been seen by it; without any synchronizer go on after a while."""
+        """Wait until its publishers are seen, which see this node then; without any go on after a while."""
         deadline_s = time.monotonic() + DISCOVERY_S
         topics = [subscription.topic_name for subscription in self._inputs]
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:

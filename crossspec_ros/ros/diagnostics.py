@@ -31,7 +31,7 @@ STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 """For what must go on while simulated time stands still."""
 
 LASTING_S = 5.0
-"""How long a fault lasts before the log tells it as well."""
+"""Seconds that a fault lasts before the log tells it as well."""
 LOOK_S = 1.0
 """Time between two looks at a node's threads."""
 
@@ -152,7 +152,7 @@ class NodeWatch:
 
     @property
     def fault(self) -> str:
-        """What was wrong at the last look, if anything."""
+        """The fault found at the last look; empty without one."""
         death = self.pulse.death
         return f"the thread of the {self.pulse.name} has ended ({death})" if death else self.threads.fault
 

@@ -78,7 +78,7 @@ def replay_graph(parameters: ReplayParameters) -> list[Process]:
 
 
 class LiveGraph(NamedTuple):
-    """What to start, the driver of another package last where there is one, and why, for the log."""
+    """The nodes to start, the driver of another package last where there is one, and why, for the log."""
 
     processes: list[Process]
     choice: str

@@ -82,7 +82,7 @@ RESPAWN_S = 2.0
 BAD_INPUT = 2
 """Exit code of a node that would fail in the same way again."""
 PLAYER = "dsec_player"
-"""When it is done, so is the replay."""
+"""The node that ends a replay when it is done."""
 FILES = {"replay": "dsec_replay.launch.py", "live": "live.launch.py"}
 """Launch files by the kind of graph that they start."""
 

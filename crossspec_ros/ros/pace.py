@@ -1,4 +1,4 @@
-"""When each message of a replay is due, and when it has to wait because the synchronizer is behind."""
+"""The pace of a replay: when a message is due, and when it waits because the synchronizer is behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
 
 MOST_BEHIND_S = 0.1
-"""Of the recording's time: what is played at once must fit into the queues of best-effort subscribers."""
+"""Seconds of the recording's time: what is played at once must fit into best-effort subscribers' queues."""
 MOST = {EVENTS: 800, FRAMES: 8}
 """Messages that wait: a little less than the synchronizer's best-effort queues hold."""
 
@@ -26,7 +26,7 @@ class Pace:
         self._rate, self._now = rate, now
         self._first_ns, self._first_s = 0, 0.0
         self.held_up_s = 0.0
-        """How much longer the replay takes since it fell behind."""
+        """Seconds that the replay takes longer because it fell behind."""
 
     def start(self, stamp_ns: int) -> None:
         """This stamp is due now."""

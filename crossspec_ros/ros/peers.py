@@ -1,4 +1,4 @@
-"""Who publishes a topic: whether such a node was started again, and whose messages cannot arrive."""
+"""Publishers of a topic: whether such a node was started again, and whose messages cannot arrive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GUID_PREFIX = 12
 
 
 def publishers_of(node: Node, topic: str) -> list[TopicEndpointInfo] | None:
-    """Who publishes a topic; None while one announces what rclpy cannot take, for then it names nobody.
+    """The publishers of a topic; None while one announces what rclpy cannot take, for then it names nobody.
 
     DDS hands on names that are no UTF-8, and deadlines and lifespans that are no time.
     """

@@ -20,8 +20,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.ros.graph import Process, replay_graph
 
-INTERRUPT_S, TERMINATE_S = 1.5, 10.0
-"""How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
+INTERRUPT_S = 1.5
+"""Seconds that the children get to end after SIGINT."""
+TERMINATE_S = 10.0
+"""Seconds that they get after SIGTERM: writing a memory file takes time."""
+KILL_S = 5.0
 
 
 class _InterruptedError(Exception):
@@ -103,7 +106,7 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
     for number, patience_s in (
         (signal.SIGINT, INTERRUPT_S),
         (signal.SIGTERM, TERMINATE_S),
-        (signal.SIGKILL, 5.0),
+        (signal.SIGKILL, KILL_S),
     ):
         running = [child for child in children if child.poll() is None]
         for child in running:
