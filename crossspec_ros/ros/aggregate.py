@@ -37,8 +37,8 @@ MOST_TEXT = 1 << 14
 MOST_STATUSES = 256
 """Statuses of all nodes together."""
 MOST_ALL = 1 << 19
-"""Characters that these cost; ten robots have fewer, and the whole tree is published every second. Where there
-are more, the node that says most loses what it said longest ago."""
+"""Characters that these cost; ten robots have fewer, and the whole tree is published every second. Where they
+cost more, the node that says most loses what it said longest ago."""
 _SHARE = MOST_ALL // 12
 """Characters that a node may say in any case, twice as much as a captioner says. Where none says more, who
 comes last is left out, unless it is the node itself: ours came before."""
