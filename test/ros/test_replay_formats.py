@@ -172,12 +172,7 @@ def set_back(path):
     return write_bag(path / "bag", evt3_messages(-1_200_000) + png_messages(-1_200_000))
 
 
-def no_events(path):
-    """Nor is a clock of theirs set back as the images' is, which come twice."""
-    return write_bag(path / "bag", png_messages() * 2)
-
-
-ODDITIES = {write.__name__: write for write in (stray_frames, pause, set_back, no_events)}
+ODDITIES = {write.__name__: write for write in (stray_frames, pause, set_back)}
 
 
 class Witness(FakeDecoder):
@@ -258,7 +253,6 @@ def test_a_replay_gives_the_windows_of_caption(write, tmp_path):
         (stray_frames, [101, 102, 103], {"stray_frames": 3}),
         (pause, [101, 102, 103, 104, 105, 106, 107], {}),
         (set_back, [101, 102, 101], {"backward_jumps": 1}),
-        (no_events, [101, 102, 103] * 2, {"backward_jumps": 1}),
     ],
     ids=ODDITIES,
 )
