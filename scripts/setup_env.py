@@ -28,7 +28,7 @@ LOG = VENV / "setup.log"
 APT = "sudo apt install g++ make python3-dev python3-venv"
 
 LOCKS = ROOT / "locks"
-"""Locks that `make lock` made of the requirements: all packages that they lead to, with hashes of their files."""
+"""Locks made by `make lock` of the requirements: all packages that these lead to, with hashes of files."""
 TORCH = re.compile("torch|triton|(nvidia|cuda)-.*")
 """torch, and what it brings for NVIDIA GPUs."""
 OWNED_BY_ROS = re.compile("cv-bridge|numpy|opencv-python-headless")
