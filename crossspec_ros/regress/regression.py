@@ -82,9 +82,9 @@ def regress(
 
     Raises InputError when the goldens are missing or belong to something else.
     """
-    bag, models, config = Path(bag), models and Path(models), config and Path(config)
-    folder = Path(golden) if golden else golden_folder(bag)
-    with closing(Setup(bag, models, question, config)) as setup:
+    paths = [None if path is None else Path(path) for path in (golden, models, config)]
+    folder = paths[0] or golden_folder(Path(bag))
+    with closing(Setup(Path(bag), paths[1], question, paths[2])) as setup:
         return all_differences(compared(setup, folder, Tolerances() if live else None))
 
 
