@@ -13,9 +13,9 @@ SHARE = Path("share") / NAME
 ROOT = Path(__file__).resolve().parent
 
 BOUNDS = {"ray[serve]": "==2.60.0", "rosbags": ">=0.11", "transformers": ">=5.20,<6"}
-"""Of the packages whose interfaces differ outside of these; of all others a host's own version may stay."""
+"""Versions of packages whose interfaces differ outside of these; of all others a host's own may stay."""
 ROS = ["cv-bridge", "ros-kilted-common-interfaces", "ros-kilted-rclpy", "ros-kilted-rmw-fastrtps-cpp"]
-"""What the nodes need from PyPI where no ROS is installed, beside the messages in interfaces/."""
+"""Packages that the nodes need from PyPI where no ROS is installed, beside the messages in interfaces/."""
 
 BY_PIP = any(argument.endswith("_wheel") for argument in sys.argv)
 """Whether pip builds, which puts the command on the path; ROS keeps executables in lib/crossspec_ros."""
@@ -89,7 +89,7 @@ setup(
             "captioner = crossspec_ros.ros.captioner:main",
             "dsec_player = crossspec_ros.ros.dsec_player:main",
             "dv_camera = crossspec_ros.ros.dv_camera:main",
-            "launch_plan = crossspec_ros.ros.launch_plan:main",
+            "launch_plan = crossspec_ros.ros.graph:main",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

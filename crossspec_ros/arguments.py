@@ -1,4 +1,4 @@
-"""What arguments of several commands have in common: groups, types, and checks before the work."""
+"""Arguments that several commands have: groups, types, and checks before the work."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _regress(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
     parser.add_argument("--html", type=Path, help="write the result here as a page with images and timelines")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.regress.command:run")))
+    parser.set_defaults(handler=checked(lazily("crossspec_ros.regress.regression:run")))
 
 
 def _convert(subparsers: Subparsers) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from crossspec_ros.plain_text import plain_text
 
-_LONGEST, _LONGEST_TRACEBACK = 2000, 100_000
+_LONGEST = 2000
+_LONGEST_TRACEBACK = 100_000
 
 
 class InputError(ValueError):
@@ -45,7 +46,7 @@ def described(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in one line, to stand in brackets; its type where it says nothing."""
+    """An error's message in one line, to stand in brackets; its type where it says nothing."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Where files are: config/, launch/, rosbags/ and models/ beside the code, and what is kept for the user."""
+"""Paths of files: config/, launch/, rosbags/ and models/ beside the code, and what is kept for the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHIPPED = (("config",), ("models",), ("rosbags",))
 
 
 def state_dir() -> Path:
-    """Where this package keeps what it learns: under $ROS_HOME where that is set, else with the user's state.
+    """The folder of what this package learns: under $ROS_HOME where that is set, else with the user's state.
 
     Raises RuntimeError where the user has no home.
     """

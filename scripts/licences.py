@@ -78,7 +78,7 @@ def locked() -> dict[str, Locked]:
 
 
 def uses(name: str, packages: dict[str, Locked]) -> list[str]:
-    """What a package is installed for, directly or for another."""
+    """The purpose that a package is installed for, directly or for another."""
     seen, ahead = set[str](), [name]
     while ahead:
         if (one := ahead.pop()) not in seen:
@@ -88,7 +88,7 @@ def uses(name: str, packages: dict[str, Locked]) -> list[str]:
 
 
 def licence(package: Distribution) -> str:
-    """What the package says of its licence, in its own words; empty where it says nothing."""
+    """The package's words about its licence, in its own words; empty where it says nothing."""
     return next(_statements(package), "")
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 EVERY = 16
-"""Of so many token ids one is an end."""
+"""Number of token ids of which one is an end."""
 TESTS = Path(__file__).resolve().parent.parent / "test"
 
 

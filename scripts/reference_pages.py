@@ -152,14 +152,19 @@ def launch_arguments() -> str:
     """The arguments that launch files share, then a section for each launch file."""
     files = {}
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
-        with _without_launch():
-            arguments = runpy.run_path(str(file))["ARGUMENTS"]
-        files[file.name] = [(f"`{name}`", text) for name, text in arguments.items()]
+        files[file.name] = [(f"`{name}`", text) for name, text in arguments_of(file).items()]
     counts = Counter(row for rows in files.values() for row in rows)
     common = [row for row, count in counts.items() if count > 1]
     own = {name: [row for row in rows if row not in common] for name, rows in files.items()}
     sections = (own | {"Both launch files": common}).items()
     return "\n\n".join(f"## {name}\n\n{table(ARGUMENTS, rows)}" for name, rows in sections)
+
+
+def arguments_of(file: Path) -> dict[str, str]:
+    """The arguments of a launch file with their descriptions, also where ROS's launch is not installed."""
+    with _without_launch():
+        arguments: dict[str, str] = runpy.run_path(str(file))["ARGUMENTS"]
+    return arguments
 
 
 class _Anything:
@@ -222,7 +227,7 @@ def messages() -> str:
 
 
 def diagnostics() -> str:
-    """What each counter of `/diagnostics` means while it rises, or once it stands still."""
+    """Counters of `/diagnostics`: what each means while it rises, or once it stands still."""
     rows = [(f"`{name}` rises", *_cause(text)) for name, text in RISING.items()]
     rows += [(f"`{name}` stand still", *_cause(text)) for name, text in STOPPED.items()]
     return table(("counter", "what happens", "what to do"), rows)
@@ -234,7 +239,7 @@ def _cause(text: str) -> tuple[str, str]:
 
 
 def formats() -> str:
-    """How each format of recordings is recognised, and what its reader says of it."""
+    """Formats of recordings: how each is recognised, and what its reader says of it."""
     rows = []
     for format in _FORMATS:
         signs = [f"`{suffix}`" for suffix in format.suffixes]

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from crossspec_ros.captioning.settings import NODES
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS, EVENTS_TOPIC, IMAGE_TOPIC
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS, DRIVER, EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.telemetry.trace import LATENCIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,15 +24,15 @@ POLICIES = ROOT / "config" / "security" / "policies.xml"
 
 ENCLAVES = "/crossspec"
 """Above the enclaves of all nodes; what `enclave:=` of the launch files is."""
-DRIVER, OPERATOR = "event_camera", "operator"
-"""Of a camera's driver, which is not ours, and of people who watch: rqt, `ros2 topic`, `ros2 service`."""
+OPERATOR = "operator"
+"""Enclave of people who watch: rqt, `ros2 topic`, `ros2 service`."""
 
 OF_EVERY_NODE = {
     "publish": ["/rosout", "/parameter_events", "~/*"],
     "subscribe": ["/parameter_events", "/clock"],
     "reply": ["~/*"],
 }
-"""What rclpy makes by itself, and whatever lies below a node's own name.
+"""Names that rclpy makes by itself, and whatever lies below a node's own name.
 
 That is one pattern: what a participant may do is told in its handshake, and Fast DDS 3.2.2 fails at a
 handshake of more than 8 kB.
@@ -84,7 +84,7 @@ def policies() -> str:
 
 
 def every_rule() -> dict[str, Rules]:
-    """What each node may do, and those who are not ours."""
+    """The rules of each node, and of those that are not ours."""
     found = {node: _sorted([OF_EVERY_NODE, BESIDE.get(node, {}), documented(node)]) for node in NODES}
     ours = [f"/{node}/*" for node in NODES]
     beside = {
@@ -102,7 +102,7 @@ def every_rule() -> dict[str, Rules]:
 
 
 def documented(node: str) -> dict[str, list[str]]:
-    """What a node does by the page beside what lies below its own name, by the names of the launch files."""
+    """The actions of a node by the page beside what lies below its own name, by the launch files' names."""
     found = defaultdict[str, list[str]](list)
     for nodes, (topic, direction, *_) in rows("Topics"):
         if node in nodes:
@@ -126,7 +126,7 @@ def rows(title: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def quoted(cell: str) -> list[str]:
-    """What stands between backticks."""
+    """The texts between backticks."""
     return re.findall("`(.+?)`", cell)
 
 

@@ -28,11 +28,11 @@ LOG = VENV / "setup.log"
 APT = "sudo apt install g++ make python3-dev python3-venv"
 
 LOCKS = ROOT / "locks"
-"""What `make lock` made of the requirements: all packages that they lead to, with hashes of their files."""
+"""Locks made by `make lock` of the requirements: all packages that these lead to, with hashes of files."""
 TORCH = re.compile("torch|triton|(nvidia|cuda)-.*")
 """torch, and what it brings for NVIDIA GPUs."""
 OWNED_BY_ROS = re.compile("cv-bridge|numpy|opencv-python-headless")
-"""What a ROS installation brings itself, compiled to fit together."""
+"""Packages that a ROS installation brings itself, compiled to fit together."""
 
 
 class SetupError(Exception):
@@ -248,12 +248,12 @@ def install(locked: str, *options: str) -> None:
 
 
 def pip(*arguments: str) -> str:
-    """What .venv's pip says in one call."""
+    """The output of one call of .venv's pip."""
     return run([PYTHON, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments])
 
 
 def ask(code: str) -> str:
-    """What a line of Python prints in .venv."""
+    """The output of a line of Python in .venv."""
     return run([PYTHON, "-c", code]).strip()
 
 

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def targets() -> str:
-    """What each target reads of a window and takes of a GPU, alone and with the draft."""
+    """Each target: what it reads of a window and takes of a GPU, alone and with the draft."""
     rows = []
     for name, footprints in _footprints().items():
         sizes = (

@@ -12,8 +12,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.regress.golden import Golden
-from crossspec_ros.regress.record import record
+from crossspec_ros.regress.golden import Golden, record
 
 SECOND = 10**9
 START_NS = 50 * SECOND

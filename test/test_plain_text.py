@@ -12,8 +12,7 @@ from crossspec_ros.errors import InputError, described
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.info import _print
 from crossspec_ros.recordings.recording import tell_losses, tell_remarks
-from crossspec_ros.regress.difference import Check, Difference
-from crossspec_ros.regress.junit import junit
+from crossspec_ros.regress.checks import Check, Difference, junit
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 

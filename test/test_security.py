@@ -11,8 +11,7 @@ import pytest
 
 from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.errors import InputError
-from crossspec_ros.ros.launch_arguments import enclave_arguments
-from crossspec_ros.ros.live_graph import Driver
+from crossspec_ros.ros.graph import DRIVER, enclave_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -39,7 +38,7 @@ def test_the_file_is_that_of_the_tables() -> None:
 
 def test_every_node_and_a_driver_have_an_enclave_of_their_own() -> None:
     named = {path.removeprefix(f"{security.ENCLAVES}/") for path in allowed()}
-    assert named == {*NODES, Driver("any_driver").name, security.OPERATOR}
+    assert named == {*NODES, DRIVER, security.OPERATOR}
 
 
 def may(enclave: str, what: str, name: str) -> bool:

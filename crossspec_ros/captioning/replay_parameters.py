@@ -75,29 +75,42 @@ def replay_parameters(
     else:
         recording.close()
     raw = recording.image_type is None or recording.image_type.endswith("/Image")
-    chosen = chosen_models(configured["captioner"], models, placed)
+    # A replay must not depend on those before it, unless the configuration asks for that.
+    configured["captioner"] = {"memory": "none", **configured["captioner"]}
+    nodes = captioning_nodes(configured, models, question=question, mode=mode, memory=memory, **placed)
     windows = SynchronizerSettings.of(configured["synchronizer"])
-    phase: dict[str, Value] = {"window_phase_s": windows.window_phase_s}
-    nodes: dict[str, dict[str, Value]] = {
-        "synchronizer": {
-            **window_shape({**configured["captioner"], **chosen}),
-            **configured["synchronizer"],
-            "event_type": recording.event_type.replace("/msg/", "/"),
-            "image_transport": "raw" if raw else "compressed",
-        },
-        # A replay must not depend on those before it, unless the configuration asks for that.
-        "captioner": {
-            "memory": "none",
-            **configured["captioner"],
-            **given(question=question, mode=mode, memory=memory),
-            **chosen,
-            **phase,
-        },
-        "dsec_player": {**player, "max_lateness_s": windows.max_lateness_s, **phase},
+    nodes["synchronizer"] |= {
+        "event_type": recording.event_type.replace("/msg/", "/"),
+        "image_transport": "raw" if raw else "compressed",
+    }
+    nodes["dsec_player"] = player | {
+        "max_lateness_s": windows.max_lateness_s,
+        "window_phase_s": windows.window_phase_s,
     }
     for node, values in nodes.items():
         NODES[node].check(values)
     return ReplayParameters(config.resolve(), nodes)
+
+
+def captioning_nodes(
+    configured: Mapping[str, Mapping[str, Value]], models: Path | None, **asked: str | bool | None
+) -> dict[str, dict[str, Value]]:
+    """The parameters of synchronizer and captioner, with windows of one shape that end at the same times.
+
+    `asked` are question, mode, memory and those of `MODEL_ARGUMENTS`; None leaves what is configured, whose
+    values are given as overrides too: the file's names are those of nodes without a namespace.
+    """
+    placed = {name: asked.pop(name, None) for name in MODEL_ARGUMENTS}
+    captioner = {
+        **configured["captioner"],
+        **given(**asked),
+        **chosen_models(configured["captioner"], models, placed),
+    }
+    phase = SynchronizerSettings.of(configured["synchronizer"]).window_phase_s
+    return {
+        "synchronizer": {**window_shape(captioner), **configured["synchronizer"]},
+        "captioner": {**captioner, "window_phase_s": phase},
+    }
 
 
 def chosen_models(

@@ -1,4 +1,4 @@
-"""How fast the nodes were on this machine, and whether they still are.
+"""The speed of the nodes on this machine, and whether they are still as fast.
 
 What else a machine does slows it and never speeds it up, so each window counts with the best of its repeats.
 Captions differ in length, so each window is compared with itself; the median of these ratios is judged.
@@ -15,13 +15,23 @@ from pathlib import Path
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.regress.difference import Check, Difference
-from crossspec_ros.regress.golden import Golden, damaged, read_stored, write_stored
-from crossspec_ros.regress.reported import Reported, Reports, figure
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.checks import Check, Difference
+from crossspec_ros.regress.golden import Golden, Setup, damaged, read_stored, write_stored
+from crossspec_ros.regress.live_replay import (
+    OtherLoad,
+    ReplayError,
+    Reported,
+    Reports,
+    Tick,
+    figure,
+    live_replays,
+    silent,
+)
 
 _MOST_REPEATS = 1000
 """Each of them is replayed again."""
+_PATIENCE = 2
+"""Latencies that are worse are believed after so many times the baseline's replays."""
 LATENCIES = {"latency to the caption": "total_ms", "latency to the first token": "first_token_ms"}
 
 
@@ -37,14 +47,14 @@ class Tolerances:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the nodes reported in each of several replays at `rate`, 1 being that of the recording."""
+    """The reports of the nodes in each of several replays at `rate`, 1 being that of the recording."""
 
     rate: float
     repeats: Sequence[Reports]
 
 
 def machine() -> str:
-    """What latencies depend on besides the code; machines of the same kind may share a baseline."""
+    """The hardware that latencies depend on; machines of the same kind may share a baseline."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -77,6 +87,29 @@ def write_baseline(path: Path, setup: Setup, baseline: Baseline) -> None:
     """Raises InputError as `write_stored` does."""
     repeats = [{end: astuple(window)[1:] for end, window in repeat.items()} for repeat in baseline.repeats]
     write_stored(path, setup, {"machine": machine(), "rate": baseline.rate, "repeats": repeats})
+
+
+def live_checks(
+    setup: Setup, golden: Golden, baseline: Baseline, tolerances: Tolerances, tick: Tick = silent
+) -> list[Check]:
+    """Replay as often as the baseline has it, and on, up to `_PATIENCE` times that, while it is slower.
+
+    What else the machine does can only make windows slower, and it passes; a regression stays.
+    """
+    load = OtherLoad()
+    repeats: list[Reports] = []
+    enough = len(baseline.repeats)
+    checks: list[Check] = []
+    latencies = [f"live: {what}" for what in LATENCIES]
+    while len(repeats) < _PATIENCE * enough:
+        try:
+            repeats += live_replays(setup, baseline.rate, 1 if repeats else enough, tick)
+        except ReplayError as error:
+            return [Check("live: nodes", [Difference("live", "nodes", "to replay to the end", str(error))])]
+        checks = compare_live(golden, baseline, repeats, tolerances)
+        if not any(check.differences for check in checks if check.name in latencies):
+            break
+    return [*checks, Check("live: machine", note=load.sentence())]
 
 
 def compare_live(

@@ -1,123 +1,110 @@
-"""Both tiers from a setup to their checks, for the command and the fixtures alike."""
+"""Checks of a replay: what differs, as lines, as a verdict and as JUnit XML."""
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from xml.etree import ElementTree
 
-from crossspec_ros.environment import ros_environment
-from crossspec_ros.errors import InputError
-from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, compare_live, read_baseline
-from crossspec_ros.regress.difference import Check, Difference, all_differences
-from crossspec_ros.regress.golden import Golden, compare, golden_folder, read_golden
-from crossspec_ros.regress.other_load import OtherLoad
-from crossspec_ros.regress.record import Record, record
-from crossspec_ros.regress.reported import ReplayError, Reports
-from crossspec_ros.regress.setup import Setup
-
-if TYPE_CHECKING:
-    from crossspec_ros.captioning.code_replay import Captioned
-
-WINDOWS, LIVE = "windows.json", "live.json"
-"""The files in a folder of goldens."""
-
-_PATIENCE = 2
-"""Latencies that are worse are believed after so many times the baseline's replays."""
-
-_LATENCY_CHECKS = [f"live: {what}" for what in LATENCIES]
-
-Tick = Callable[[str, float | None], None]
-"""Told what is going on, and which share of it is done where that is known."""
+from crossspec_ros.plain_text import plain_text
 
 
-def silent(what: str, share: float | None) -> None:
-    """A Tick that does nothing."""
+@dataclass(frozen=True)
+class Difference:
+    """`what` differs at `where`, as in "caption" of "window 3-4 s"; as a string it is one readable line.
 
-
-def windows_in_code(
-    setup: Setup,
-    look: Callable[[Captioned, Record], None] = lambda captioned, record: None,
-    tick: Tick = silent,
-) -> Golden:
-    """Replay a recording in code; `look` gets each window as it comes, and what is remembered of it.
-
-    Raises InputError for a recording that is damaged or has no window.
+    What it quotes of captions and files is made harmless for logs, terminals and XML.
     """
-    from crossspec_ros.captioning.code_replay import captions
-    from crossspec_ros.captioning.decoders import load_decoder
 
-    tick("loading the models", None)
-    windows, counts = [], Counter[str]()
-    for captioned in captions(setup, load_decoder, lambda share: tick("replaying in code", share), counts):
-        windows.append(record(captioned))
-        look(captioned, windows[-1])
-    if not windows:
-        raise InputError(f"'{setup.bag}' has no window to compare: give a recording with events or images")
-    return Golden(windows, dict(counts), setup.origin_ns)
+    where: str
+    what: str
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        if self.what == "caption":
+            return plain_text(f"{self.where}: caption: {marked(self.expected, self.actual)}")
+        return plain_text(f"{self.where}: {self.what}: expected {self.expected}, is {self.actual}")
 
 
-def regress(
-    bag: Path,
-    golden: Path | None = None,
-    models: Path | None = None,
-    question: str | None = None,
-    config: Path | None = None,
-    live: bool = False,
-) -> list[Difference]:
-    """What differs from the goldens in the folder `golden`, by default beside the bag.
+@dataclass(frozen=True)
+class Check:
+    """Something that was to be compared; `note` says how it came out.
 
-    With `live` the nodes are compared with the baseline there too, within the default tolerances.
-
-    Raises InputError when the goldens are missing or belong to something else.
+    Without differences it passed, unless it is `empty`: then nothing was there to be compared.
     """
-    folder = golden or golden_folder(bag)
-    with closing(Setup(bag, models, question, config)) as setup:
-        expected = read_golden(folder / WINDOWS, setup)
-        baseline = read_baseline(folder / LIVE, setup) if live else None
-        checks = compare(expected, windows_in_code(setup))
-        if baseline:
-            checks += live_checks(setup, expected, baseline, Tolerances())
-    return all_differences(checks)
+
+    name: str
+    differences: list[Difference] = field(default_factory=list)
+    note: str = ""
+    empty: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """One of failed, skipped, passed."""
+        return "failed" if self.differences else "skipped" if self.empty else "passed"
 
 
-def live_checks(
-    setup: Setup, golden: Golden, baseline: Baseline, tolerances: Tolerances, tick: Tick = silent
-) -> list[Check]:
-    """Replay as often as the baseline has it, and on, up to `_PATIENCE` times that, while it is slower.
-
-    What else the machine does can only make windows slower, and it passes; a regression stays.
-    """
-    load = OtherLoad()
-    repeats: list[Reports] = []
-    enough = len(baseline.repeats)
-    checks: list[Check] = []
-    while len(repeats) < _PATIENCE * enough:
-        try:
-            repeats += live_replays(setup, baseline.rate, 1 if repeats else enough, tick)
-        except ReplayError as error:
-            return [Check("live: nodes", [Difference("live", "nodes", "to replay to the end", str(error))])]
-        checks = compare_live(golden, baseline, repeats, tolerances)
-        if not any(check.differences for check in checks if check.name in _LATENCY_CHECKS):
-            break
-    return [*checks, Check("live: machine", note=load.sentence())]
+def verdict(checks: Sequence[Check]) -> str:
+    """One line: how many failed, or that all passed, and how many of them compared nothing."""
+    count = Counter(check.outcome for check in checks)
+    failed, passed, skipped = (count[outcome] for outcome in ("failed", "passed", "skipped"))
+    told = f"{failed} of {len(checks)} checks failed" if failed else f"all {passed} checks passed"
+    return told + (f", {skipped} skipped because there was nothing to compare" if skipped else "")
 
 
-def live_replays(setup: Setup, rate: float, count: int, tick: Tick = silent) -> list[Reports]:
-    """The reports of `count` replays through the nodes, in a ROS domain of their own.
+def all_differences(checks: list[Check]) -> list[Difference]:
+    """The differences of all checks, in order."""
+    return [difference for check in checks for difference in check.differences]
 
-    Raises ReplayError when a node fails.
-    """
-    # Alone in needing ROS.
-    from crossspec_ros.regress.live_replay import replay
 
-    environment = ros_environment(isolated=True)
-    replays = []
-    for number in range(count):
-        tick(f"replaying through the nodes ({number + 1} of {count})", None)
-        with tempfile.TemporaryDirectory() as folder:
-            replays.append(replay(setup, rate, Path(folder), environment))
-    return replays
+def diff(expected: str, actual: str) -> Iterator[tuple[str, str, str]]:
+    """(common, only expected, only actual) runs of words in order; of each either the first or the others."""
+    old, new = expected.split(), actual.split()
+    for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield " ".join(old[i:j]), "", ""
+        else:
+            yield "", " ".join(old[i:j]), " ".join(new[k:m])
+
+
+def marked(
+    expected: str,
+    actual: str,
+    removed: Callable[[str], str] = "[-{}-]".format,
+    added: Callable[[str], str] = "{{+{}+}}".format,
+    common: Callable[[str], str] = str,
+) -> str:
+    """Both sentences in one, each run of words in the marks of its kind."""
+    parts: list[str] = []
+    for same, old, new in diff(expected, actual):
+        parts += [mark(words) for mark, words in ((common, same), (removed, old), (added, new)) if words]
+    return " ".join(parts)
+
+
+def junit(name: str, checks: Sequence[Check]) -> bytes:
+    """An XML document with one test suite, named `name`; characters that XML cannot have are written out."""
+    name = _xml_text(name)
+    found = Counter(check.outcome for check in checks)
+    counts = {"tests": str(len(checks)), "failures": str(found["failed"]), "errors": "0"}
+    counts |= {"skipped": str(found["skipped"])}
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": f"crossspec regress {name}"} | counts)
+    for check in checks:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"crossspec.{name}", name=_xml_text(check.name)
+        )
+        if check.differences:
+            what = ", ".join(dict.fromkeys(difference.what for difference in check.differences))
+            failure = ElementTree.SubElement(case, "failure", message=_xml_text(what))
+            failure.text = "\n".join(_xml_text(str(difference)) for difference in check.differences)
+        elif check.outcome == "skipped":
+            ElementTree.SubElement(case, "skipped", message=_xml_text(check.note))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _xml_text(text: str) -> str:
+    return plain_text(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

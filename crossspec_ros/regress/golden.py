@@ -2,24 +2,146 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from PIL import Image
+
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
-from crossspec_ros.regress.difference import Check, Difference
-from crossspec_ros.regress.record import Record, levels_apart, whole
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.checks import Check, Difference
 from crossspec_ros.windows.grid import SECOND
 
-_MOST_BYTES, _MOST_PARTS = 16 << 20, 1_000_000
-"""Of a file: an hour of windows has 6 MB. Of its lists and objects: Python takes a hundred bytes for each."""
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.code_replay import Captioned
+
+_MOST_BYTES = 16 << 20
+"""Bytes of a file: an hour of windows has 6 MB."""
+_MOST_PARTS = 1_000_000
+"""Lists and objects in a file: Python takes a hundred bytes for each."""
 _MOST_COUNTS = 1000
+_MOST_CAPTION = 20_000
+"""Characters; telling two captions apart takes time as their product."""
 _MOST_LEVELS = 4.0
 """JPEG decoders differ by two; another resampling, another order of channels or another frame by far more."""
+THUMBNAIL = 4
+"""A frame is remembered by the mean colours of so many times so many tiles."""
+
+
+@dataclass(frozen=True)
+class Setup(ReplaySetup):
+    """A replay, and by what its goldens know it; raises InputError as `ReplaySetup`."""
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that captions depend on besides the code: recording, models and settings, ready for JSON."""
+        return {
+            "recording": self.recording_digest,
+            "models": models_digest([*self.draft_folders, self.target_folder]),
+            "settings": self.settings,
+        }
+
+    def check(self, path: Path, stored: Mapping[str, Any]) -> None:
+        """Raise InputError when the file `path`, whose identity is `stored`, belongs to another replay."""
+        for part, name in (("recording", "recording"), ("models", "pair of models")):
+            if stored.get(part) != self.identity[part]:
+                raise InputError(
+                    f"'{path}' was made from another {name} ({stored.get(part)}) than that of this run "
+                    f"({self.identity[part]}): give the right one, or write new goldens with --update"
+                )
+        then, now = stored.get("settings", {}), self.identity["settings"]
+        for key in {**now, **then}:
+            if then.get(key) != now.get(key):
+                old, new = (repr(one[key]) if key in one else "unset" for one in (then, now))
+                raise InputError(
+                    f"'{path}' was made with {key} {old}, but this run has {new}: give the same --question, "
+                    f"--dtype and --config, or write new goldens with --update"
+                )
+
+
+@dataclass(frozen=True)
+class Record:
+    """One window. Stamps are ns of ROS time; each list has an item per image, in order of the stamps.
+
+    Event images are drawn in integers and remembered by their SHA-256 (64 bits of it). What a JPEG decodes to
+    differs by a level or two between versions of the decoder, so frames are remembered by their thumbnails:
+    `THUMBNAIL`^2 RGB colours from top left to bottom right, as hex digits.
+    """
+
+    end_ns: int
+    frame_stamps_ns: list[int]
+    event_image_stamps_ns: list[int]
+    frames: list[str]
+    event_images: list[str]
+    events: int
+    lost_packets: int
+    degraded: list[str]
+    source: str
+    caption: str
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Record:
+        """Read what `dataclasses.asdict` made of one; raises TypeError or ValueError for anything else."""
+        record = cls(**stored)
+        for name in ("end_ns", "events", "lost_packets"):
+            whole(getattr(record, name))
+        for name in ("frame_stamps_ns", "event_image_stamps_ns"):
+            for stamp in getattr(record, name):
+                whole(stamp)
+        for text in (record.source, record.caption, *record.event_images, *record.degraded, *record.frames):
+            if not isinstance(text, str):
+                raise TypeError(f"a text is {text!r}")
+        if len(record.caption) > _MOST_CAPTION:
+            raise ValueError("a caption is too long")
+        for thumbnail in record.frames:
+            if len(bytes.fromhex(thumbnail)) != 3 * THUMBNAIL**2:
+                raise ValueError("a thumbnail has another size")
+        return record
+
+
+def whole(value: object) -> int:
+    """A whole number of 64 bits; raises TypeError or ValueError for anything else."""
+    if type(value) is not int:
+        raise TypeError(f"a number is {value!r}")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a number is too large")
+    return value
+
+
+def record(captioned: Captioned) -> Record:
+    """The record of a captioned window."""
+    window, caption = captioned.window, captioned.caption
+    return Record(
+        end_ns=window.end_ns,
+        frame_stamps_ns=list(window.frame_stamps_ns),
+        event_image_stamps_ns=captioned.event_image_stamps_ns,
+        frames=[_thumbnail(frame) for frame in window.frames],
+        event_images=[hashlib.sha256(image.tobytes()).hexdigest()[:16] for image in window.event_images],
+        events=window.events,
+        lost_packets=window.lost_packets,
+        degraded=list(captioned.faults),
+        source=caption.source,
+        caption=caption.text,
+    )
+
+
+def levels_apart(thumbnail: str, other: str) -> float:
+    """The largest difference between two thumbnails, in levels of 256."""
+    a, b = (np.frombuffer(bytes.fromhex(text), np.uint8).astype(int) for text in (thumbnail, other))
+    return float(np.abs(a - b).max())
+
+
+def _thumbnail(frame: np.ndarray) -> str:
+    tiles = Image.fromarray(frame).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    return tiles.tobytes().hex()
 
 
 @dataclass(frozen=True)
@@ -40,7 +162,7 @@ class Golden:
 
 
 def golden_folder(bag: Path) -> Path:
-    """Where the goldens of a recording are unless told otherwise: beside it."""
+    """The folder of a recording's goldens unless another is named: beside it."""
     bag = bag.resolve()
     return bag.with_name(f"{bag.name}.golden")
 
@@ -86,7 +208,7 @@ def write_stored(path: Path, setup: Setup, content: Mapping[str, Any]) -> None:
 
 
 def damaged(path: Path, options: str) -> InputError:
-    """What to raise for a golden file that cannot be understood."""
+    """The error for a golden file that cannot be understood."""
     return InputError(f"'{path}' is damaged: write it anew with {options}")
 
 
@@ -120,7 +242,7 @@ def compare(expected: Golden, actual: Golden) -> list[Check]:
 
 
 def compare_window(name: str, old: Record | None, new: Record | None) -> Check:
-    """What is different in a window, of which one side may be missing."""
+    """The check of a window, of which one side may be missing."""
     if old is None or new is None:
         what = "dropped window" if new is None else "additional window"
         texts = (_outline(record) if record else "no such window" for record in (old, new))

@@ -1,4 +1,4 @@
-"""What a regression run has found as one HTML page that needs nothing else: each window with images, captions
+"""One HTML page of a regression run, which needs nothing else: each window with images, captions
 and timeline. The page itself is the template `page.html`."""
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
-from crossspec_ros.regress.difference import Check, verdict
-from crossspec_ros.regress.record import Record
-from crossspec_ros.regress.words import diff
+from crossspec_ros.regress.checks import Check, diff, verdict
+from crossspec_ros.regress.golden import Record
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
@@ -35,7 +34,7 @@ _SOURCES = {
 
 @dataclass(frozen=True)
 class _Window:
-    """What the page shows of one; images are URIs that hold them."""
+    """A window as the page shows it; images are URIs that hold them."""
 
     expected: str | None
     caption: str

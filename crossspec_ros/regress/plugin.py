@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from crossspec_ros.regress.difference import Difference
+    from crossspec_ros.regress.checks import Difference
 
 Regress = Callable[..., "list[Difference]"]
 
@@ -35,15 +34,7 @@ def crossspec_regress_live() -> Regress:
     return partial(_regress, live=True)
 
 
-def _regress(
-    bag: Path | str,
-    golden: Path | str | None = None,
-    models: Path | str | None = None,
-    question: str | None = None,
-    config: Path | str | None = None,
-    live: bool = False,
-) -> list[Difference]:
-    from crossspec_ros.regress.checks import regress
+def _regress(*arguments: Any, **options: Any) -> list[Difference]:
+    from crossspec_ros.regress.regression import regress
 
-    paths = [Path(path) if path is not None else None for path in (golden, models, config)]
-    return regress(Path(bag), paths[0], paths[1], question, paths[2], live)
+    return regress(*arguments, **options)

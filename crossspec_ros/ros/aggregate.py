@@ -20,22 +20,32 @@ from crossspec_ros.ros.peers import publishers_of
 ROOT = "crossspec"
 HARDWARE_ID = "crossspec"
 """By which our statuses are known among those of other nodes on `/diagnostics`."""
-STALE_S, FORGET_S = 5.0, 300.0
-"""After which a status that is not renewed is told as stale, and after which it is told no more."""
+STALE_S = 5.0
+"""Seconds after which a status that is not renewed is told as stale."""
+FORGET_S = 300.0
+"""Seconds after which it is told no more."""
 PATIENCE = 3
-"""How many seconds a node listens before it speaks for all. They are counted, so that one whose callbacks
+"""Seconds that a node listens before it speaks for all. They are counted, so that one whose callbacks
 were held up does not take itself for the only one."""
 
-MOST_NAME, MOST_DEPTH, MOST_TEXT = 256, 16, 1 << 14
-"""Of one status: characters of its name, slashes in it, characters in all."""
-MOST_STATUSES, MOST_ALL = 256, 1 << 19
-"""Of all nodes together, and what they cost; ten robots have fewer, and the whole tree is published every
-second. Where there are more, the node that says most loses what it said longest ago."""
+MOST_NAME = 256
+"""Characters of a status' name."""
+MOST_DEPTH = 16
+"""Slashes in it."""
+MOST_TEXT = 1 << 14
+"""Characters of a status in all."""
+MOST_STATUSES = 256
+"""Statuses of all nodes together."""
+MOST_ALL = 1 << 19
+"""Characters that these cost; ten robots have fewer, and the whole tree is published every second. Where they
+cost more, the node that says most loses what it said longest ago."""
 _SHARE = MOST_ALL // 12
-"""What a node may say in any case, twice as much as a captioner says. Where none says more, who comes last is
-left out, unless it is the node itself: ours came before."""
-_STATUS, _VALUE = MOST_ALL // MOST_STATUSES, 16
-"""What a status and a value cost beside their characters, in theirs."""
+"""Characters that a node may say in any case, twice as much as a captioner says. Where none says more, who
+comes last is left out, unless it is the node itself: ours came before."""
+_STATUS = MOST_ALL // MOST_STATUSES
+"""Characters that a status costs beside its own."""
+_VALUE = 16
+"""Characters that a value costs beside its own."""
 
 _OK, _ERROR, _STALE = DiagnosticStatus.OK, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
 _PARENT = {_OK: "OK", DiagnosticStatus.WARN: "Warning", _ERROR: "Error"}
@@ -81,10 +91,10 @@ class Aggregate:
         self._name = node.get_fully_qualified_name().lstrip("/")
         self._heard: dict[str, tuple[float, DiagnosticStatus]] = {}
         self._sizes: Counter[str] = Counter()
-        """Of what each node has said."""
+        """Characters that each node has said."""
         self._discovered: set[str] | None = set()
         self._unanswered = 0
-        """How often `publish` was called since one that goes first was heard."""
+        """Calls of `publish` since one that goes first was heard."""
         self._publisher: Publisher | None = None
         node.create_subscription(DiagnosticArray, "/diagnostics", self._take, reliable(64))
         node.create_subscription(DiagnosticArray, "/diagnostics_agg", self._take_tree, reliable(8))
@@ -149,7 +159,7 @@ def _is_bounded(status: DiagnosticStatus) -> bool:
 
 
 def _size(status: DiagnosticStatus) -> int:
-    """What it costs, in characters, with the rows above."""
+    """The cost of a status in characters, with the rows above it."""
     values = sum(len(value.key) + len(value.value) + _VALUE for value in status.values)
     return _STATUS + len(status.name) * (status.name.count("/") + 2) + len(status.message) + values
 

@@ -19,8 +19,9 @@ except ImportError:  # it comes with nav2, and without nav2 nobody listens
     Status = None
 
 TOPIC = "bond"
-PERIOD_S, TIMEOUT_S = 0.25, 4.0
-"""As nav2's own nodes have them."""
+PERIOD_S = 0.25
+TIMEOUT_S = 4.0
+"""Both as nav2's own nodes have them."""
 
 
 class Bond:

@@ -28,20 +28,20 @@ _HEADER = 4
 MOST_NAME = 256
 """Characters of a state, a type or its hash, by which ROS knows them; none of its own is as long."""
 MOST_BYTES = 1 << 20
-"""Of a message, all but its `uint8[]`: as Python objects it takes up to a hundred times as much. A whole
+"""Bytes of a message beside its `uint8[]`: as Python objects it takes up to a hundred times as much. A whole
 robot's diagnostics have some 100 kB."""
 MOST_DATA = 3 * MOST_PIXELS + MOST_BYTES
-"""Of a message with a `uint8[]`: the largest image that is taken, in colour. Beside it as it comes, DDS and
-ROS hold three copies."""
+"""Bytes of a message with a `uint8[]`: the largest image that is taken, in colour. Beside it as it
+comes, DDS and ROS hold three copies."""
 _DATA = "sequence<uint8>"
 _PLAIN_CDR = (b"\0\0", b"\0\1")
-"""How the header of a message begins that is in CDR, big and little endian."""
+"""First bytes of a message in CDR, big and little endian."""
 _SIZES = {"uint8": 1, "boolean": 1, "int32": 4, "uint32": 4, "uint64": 8}
 """Bytes of what images and events have beside texts."""
 MOST_ITEMS = 1000
-"""Of each list in a request."""
+"""Items of each list in a request."""
 ENDS = (NodeError, KeyboardInterrupt, SystemExit)
-"""Of all that a callback may raise, what ends the node."""
+"""Exceptions of a callback that end the node."""
 
 
 class Boundary:
@@ -56,7 +56,7 @@ class Boundary:
         self.failed_callbacks = 0
         self.last_failure = ""
         self.pulse = Pulse("callbacks")
-        """Of the thread that spins the node: busy while a callback is."""
+        """Pulse of the thread that spins the node: busy while a callback is."""
         self._logged_s: dict[str, float] = {}
 
     def guarded(self, callback: Callable[..., Any], what: str, is_watched: bool = True) -> Callable[..., Any]:
@@ -242,7 +242,7 @@ def _beside_data(kind: Any, data: bytes) -> int:
 
 
 def _walk(message: Any, data: memoryview, order: str, at: int) -> tuple[int, int]:
-    """Where a message ends that starts at a byte of CDR, and how many bytes are in its `uint8[]`."""
+    """The end of a message that starts at a byte of CDR, and the number of bytes in its `uint8[]`."""
     held = 0
     for name, kind in message.get_fields_and_field_types().items():
         value = getattr(message, name)

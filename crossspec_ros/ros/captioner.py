@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
-from std_msgs.msg import String
 
 from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.comparison import load_comparison
@@ -27,33 +26,30 @@ from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.remote_loading import is_remote, link_reading, load_remote_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.tiny_pair import warning
-from crossspec_ros.captioning.worker import CaptionWorker, Decoder, OnAnswer, without_images
+from crossspec_ros.captioning.worker import CaptionWorker, Decoder, without_images
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.messages import to_ns
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.ask_service import AskService
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
 from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.peers import TopicWatch
+from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, interrupted, run
-from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
-if TYPE_CHECKING:
-    from crossspec_ros.captioning.caption import Caption
-
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
 
 OLD_S = 5.0
-"""How long a transition waits for the pass that was in work when the node was deactivated."""
+"""Seconds that a transition waits for the pass that was in work when the node was deactivated."""
 
 MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
@@ -93,10 +89,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._assembler = WindowAssembler(WindowGrid.at(self._settings.window_phase_s))
         self._health = CaptionHealth()
         self._outcomes = Outcomes(self, self._health)
-        self._unusable = self._answers = self._windows = 0
+        self._unusable = self._windows = 0
         self._active_s = math.inf
-        self._asking: Subscription | None = None
-        self._ask_service: AskService | None = None
+        self._questions: Questions | None = None
         self._bond: Bond | None = None
         self._diagnostics = Diagnostics(
             self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
@@ -163,21 +158,19 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     def _activate(self) -> None:
         assert self._decoder is not None
-        outputs = self._outcomes.open()
+        self._outcomes.open()
         self._worker = CaptionWorker(
             self._decoder,
             self._settings.question,
-            on_draft=lambda text: outputs.text("caption_draft", text),
-            on_words=lambda text: outputs.text("caption_partial", text),
+            on_draft=lambda text: self._outcomes.text("caption_draft", text),
+            on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,
         )
-        self._asking = self.create_subscription(String, "~/question", self._take_question, RELIABLE)
-        service = self.resolve_service_name("~/ask")
-        self._ask_service = AskService(service, self, self._ask, self._assembler.grid)
+        self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
-        outputs.open_report()
+        self._outcomes.open_report()
         self._bond = make_bond(self)
         self._active_s = time.monotonic()
         self._outcomes.tell_missed_soon()
@@ -278,12 +271,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._bond is not None:
             self._bond.stop()
             self._bond = None
-        if self._ask_service is not None:
-            self._ask_service.stop()
-            self._ask_service = None
-        if self._asking is not None:
-            self.destroy_subscription(self._asking)
-            self._asking = None
+        if self._questions is not None:
+            self._questions.stop()
+            self._questions = None
         self._outcomes.close()
 
     def _drop_inputs(self) -> None:
@@ -294,37 +284,33 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._closed_ns.clear()
 
     def _await_synchronizer(self) -> None:
-        """Whoever sees a publisher has been seen by it; without any synchronizer go on after a while."""
+        """Wait until its publishers are seen, which see this node then; without any go on after a while."""
         deadline_s = time.monotonic() + DISCOVERY_S
         topics = [subscription.topic_name for subscription in self._inputs]
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
 
-    @property
-    def _reads_ahead(self) -> bool:
-        return self._settings.mode != "autoregressive"
-
     def _take_frame(self, message: Image) -> None:
-        def add() -> list[Window]:
-            stamp_ns, frame = to_ns(message.header.stamp), rgb8_array(message)
-            taken = self._assembler.taken
-            windows = self._assembler.add_frame(stamp_ns, frame)
-            if self._reads_ahead and self._worker is not None and self._assembler.taken > taken:
-                self._worker.stream_frame(self._assembler.grid.index(stamp_ns), frame, stamp_ns)
-            return windows
-
-        self._take(add)
+        self._take(lambda: self._take_image(message, self._assembler.add_frame, is_frame=True))
 
     def _take_event_image(self, message: Image) -> None:
-        def add() -> list[Window]:
-            stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
-            taken = self._assembler.taken
-            windows = self._assembler.add_event_image(stamp_ns, image)
-            if self._reads_ahead and self._worker is not None and self._assembler.taken > taken:
-                self._worker.stream_event_image(self._assembler.grid.index(stamp_ns - 1), image)
-            return windows
+        self._take(lambda: self._take_image(message, self._assembler.add_event_image, is_frame=False))
 
-        self._take(add)
+    def _take_image(
+        self, message: Image, add: Callable[[int, np.ndarray], list[Window]], is_frame: bool
+    ) -> list[Window]:
+        """The windows that an image completes; it is read ahead where there is room for it in its window."""
+        stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
+        taken = self._assembler.taken
+        windows = add(stamp_ns, image)
+        reads_ahead = self._settings.mode != "autoregressive" and self._assembler.taken > taken
+        if self._worker is not None and reads_ahead:
+            grid = self._assembler.grid
+            if is_frame:
+                self._worker.stream_frame(grid.index(stamp_ns), image, stamp_ns)
+            else:
+                self._worker.stream_event_image(grid.index(stamp_ns - 1), image)
+        return windows
 
     def _take_closed(self, message: WindowClosed) -> None:
         end_ns = to_ns(message.header.stamp)
@@ -360,42 +346,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
         self._settings = settings
 
-    def _take_question(self, message: String) -> None:
-        """Every question gets one answer, in order, if only why it has none."""
-        question = message.data.strip()
-
-        def tell(answer: Caption | Exception, index: int | None) -> None:
-            if self._outcomes.outputs is not None:
-                text = f"(no answer: {answer})" if isinstance(answer, Exception) else answer.text
-                self._outcomes.outputs.text("answer", text)
-
-        try:
-            self._ask(question, tell)
-        except InputError as error:
-            tell(error, None)
-
-    def _ask(self, question: str, on_answer: OnAnswer) -> None:
-        """Ask about the window captioned last; raises InputError for what cannot be asked now."""
-
-        def answered(answer: Caption | Exception, index: int | None) -> None:
-            self._answers += 1
-            if isinstance(answer, Exception):
-                if not isinstance(answer, InputError):
-                    answer = InputError(f"failed: {self._outcomes.reason(answer)}")
-                self.get_logger().warning(f"no answer to '{plain_text(question[:200])}': {answer}")
-            else:
-                self.get_logger().info(plain_text(f"{question} {answer.text}"))
-            on_answer(answer, index)
-
-        worker = self._worker
-        if worker is None:
-            raise InputError("the captioner is not active: activate it with ros2 lifecycle set")
-        if not question.strip():
-            raise InputError("the question is empty: publish a sentence")
-        worker.ask(question, answered)
-
     def _pulses(self) -> list[Pulse]:
-        parts = (self._worker, self._old, self._ask_service)
+        parts = (self._worker, self._old, self._questions)
         pulses = [part.pulse for part in parts if part is not None]
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
@@ -406,7 +358,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         wrong |= {"late_captions": counts["late"]}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
-        flow = {"windows": self._windows, "answers": self._answers} if self._inputs else {}
+        flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}
         worker = self._worker
         health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
         if worker and not self._windows and time.monotonic() - self._active_s > HOLD_S:

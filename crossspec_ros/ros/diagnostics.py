@@ -1,21 +1,26 @@
-"""The health of a node as `/diagnostics`, once a second, and its share in `/diagnostics_agg`."""
+"""The health of a node as `/diagnostics`, once a second; a node with a dead or stuck thread is ended."""
 
 from __future__ import annotations
 
 import math
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import PartHealth, Reading
 from crossspec_ros.captioning.memory_watch import MINUTE_S, MemoryWatch
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time
-from crossspec_ros.ros.thread_watch import NodeWatch
-from crossspec_ros.ros.topic_watch import TopicWatch
+from crossspec_ros.ros.peers import TopicWatch
+from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
 from crossspec_ros.telemetry.memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
@@ -25,7 +30,9 @@ STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 """For what must go on while simulated time stands still."""
 
 LASTING_S = 5.0
-"""How long a fault lasts before the log tells it as well."""
+"""Seconds that a fault lasts before the log tells it as well."""
+LOOK_S = 1.0
+"""Time between two looks at a node's threads."""
 
 
 class Diagnostics:
@@ -126,3 +133,59 @@ class Diagnostics:
             self._node.get_logger().warning(f"{part}: {fault}")
             since_s = math.inf
         self._faults[part] = fault, since_s
+
+
+class NodeWatch:
+    """Looks at a node's threads once a second, in a thread of its own: that of its callbacks may be stuck.
+
+    A fault is told by `tell`, in that thread. A node that has not ended by itself `ENDING_S` after its
+    farewell is ended here, with code 1.
+    """
+
+    def __init__(self, threads: ThreadWatch, tell: Callable[[], None]) -> None:
+        self.threads, self._tell = threads, tell
+        self._stopping = threading.Event()
+        self._is_raised = False
+        self.pulse = Pulse("watch")
+        self._thread = self.pulse.start(self._work, "watch")
+
+    @property
+    def fault(self) -> str:
+        """The fault found at the last look; empty without one."""
+        death = self.pulse.death
+        return f"the thread of the {self.pulse.name} has ended ({death})" if death else self.threads.fault
+
+    def check(self) -> None:
+        """Raises ThreadError for a fault that has been told for long enough; for the thread of the node."""
+        if self.threads.is_final or self.pulse.death:
+            self._is_raised = True
+            raise ThreadError(_sentence(self.fault))
+
+    def stop(self) -> None:
+        """The node ends."""
+        self.pulse.end()
+        self._stopping.set()
+        self._thread.join(LOOK_S)
+
+    def _work(self) -> None:
+        left = round(ENDING_S / LOOK_S)
+        while not self._stopping.wait(LOOK_S):
+            if self.threads.look():
+                # Whether or not it can be told, it is the end.
+                with suppress(Exception):
+                    self._tell()
+            if not self.threads.is_final:
+                continue
+            left -= 1
+            if left < 0:
+                # Whoever reads what is said may be gone, or may never read it.
+                end_within(LOOK_S)
+                with suppress(Exception):
+                    if not self._is_raised:
+                        sentence = plain_text(_sentence(self.fault))
+                        print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
+                os._exit(1)
+
+
+def _sentence(fault: str) -> str:
+    return f"{fault}: start the node again, and report it if it comes back"

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,9 @@ from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import Asked, open_recording
 from crossspec_ros.recordings.truth import true_captions
-from crossspec_ros.ros.backlog import Backlog
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
-from crossspec_ros.ros.pace import Pace
+from crossspec_ros.ros.pace import Backlog, Pace
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.peers import Peers, publishers_of
 from crossspec_ros.ros.run import NodeError, run
@@ -46,6 +46,12 @@ PATIENCE_S = 1.0
 RETURN_S = 5.0
 TELL_S = 5.0
 _STREAMS = {"events": EVENTS, "image": FRAMES}
+_TAKEN: dict[str, tuple[type, tuple[str, ...], int]] = {
+    "frame": (Image, (FRAMES,), 0),
+    "event_image": (Image, (EVENTS,), 1),
+    "window_closed": (WindowClosed, (EVENTS, FRAMES), 1),
+}
+"""Topics of the synchronizer, the streams that it has taken where one comes out, and ns before its stamp."""
 DISCOVERY_S = 3.5
 """Until all others have found a node that was started again; Fast DDS announces every 3 s."""
 
@@ -93,12 +99,9 @@ class PlayerNode(GuardedNode):
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
         # Raw, because the stamps behind the header's first bytes are all that matters.
-        for kind, topic, taken in (
-            (Image, "frame", self._take_frame),
-            (Image, "event_image", self._take_event_image),
-            (WindowClosed, "window_closed", self._take_closed),
-        ):
-            self.create_subscription(kind, topic, taken, RELIABLE, raw=True)
+        for topic, (kind, streams, early_ns) in _TAKEN.items():
+            take = partial(self._has_taken, streams, early_ns)
+            self.create_subscription(kind, topic, take, RELIABLE, raw=True)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
@@ -375,18 +378,8 @@ class PlayerNode(GuardedNode):
             told = "true in every word" if is_true else f"in truth: {plain_text(truth)}"
             self.get_logger().info(f"{seconds(start_ns, end_ns, self._first_ns)}: {told}")
 
-    def _take_frame(self, message: bytes) -> None:
-        self._has_taken((FRAMES,), cdr_stamp_ns(message))
-
-    def _take_event_image(self, message: bytes) -> None:
-        # The slice ends before its image's stamp.
-        self._has_taken((EVENTS,), cdr_stamp_ns(message) - 1)
-
-    def _take_closed(self, message: bytes) -> None:
-        self._has_taken((EVENTS, FRAMES), cdr_stamp_ns(message) - 1)
-
-    def _has_taken(self, streams: Sequence[str], stamp_ns: int) -> None:
-        """The synchronizer has taken these streams up to a stamp."""
+    def _has_taken(self, streams: Sequence[str], early_ns: int, message: bytes) -> None:
+        stamp_ns = cdr_stamp_ns(message) - early_ns
         with self._news:
             for stream in streams:
                 self._backlog.came_out(stream, stamp_ns)

@@ -27,13 +27,15 @@ from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import ThreadError, run
-from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1
-_STAMP_AT, _NAME_AT = 4, 12
-"""Where a serialized message has its header's stamp and frame_id, behind four bytes of encapsulation."""
+_STAMP_AT = 4
+"""Offset of the header's stamp in a serialized message, behind four bytes of encapsulation."""
+_NAME_AT = 12
+"""Offset of its frame_id."""
 
 
 class DvCameraNode(GuardedNode):
@@ -162,7 +164,7 @@ def _what(source: Source) -> str:
 
 
 def _seq_at(data: bytes | bytearray) -> int:
-    """Where a serialized EventPacket has its number: behind frame_id, height and width."""
+    """Offset of its number in a serialized EventPacket: behind frame_id, height and width."""
     (length,) = struct.unpack_from("<I", data, _NAME_AT)
     size_at = _NAME_AT + 4 + length + -length % 4
     # Numbers of 8 bytes stand at multiples of 8 from the encapsulation on.

@@ -1,4 +1,4 @@
-"""The nodes of a graph as ROS's launch starts them; launch files alone import this.
+"""The nodes of `graph` as ROS's launch starts them, and the arguments of both launch files.
 
 Nothing here needs more than a ROS installation has. Whoever includes our files keeps a robot running: what
 they have set is read once, nothing is left in it, and what becomes of our nodes ends none of theirs.
@@ -41,18 +41,48 @@ from launch_ros.actions import Node as NodeAction
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.utilities import prefix_namespace
 
-from crossspec_ros.captioning.params import read_choice, read_flag
+from crossspec_ros.captioning.params import read_flag
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.paths import PACKAGE
-from crossspec_ros.ros.launch_arguments import OF_LAUNCH, enclave_arguments
 
+AS_CONFIGURED = "as in config where none is given"
+
+CAPTIONS = {
+    "models": f"folder of the target and draft checkpoints; {AS_CONFIGURED}",
+    "target": f"folder or hub id of the target alone; {AS_CONFIGURED}",
+    "draft": f"folder or hub id of the draft alone, or none for no draft; {AS_CONFIGURED}",
+    "dtype": f"float32, bf16, int8 or nf4, the numbers of both models; {AS_CONFIGURED}",
+    "device": f"auto, cpu, cuda or cuda:N, where the models run; {AS_CONFIGURED}",
+    "draft_device": f"cpu, cuda or cuda:N, where the draft runs; {AS_CONFIGURED}",
+    "fallback": f"true: where the models do not fit, smaller numbers or the CPU are taken; {AS_CONFIGURED}",
+    "generation": f"greedy, or published: sampled as the target's publisher says; {AS_CONFIGURED}",
+    "question": f"what is asked about every window; {AS_CONFIGURED}",
+    "mode": f"prefill_hidden or autoregressive; {AS_CONFIGURED}",
+    "memory": f"file of the caption memory, auto or none; {AS_CONFIGURED}",
+}
+
+OF_NODES = {
+    "namespace": "namespace of all nodes and of their topics with relative names; none where none is given",
+    "use_sim_time": "true: the nodes take their time from /clock; false where none is given",
+    "log_level": "debug, info, warn, error or fatal, of our own loggers; info where none is given",
+    "respawn": "true: a node that died is started again after 2 s, unless its input was bad; where none is "
+    "given, true for a live camera and false for a replay",
+    "shutdown": "true: launch ends when the replay is over, or when a node has failed that is not started "
+    "again; where none is given, true only for a replay that is launched by itself",
+    "enclave": "under SROS2, the enclave above those of the nodes, /crossspec in config/security; none where "
+    "none is given",
+    "python": "the Python that runs the nodes; the one that they were built with where none is given",
+}
+"""Arguments about how nodes run; the last of each launch file."""
+
+LAUNCHED = ("respawn", "shutdown", "python")
+"""Arguments that launch alone follows."""
 RESPAWN_S = 2.0
 BAD_INPUT = 2
-"""The exit code of a node that would fail in the same way again."""
-LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
+"""Exit code of a node that would fail in the same way again."""
 PLAYER = "dsec_player"
-"""When it is done, so is the replay."""
+"""The node that ends a replay when it is done."""
 FILES = {"replay": "dsec_replay.launch.py", "live": "live.launch.py"}
 """Launch files by the kind of graph that they start."""
 
@@ -128,8 +158,9 @@ class Graph:
 
     def __init__(self, kind: str, given: Mapping[str, str], context: LaunchContext) -> None:
         self._kind = kind
-        self._planned = {name: value for name, value in given.items() if name not in OF_LAUNCH}
-        self._told = {name: value for name, value in given.items() if name in OF_LAUNCH}
+        self._planned = {name: value for name, value in given.items() if name not in LAUNCHED}
+        self._launched = {name: value for name, value in given.items() if name in LAUNCHED}
+        self._inner_namespace = given.get("namespace")
         # Copies: by the time the plan is made, launch has gone on to what belongs to others.
         self._scope = {name: copy.copy(value) for name, value in context.launch_configurations.items()}
         self._environment = dict(context.environment) | transport_variables()
@@ -177,27 +208,23 @@ class Graph:
         ]
 
     def _node(self, node: Mapping[str, Any]) -> NodeAction:
-        """A node of `launch_plan.plan`; a string among its parameters stays a string."""
+        """A node of `graph.plan`; a string among its parameters stays a string."""
         parameters = {
             name: ParameterValue(value, value_type=type(value)) for name, value in node["parameters"].items()
         }
-        if self._flag("use_sim_time", False):
-            parameters["use_sim_time"] = ParameterValue(True, value_type=bool)
         is_ours = node["package"] == PACKAGE
+        python = self._launched.get("python") if is_ours else None
         made = GuestNode(
             raises=self._ends_launch,
             package=node["package"],
             executable=node["executable"],
             name=node["name"],
-            namespace=self._told.get("namespace"),
+            namespace=self._inner_namespace,
             parameters=[*filter(None, [node["params_file"]]), parameters],
             remappings=list(node["remaps"].items()),
-            ros_arguments=[
-                *self._level(node["name"]),
-                *enclave_arguments(self._told.get("enclave", ""), node["name"]),
-            ],
+            ros_arguments=node["ros_arguments"],
             # A command line, in which a path may have spaces.
-            prefix=shlex.quote(self._told["python"]) if is_ours and "python" in self._told else None,
+            prefix=shlex.quote(python) if python else None,
             env=self._environment,
             output="screen",
             respawn=self._restarts(is_ours),
@@ -210,20 +237,6 @@ class Graph:
         )
         self._nodes.append(made)
         return made
-
-    @property
-    def _namespace(self) -> str:
-        """The whole namespace of the nodes, with that of the group that our file is included in."""
-        inner = self._told.get("namespace")
-        return prefix_namespace(self._scope.get("ros_namespace"), inner) or ""
-
-    def _level(self, name: str) -> list[str]:
-        """The level of our logger; ROS would take one without a name for all, its own layers among them."""
-        if "log_level" not in self._told:
-            return []
-        level = read_choice("log_level", self._told["log_level"], LOG_LEVELS)
-        logger = ".".join(filter(None, [*self._namespace.split("/"), name]))
-        return ["--log-level", f"{logger}:={level}"]
 
     def _on_exit(self, node: Mapping[str, Any], is_ours: bool) -> Callable[..., list[Action] | None]:
         def follow(event: ProcessExited, context: LaunchContext) -> list[Action] | None:
@@ -259,13 +272,15 @@ class Graph:
         return self._respawns or not is_ours
 
     def _flag(self, name: str, default: bool) -> bool:
-        return read_flag(name, self._told[name]) if name in self._told else default
+        return read_flag(name, self._launched[name]) if name in self._launched else default
 
     async def _plan(self) -> dict[str, Any] | None:
-        """`launch_plan.plan` made in the Python of the nodes; None when it was interrupted."""
+        """`graph.plan` made in the Python of the nodes; None when it was interrupted."""
         executable = Path(get_package_prefix(PACKAGE), "lib", PACKAGE, "launch_plan")
-        command = [*filter(None, [self._told.get("python")]), str(executable), self._kind]
-        given = {**self._planned, "namespace": self._namespace}
+        command = [*filter(None, [self._launched.get("python")]), str(executable), self._kind]
+        # With that of the group that our file is included in.
+        namespace = prefix_namespace(self._scope.get("ros_namespace"), self._inner_namespace) or ""
+        given = {**self._planned, "namespace": namespace}
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(

@@ -35,11 +35,11 @@ def reliable(depth: int) -> QoSProfile:
 
 
 RELIABLE = reliable(64)
-"""Of all topics between and after our own nodes."""
+"""Profile of all topics between and after our own nodes."""
 
 
 def best_effort(depth: int) -> QoSProfile:
-    """What sensors publish with, so that a slow subscriber never slows a driver down."""
+    """The profile that sensors publish with, so that a slow subscriber never slows a driver down."""
     return QoSProfile(
         depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT, durability=DurabilityPolicy.VOLATILE
     )
@@ -72,7 +72,7 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
 
 
 _MOST_FRAME_BYTES = 3 * MOST_ENLARGED
-"""Of an image that a captioner takes: windows have many, and some are copied."""
+"""Bytes of an image that a captioner takes: windows have many, and some are copied."""
 
 
 def rgb8_array(message: Image) -> np.ndarray:
@@ -104,7 +104,7 @@ def closed_message(end_ns: int, counts: Counts) -> WindowClosed:
 
 
 def closed_counts(message: WindowClosed) -> Counts:
-    """What a closed window has."""
+    """The counts of a closed window."""
     return Counts(*(getattr(message, name) for name in Counts._fields))
 
 
@@ -123,7 +123,7 @@ def message_class(event_type: str) -> type:
 
 
 class MessageQueue(queue.Queue[tuple[str, Any] | None]):
-    """Of streams and their messages, serialized or not; None ends it.
+    """A queue of streams and their messages, serialized or not; None ends it.
 
     It is bounded in bytes, too: of full-HD frames 2,000 would be 12 GB. A compressed image counts with its
     pixels, for it is their number that takes time: 60 black PNGs of 9 MB in all took 25 s.
@@ -153,7 +153,7 @@ class MessageQueue(queue.Queue[tuple[str, Any] | None]):
 
 
 def _size(item: tuple[str, Any] | None) -> int:
-    """Of the payload and of the texts beside it; all else is small."""
+    """Bytes of the payload and of the texts beside it; all else is small."""
     if item is None:
         return 0
     message = item[1]

@@ -1,12 +1,18 @@
-"""What became of each window, told: its caption, its report, a line in the log and the figures of the run."""
+"""The one publisher of what becomes of windows: captions, reports, lines in the log, figures of the run."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
+from crossspec_msgs.msg import Caption as CaptionMessage
+from crossspec_msgs.msg import WindowReport
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.timer import Timer
+from sensor_msgs.msg import Image
+from std_msgs.msg import Float64, String
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.caption_health import CaptionHealth
@@ -17,49 +23,74 @@ from crossspec_ros.captioning.wording import caption_line, latencies, log_lines,
 from crossspec_ros.captioning.worker import Outcome
 from crossspec_ros.errors import LinkError, described, forget_frames
 from crossspec_ros.ros.boundary import ENDS, LOG_S
-from crossspec_ros.ros.caption_outputs import CaptionOutputs
 from crossspec_ros.ros.diagnostics import STEADY
+from crossspec_ros.ros.messages import RELIABLE, image_message
 from crossspec_ros.ros.reports import captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
+from crossspec_ros.telemetry.trace import LATENCIES
+from crossspec_ros.windows.annotation import annotated
 from crossspec_ros.windows.window import Window
 
 SETTLE_S = 0.5
 """Until those who listen to a new publisher have found it, and have taken what was published."""
 MOST_REPORTS = 32
-"""At once: those who listen keep 64 until they take them."""
+"""Reports at once: those who listen keep 64 until they take them."""
 MOST_MISSED = 3600
 """Windows that closed while the node was inactive and are reported later: an hour of them."""
 
+_TOPICS: dict[str, Any] = {
+    "caption": String,
+    "caption_stamped": CaptionMessage,
+    "caption_partial": String,
+    "caption_draft": String,
+    "answer": String,
+    "acceptance_length": Float64,
+    "annotated_image": Image,
+    **{f"latency/{stage}": Float64 for stage in LATENCIES},
+}
+
 
 class Outcomes:
-    """Tells outcomes while it is open; windows that nobody captioned wait until it is.
+    """Publishes while it is open; windows that nobody captioned wait until it is.
 
-    `tell` is called by the thread that captions, all else by the node's.
+    `tell` is called by the thread that captions, `text` by any, all else by the node's.
     """
 
     def __init__(self, node: Node, health: CaptionHealth) -> None:
         self.summary = Summary()
         self.comparison: Comparison | None = None
-        self.outputs: CaptionOutputs | None = None
+        self.answers = 0
         self._node, self._health = node, health
+        self._topics: dict[str, Publisher] = {}
         self._missed: deque[Window] = deque(maxlen=MOST_MISSED)
         self._forgotten = 0
         self._telling: Timer | None = None
         self._origin_ns: int | None = None
 
-    def open(self) -> CaptionOutputs:
+    def open(self) -> None:
         """Publish all topics but `~/report`."""
-        self.outputs = CaptionOutputs(self._node)
-        return self.outputs
+        for topic, kind in _TOPICS.items():
+            self._topics[topic] = self._node.create_publisher(kind, f"~/{topic}", RELIABLE)
+
+    def open_report(self) -> None:
+        """Publish `~/report`, which a player takes as the sign to start."""
+        self._topics["report"] = self._node.create_publisher(WindowReport, "~/report", RELIABLE)
 
     def close(self) -> None:
         """Take the publishers away; what was counted stays."""
         if self._telling is not None:
             self._node.destroy_timer(self._telling)
             self._telling = None
-        if self.outputs is not None:
-            self.outputs.close()
-            self.outputs = None
+        topics, self._topics = self._topics, {}
+        for publisher in topics.values():
+            self._node.destroy_publisher(publisher)
+
+    def text(self, topic: str, text: str) -> None:
+        """Publish a text for people."""
+        publisher = self._topics.get(topic)
+        # Told to end, ROS fails in whatever is under way.
+        if publisher is not None and self._node.context.ok():
+            publisher.publish(String(data=text))
 
     def miss(self, windows: Iterable[Window]) -> None:
         """Keep windows that nobody captions, without images, until they can be reported."""
@@ -108,26 +139,26 @@ class Outcomes:
             print(text, flush=True)
 
     def _tell_missed(self) -> None:
-        assert self.outputs is not None and self._telling is not None
+        assert self._telling is not None
         for _ in range(min(MOST_REPORTS, len(self._missed))):
             # Where it cannot be told, the next ones are, half a second later.
             window = self._missed.popleft()
             self.summary.count(windows=1, inactive=1)
             reason = "not captioned: the captioner was inactive"
             dropped = self.summary.counts["skipped"]
-            self.outputs.report(report(window, "inactive", reason, dropped=dropped))
+            self._topics["report"].publish(report(window, "inactive", reason, dropped=dropped))
         if not self._missed:
             self._telling.cancel()
 
     def _tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
-        window, outputs = outcome.window, self.outputs
-        if outputs is None:
+        window, topics = outcome.window, self._topics
+        if not topics:
             return  # deactivated meanwhile
         if self._origin_ns is None:
             self._origin_ns = window.start_ns
         self.summary.count(late_events=window.late_events, late_frames=window.late_frames)
         if outcome.caption is not None:
-            self._tell_caption(outcome, outcome.caption, outputs, settings)
+            self._tell_caption(outcome, outcome.caption, topics, settings)
             return
         if outcome.skipped:
             self.summary.count(windows=1, skipped=1)
@@ -138,25 +169,41 @@ class Outcomes:
             self.summary.count(windows=1, failed=1)
             assert outcome.error is not None
             kind, text = "failed", f"failed: {self.reason(outcome.error)}"
-        outputs.report(report(window, kind, text, outcome.flags, self.summary.counts["skipped"]))
+        dropped = self.summary.counts["skipped"]
+        topics["report"].publish(report(window, kind, text, outcome.flags, dropped))
 
     def _tell_caption(
-        self, outcome: Outcome, caption: Caption, outputs: CaptionOutputs, settings: CaptionerSettings
+        self, outcome: Outcome, caption: Caption, topics: dict[str, Publisher], settings: CaptionerSettings
     ) -> None:
         stages, window = latencies(outcome.trace), outcome.window
         dropped = self.summary.counts["skipped"]
         message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
         # The report comes whatever fails before, and last: a replay waits for it.
         try:
-            outputs.caption(message)
+            self._publish_caption(message, topics)
             self._count(caption, stages, outcome.flags)
             line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
             self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
             self._compare(outcome, caption, settings.question, stages)
         finally:
-            outputs.report(message)
+            topics["report"].publish(message)
             self.summary.count(windows=1)
-        outputs.picture(window, message.message, stages["total"])
+        picture = topics["annotated_image"]
+        if picture.get_subscription_count():
+            pixels = annotated(window, [message.message, f"{stages['total']:.0f} ms after the window closed"])
+            picture.publish(image_message(pixels, window.end_ns, ""))
+
+    def _publish_caption(self, report: WindowReport, topics: dict[str, Publisher]) -> None:
+        """Publish the caption of a captioned window, and its figures for plots."""
+        if report.caption.verified:
+            self.text("caption", report.caption.text)
+            topics["acceptance_length"].publish(Float64(data=report.acceptance_length))
+        elif report.caption.text:
+            self.text("caption_draft", report.caption.text)
+        topics["caption_stamped"].publish(report.caption)
+        for stage in report.stages:
+            if stage.name in LATENCIES:
+                topics[f"latency/{stage.name}"].publish(Float64(data=stage.ms))
 
     def _count(self, caption: Caption, stages: dict[str, float], flags: tuple[str, ...]) -> None:
         self.summary.add(stages)
@@ -166,10 +213,10 @@ class Outcomes:
             target_passes=caption.target_passes,
             late=int(caption.late),
             nothing_seen=int(caption.source == "none"),
+            target_unreached=int(bool(caption.unreached)),
+            **{f"drafted by {name}": n for name, n in caption.drafted.items()},
+            **{f"accepted of {name}": n for name, n in caption.accepted.items()},
         )
-        self.summary.count(target_unreached=int(bool(caption.unreached)))
-        self.summary.count(**{f"drafted by {name}": n for name, n in caption.drafted.items()})
-        self.summary.count(**{f"accepted of {name}": n for name, n in caption.accepted.items()})
 
     def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> None:
         if self.comparison is None:

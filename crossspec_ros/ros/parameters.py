@@ -70,7 +70,7 @@ def declare(node: Node, kind: type[Kind], on_change: Callable[[Kind], None] = la
 
 
 def descriptor(param: Param) -> ParameterDescriptor:
-    """What ROS tells about a parameter."""
+    """The description of a parameter that ROS shows."""
     told = ParameterDescriptor(description=param.description, read_only=not param.live)
     if param.choices:
         told.additional_constraints = param.allowed

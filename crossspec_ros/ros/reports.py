@@ -1,4 +1,4 @@
-"""What the captioner says about a window, as messages, and its report as JSON."""
+"""Messages about a window and its caption, and its report as JSON."""
 
 from __future__ import annotations
 

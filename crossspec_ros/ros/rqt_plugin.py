@@ -21,7 +21,7 @@ NOBODY = (
     f"there, and by ros2 topic list -t where its reports are"
 )
 AWAITED_S = 3.0
-"""How long a perspective waits for its captioner at most; rqt's window stands still meanwhile."""
+"""Seconds that a perspective waits for its captioner at most; rqt's window stands still meanwhile."""
 
 
 class Crossspec(Plugin):

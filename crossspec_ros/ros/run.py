@@ -29,7 +29,7 @@ class ThreadError(NodeError):
 
 
 ENDING_S = 5.0
-"""How long a node with a stuck thread gets to end; what it waits for may never come."""
+"""Seconds that a node with a stuck thread gets to end; what it waits for may never come."""
 
 
 class Runnable(Protocol):
@@ -199,7 +199,7 @@ def _made(make: Callable[[], N]) -> N:
 
 
 def _sros2_fault(error: Exception) -> InputError | None:
-    """What to do where SROS2 keeps ROS from starting, which it says only where a keystore is named."""
+    """The remedy where SROS2 keeps ROS from starting, which says so only where a keystore is named."""
     told = one_line(error)
     is_secured = os.environ.get("ROS_SECURITY_ENABLE") == "true"
     if not is_secured or not any(sign in told.lower() for sign in ("security", "error not set")):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from types import FrameType
 
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
@@ -18,8 +20,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.ros.graph import Process, replay_graph
 
-INTERRUPT_S, TERMINATE_S = 1.5, 10.0
-"""How long the children get to end after SIGINT, and then after SIGTERM: writing a memory file takes time."""
+INTERRUPT_S = 1.5
+"""Seconds that the children get to end after SIGINT."""
+TERMINATE_S = 10.0
+"""Seconds that they get after SIGTERM: writing a memory file takes time."""
+KILL_S = 5.0
 
 
 class _InterruptedError(Exception):
@@ -46,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
     return supervise(replay_graph(parameters), environment)
 
 
-def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> int:
+def supervise(processes: Sequence[Process], environment: Mapping[str, str], log: Path | None = None) -> int:
     """Run all processes until the last of them, the player, has ended well or any has failed.
+
+    What they say goes to the file `log` where one is named.
 
     Returns the player's exit code, the failed one's, or 130 after Ctrl-C or SIGTERM. No child is left then.
     Raises InputError where ROS is missing or cannot start, for each node would only say so in its own way.
@@ -65,8 +72,9 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str]) -> i
     }
     children: list[subprocess.Popen[bytes]] = []
     try:
-        for process in processes:
-            children.append(start(process.command(), environment))
+        with log.open("ab") if log else nullcontext() as out:
+            for process in processes:
+                children.append(start(process.command(), environment, stdout=out, stderr=out))
         return _watch(processes, children)
     except _InterruptedError:
         return 130
@@ -98,7 +106,7 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
     for number, patience_s in (
         (signal.SIGINT, INTERRUPT_S),
         (signal.SIGTERM, TERMINATE_S),
-        (signal.SIGKILL, 5.0),
+        (signal.SIGKILL, KILL_S),
     ):
         running = [child for child in children if child.poll() is None]
         for child in running:

@@ -26,8 +26,8 @@ from crossspec_ros.ros.messages import (
     message_class,
 )
 from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import run
-from crossspec_ros.ros.topic_watch import TopicWatch
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import (

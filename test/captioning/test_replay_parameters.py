@@ -13,7 +13,7 @@ from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import Asked
-from crossspec_ros.ros.live_graph import live_graph
+from crossspec_ros.ros.graph import live_graph
 
 
 def given(*arguments, **more):

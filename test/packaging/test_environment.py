@@ -113,12 +113,11 @@ OPEN = """<?xml version="1.0" encoding="UTF-8"?>
     ("room", "before"),
     [
         (True, {}),
-        (False, {"ROS_AUTOMATIC_DISCOVERY_RANGE": "SUBNET", "ROS_STATIC_PEERS": "192.0.2.1"}),
+        (False, {"ROS_STATIC_PEERS": "192.0.2.1", "ROS_DISCOVERY_SERVER": "TCPv4:[192.0.2.1]:42100"}),
         # rmw_fastrtps still reads the old name.
         (True, {"FASTRTPS_DEFAULT_PROFILES_FILE": str(share_dir() / "config" / "fastdds.xml")}),
-        (True, {"ROS_DISCOVERY_SERVER": "TCPv4:[192.0.2.1]:42100"}),
     ],
-    ids=["profiles in the folder", "little room and the user's peers", "the user's profiles", "TCP"],
+    ids=["profiles in the folder", "little room, peers and a server", "the user's profiles"],
 )
 def test_an_isolated_run_listens_to_this_host_alone(monkeypatch, tmp_path, room, before):
     if not before:

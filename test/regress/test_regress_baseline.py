@@ -16,13 +16,10 @@ from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.regress import baseline as module
-from crossspec_ros.regress import checks, other_load
 from crossspec_ros.regress.baseline import Baseline, Tolerances, compare_live, read_baseline, write_baseline
-from crossspec_ros.regress.difference import all_differences, verdict
-from crossspec_ros.regress.golden import Golden
-from crossspec_ros.regress.junit import junit
-from crossspec_ros.regress.record import Record
-from crossspec_ros.regress.reported import ReplayError, Reported, read_reports
+from crossspec_ros.regress.checks import all_differences, junit, verdict
+from crossspec_ros.regress.golden import Golden, Record, Setup
+from crossspec_ros.regress.live_replay import OtherLoad, ReplayError, Reported, read_reports
 
 ENDS = [(100 + i) * SECOND for i in range(9)]
 GOLDEN = Golden(
@@ -157,7 +154,7 @@ def test_events_alone_leave_captions_and_acceptance_uncompared_and_that_is_no_pa
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory):
     folder = tmp_path_factory.mktemp("baseline")
-    return checks.Setup(write_drive(folder / "drive"), write_models(folder / "models"))
+    return Setup(write_drive(folder / "drive"), write_models(folder / "models"))
 
 
 def test_a_baseline_is_read_as_it_was_written_on_its_machine_only(setup, tmp_path, monkeypatch):
@@ -230,8 +227,8 @@ def test_slow_replays_are_repeated_until_they_are_fast_enough_but_not_for_ever(s
                 for factor in taken
             ]
 
-        monkeypatch.setattr(checks, "live_replays", replay)
-        failed = all_differences(checks.live_checks(setup, golden, base, Tolerances()))
+        monkeypatch.setattr(module, "live_replays", replay)
+        failed = all_differences(module.live_checks(setup, golden, base, Tolerances()))
         return [difference.what for difference in failed], left
 
     assert run(1.5, 1.4, 1.1, 1.0) == ([], [1.0])
@@ -242,9 +239,9 @@ def test_nodes_that_fail_are_named(setup, monkeypatch):
     def fail(*args):
         raise ReplayError("ended with code 1: out of paper")
 
-    monkeypatch.setattr(checks, "live_replays", fail)
+    monkeypatch.setattr(module, "live_replays", fail)
     golden = captured(setup)
-    (check,) = checks.live_checks(setup, golden, Baseline(1.0, [{}]), Tolerances())
+    (check,) = module.live_checks(setup, golden, Baseline(1.0, [{}]), Tolerances())
     assert list(map(str, check.differences)) == [
         "live: nodes: expected to replay to the end, is ended with code 1: out of paper"
     ]
@@ -262,7 +259,7 @@ def test_work_of_other_programs_is_told_from_our_own(monkeypatch, own_s, told):
     spent = dict.fromkeys(psutil.cpu_times()._fields, 7.0)
     monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: spent))
     monkeypatch.setattr(os, "times", lambda: (1.0, 0.0, 0.0, 0.0, 0.0))
-    load = other_load.OtherLoad()
+    load = OtherLoad()
     spent = spent | {"user": 8.0, "guest": 8.0, "steal": 8.0}
     monkeypatch.setattr(os, "times", lambda: (1.0, 0.0, own_s, 0.0, 0.0))
     assert load.sentence() == f"other programs used {told}"

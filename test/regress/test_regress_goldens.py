@@ -13,9 +13,8 @@ from stand_ins import write_models
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import camera_images
-from crossspec_ros.regress.difference import all_differences
-from crossspec_ros.regress.golden import compare, golden_folder, read_golden, write_golden
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.checks import all_differences
+from crossspec_ros.regress.golden import Setup, compare, golden_folder, read_golden, write_golden
 from crossspec_ros.windows import pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
 

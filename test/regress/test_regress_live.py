@@ -9,11 +9,8 @@ import pytest
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.paths import share_dir
 from crossspec_ros.regress.baseline import Baseline, Tolerances, compare_live
-from crossspec_ros.regress.checks import WINDOWS
-from crossspec_ros.regress.golden import golden_folder, read_golden
-from crossspec_ros.regress.live_replay import replay
-from crossspec_ros.regress.reported import ReplayError
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.golden import Setup, golden_folder, read_golden
+from crossspec_ros.regress.live_replay import ReplayError, replay
 
 pytestmark = pytest.mark.nodes
 
@@ -22,7 +19,7 @@ BAG = share_dir() / "rosbags" / "synthetic_drive"
 
 def test_the_nodes_of_the_sample_bag_are_as_their_baseline_and_a_slower_program_is_named(tmp_path):
     setup = Setup(BAG)
-    golden = read_golden(golden_folder(BAG) / WINDOWS, setup)
+    golden = read_golden(golden_folder(BAG) / "windows.json", setup)
     reports = replay(setup, 4.0, tmp_path, ros_environment())
     # How many are skipped depends on what else the machine does.
     assert reports and reports.keys() <= {record.end_ns for record in golden.windows}

@@ -11,10 +11,9 @@ from planted import FakeDecoder, write_drive
 from stand_ins import write_models
 
 from crossspec_ros.captioning.code_replay import CodeReplay
-from crossspec_ros.regress.difference import Check, Difference
+from crossspec_ros.regress.checks import Check, Difference
+from crossspec_ros.regress.golden import Setup, record
 from crossspec_ros.regress.page import Page
-from crossspec_ros.regress.record import record
-from crossspec_ros.regress.setup import Setup
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the launch files start is what the command line starts; `launch` itself comes with a ROS only."""
+"""The nodes of a replay and of a live camera, for the command line and for ROS's launch alike."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import yaml
+from reference_pages import arguments_of
 from stand_ins import write_models
 
-from crossspec_ros.captioning.replay_parameters import replay_parameters
+from crossspec_ros.captioning.replay_parameters import ReplayParameters, replay_parameters
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.graph import replay_graph
-from crossspec_ros.ros.launch_arguments import LIVE, REPLAY
-from crossspec_ros.ros.launch_plan import plan
-from crossspec_ros.ros.live_graph import CAMERAS
+from crossspec_ros.ros import graph
+from crossspec_ros.ros.graph import CAMERAS, installed, live_graph, plan, replay_graph
 
 
 @pytest.fixture
@@ -33,6 +33,95 @@ def models(tmp_path):
     return write_models(tmp_path / "models")
 
 
+def nothing(package):
+    return False
+
+
+def everything(package):
+    return True
+
+
+def test_commands_have_the_parameters_the_file_and_the_topics(tmp_path):
+    question = 'Is it "yes": or {no}?'
+    nodes = {"synchronizer": {"image_transport": "compressed"}, "captioner": {"question": question}}
+    processes = replay_graph(
+        ReplayParameters(tmp_path / "replay.yaml", {**nodes, "dsec_player": {"rate": 2.5}})
+    )
+    synchronizer, captioner, player = (process.command() for process in processes)
+    assert captioner[:4] == [sys.executable, "-m", "crossspec_ros.ros.captioner", "--ros-args"]
+    assert captioner[4:6] == ["--params-file", str(tmp_path / "replay.yaml")]
+    given = [word.partition(":=") for word in captioner if word.startswith("question:=")]
+    assert [yaml.safe_load(value) for _, _, value in given] == [question]
+    assert "frame:=synchronizer/frame" in captioner and "rate:=2.5" in player
+    assert "image:=camera/image_raw/compressed" in synchronizer
+
+
+@pytest.mark.parametrize(
+    ("camera", "is_installed", "last", "image"),
+    [
+        ("davis", everything, "libcaer_driver", "event_camera/image_raw"),
+        ("davis", nothing, "dv_camera", "camera/image_raw"),
+        ("dvxplorer", everything, "libcaer_driver", "camera/image_raw"),
+        ("prophesee", everything, "metavision_driver", "camera/image_raw"),
+        ("topics", nothing, "no driver", "camera/image_raw"),
+    ],
+)
+def test_each_camera_gets_who_publishes_it(models, camera, is_installed, last, image):
+    synchronizer, captioner, *publishers = live_graph(
+        camera, models=models, is_installed=is_installed
+    ).processes
+    assert (synchronizer.name, captioner.name) == ("synchronizer", "captioner")
+    assert synchronizer.remaps == {"events": "event_camera/events", "image": image}
+    assert synchronizer.parameters["frame_size"] == 24
+    assert last in live_graph(camera, models=models, is_installed=is_installed).choice
+    assert [{process.name, process.package} & {last} for process in publishers] == [{last}] * len(publishers)
+    if last == "libcaer_driver":
+        assert publishers[0].parameters["device_type"] == camera
+
+
+def test_a_network_stream_and_topics_are_wired_as_asked(models):
+    *_, captioner, camera = live_graph(
+        "dv_network", "tcp://host:7", "host:8", models=models, question="why?"
+    ).processes
+    assert {"source": "tcp://host:7", "frames": "host:8"}.items() <= camera.parameters.items()
+    assert captioner.parameters["question"] == "why?"
+    wired = live_graph("topics", events="/e", image="/i", models=models)
+    assert wired.processes[0].remaps == {"events": "/e", "image": "/i"}
+    wired = live_graph("topics", models=models, image_transport="compressed")
+    assert wired.processes[0].remaps["image"] == "camera/image_raw/compressed"
+
+
+@pytest.mark.parametrize(
+    ("camera", "arguments", "sentence"),
+    [
+        ("davsi", {}, "camera is 'davsi', which is none: did you mean davis?"),
+        ("dv_network", {}, "camera:=dv_network needs a source: give one like source:=tcp://"),
+        ("davis", {"source": "tcp://h:1"}, "source and frames do not fit camera:=davis"),
+        ("prophesee", {"events": "/e"}, "camera:=prophesee has its own topic: set camera:=topics"),
+        ("prophesee", {}, "is not installed: sudo apt install ros-kilted-metavision-driver"),
+        ("topics", {"log_level": "loud"}, "log_level is 'loud', which is none"),
+        ("topics", {"enclave": "crossspec"}, "enclave is 'crossspec', which is none"),
+        ("topics", {"fallback": "often"}, "fallback is 'often', but it must be true or false"),
+        ("", {"rate": "fast"}, "rate is 'fast', but it must be a number"),
+    ],
+)
+def test_what_cannot_work_gets_a_sentence(models, monkeypatch, camera, arguments, sentence):
+    monkeypatch.setenv("ROS_DISTRO", "kilted")
+    monkeypatch.setattr(graph, "installed", nothing)
+    with pytest.raises(InputError) as error:
+        plan("live", {"camera": camera, "models": str(models), **arguments})
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_package_is_installed_where_the_index_has_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMENT_PREFIX_PATH", f"/nowhere:{tmp_path}")
+    marker = tmp_path / "share" / "ament_index" / "resource_index" / "packages" / "libcaer_driver"
+    assert not installed("libcaer_driver")
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    assert installed("libcaer_driver")
+
+
 def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
     given = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "question": "yes"}
     given |= {"memory": "somewhere", "mode": "autoregressive", "dtype": "bf16"}
@@ -40,55 +129,37 @@ def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
     parameters = replay_parameters(
         bag, models, "yes", 2.0, "autoregressive", loop=True, memory="somewhere", dtype="bf16"
     )
-    processes = replay_graph(parameters)
-    assert [node["executable"] for node in nodes] == [process.name for process in processes]
-    assert [node["parameters"] for node in nodes] == [process.parameters for process in processes]
-    assert [node["remaps"] for node in nodes] == [process.remaps for process in processes]
+    assert [(node["executable"], node["parameters"], node["remaps"]) for node in nodes] == [
+        (process.name, process.parameters, process.remaps) for process in replay_graph(parameters)
+    ]
     assert nodes[2]["parameters"]["loop"] is True and nodes[1]["parameters"]["memory"] == "somewhere"
 
 
-@pytest.mark.parametrize("arguments", [REPLAY, LIVE])
-def test_the_graph_takes_every_argument_that_is_not_launch_s_own(arguments, bag, models):
+@pytest.mark.parametrize("kind", ["dsec_replay", "live"])
+def test_the_plan_takes_every_argument_that_is_not_launch_s_own(kind, bag, models):
     values = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "dtype": "bf16"}
     values |= {"camera": "topics", "device": "cpu", "draft_device": "cpu", "mode": "autoregressive"}
-    values |= {
-        "fallback": "true",
-        "image_transport": "compressed",
-        "events": "/e",
-        "image": "/i",
-        "memory": "somewhere",
-    }
+    values |= {"fallback": "true", "image_transport": "compressed", "memory": "somewhere"}
+    values |= {"use_sim_time": "true", "log_level": "debug", "enclave": "/e", "namespace": "/robot1/front"}
+    arguments = arguments_of(share_dir() / "launch" / f"{kind}.launch.py")
     given = {name: values[name] for name in arguments if name in values}
-    nodes = plan("live" if arguments is LIVE else "replay", given)["nodes"]
+    nodes = plan(kind.removeprefix("dsec_"), given)["nodes"]
     parameters = {name: value for node in nodes for name, value in node["parameters"].items()}
     assert (parameters["mode"], parameters["models.dtype"]) == ("autoregressive", "bf16")
     assert parameters["memory"] == "somewhere" and parameters["models.fallback"] is True
-    if arguments is LIVE:
+    for node in nodes:
+        name = node["name"]
+        level = ["--log-level", f"robot1.front.{name}:=debug"]
+        assert node["ros_arguments"] == [*level, "--enclave", f"/e/{name}"]
+        assert node["parameters"]["use_sim_time"] is True
+    if kind == "live":
         assert parameters["image_transport"] == "compressed"
-        assert nodes[0]["remaps"] == {"events": "/e", "image": "/i"}
     else:
         assert parameters["loop"] is True and parameters["path"] == str(bag.resolve())
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"rate": "fast"}, "rate is 'fast', but it must be a number"),
-        ({"loop": "often"}, "loop is 'often', but it must be true or false"),
-    ],
-)
-def test_a_bad_value_gets_a_sentence(given, sentence):
-    with pytest.raises(InputError, match=sentence):
-        plan("replay", given)
-
-
-def test_compressed_images_are_looked_for_where_they_are_published(models):
-    graph = plan("live", {"camera": "topics", "models": str(models), "image_transport": "compressed"})
-    assert graph["nodes"][0]["remaps"]["image"] == "camera/image_raw/compressed"
-
-
 def test_the_plan_is_told_as_json_and_a_refusal_as_a_sentence(models):
-    command = [sys.executable, "-m", "crossspec_ros.ros.launch_plan", "live"]
+    command = [sys.executable, "-m", "crossspec_ros.ros.graph", "live"]
     given = {"camera": "topics", "models": str(models)}
     told = subprocess.run([*command, json.dumps(given)], capture_output=True, text=True)
     assert json.loads(told.stdout) == plan("live", given)
@@ -101,17 +172,15 @@ def test_a_launch_file_needs_no_more_than_ros_has():
     """Launch runs in the system's Python, and what a virtual environment has is not there."""
     code = """
 import sys
-from importlib.abc import MetaPathFinder
-
-class Absent(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "numba", "rosbags", "h5py", "dv_processing", "evt3"}:
-            raise ModuleNotFoundError(f"No module named '{name}'")
-
-sys.meta_path.insert(0, Absent())
-import crossspec_ros.environment, crossspec_ros.ros.launch_arguments, crossspec_ros.captioning.params
+sys.path.insert(0, "scripts")
+from reference_pages import ROOT, arguments_of
+for name in [name for name in sys.modules if name.startswith("crossspec_ros")]:
+    del sys.modules[name]
+sys.modules |= dict.fromkeys(["torch", "numba", "rosbags", "h5py", "dv_processing", "evt3"])
+for file in (ROOT / "launch").glob("*.launch.py"):
+    arguments_of(file)
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=share_dir())
 
 
 @pytest.fixture
@@ -154,9 +223,8 @@ def start(launching, monkeypatch):
 
     monkeypatch.setattr(launching.Graph, "_plan", planned)
 
-    def start(kind, scope=(), **given):
+    def start(kind, **given):
         context, events = launch.LaunchContext(), []
-        context.launch_configurations.update(scope)
 
         async def emit(event):
             events.append(event)
@@ -180,23 +248,14 @@ def nodes_of(actions):
 
 
 def test_the_nodes_of_the_graph_are_launched_in_the_environment_they_need(start, bag, models):
-    actions = nodes_of(start("replay", sequence=str(bag), models=str(models)))
+    actions = nodes_of(start("replay", sequence=str(bag), models=str(models), log_level="debug"))
     names = [node.node_executable for node in actions]
     assert names == [process.name for process in replay_graph(replay_parameters(bag, models))]
-    for node in actions:
+    for node, name in zip(actions, names, strict=True):
         given = {key[0].text: value[0].text for key, value in node.process_description.env}
         assert given.items() >= (os.environ | transport_variables()).items()
-
-
-def test_a_log_level_is_that_of_our_loggers(start, models):
-    scope = {"ros_namespace": "/robot1"}
-    actions = start("live", scope, camera="topics", models=str(models), namespace="front", log_level="debug")
-    levels = [str(word) for node in nodes_of(actions) for word in node._Node__ros_arguments]
-    assert levels == [
-        word
-        for name in ("synchronizer", "captioner")
-        for word in ("--log-level", f"robot1.front.{name}:=debug")
-    ]
+        level = [str(word) for word in node._Node__ros_arguments]
+        assert level == ["--log-level", f"{name}:=debug"]
 
 
 @pytest.mark.parametrize("camera", CAMERAS)
@@ -205,10 +264,7 @@ def test_a_camera_s_nodes_are_launched_with_its_driver_and_a_line_about_the_choi
 ):
     from launch.actions import LogInfo
 
-    from crossspec_ros.ros import live_graph as graphs
-
-    defaults = graphs.live_graph.__defaults__
-    monkeypatch.setattr(graphs.live_graph, "__defaults__", (*defaults[:-1], lambda package: True))
+    monkeypatch.setattr(graph, "installed", everything)
     source = {"source": "tcp://127.0.0.1:7"} if camera == "dv_network" else {}
     actions = start("live", camera=camera, models=str(models), **source)
     expected = plan("live", {"camera": camera, "models": str(models), **source})["nodes"]
@@ -216,17 +272,9 @@ def test_a_camera_s_nodes_are_launched_with_its_driver_and_a_line_about_the_choi
     assert sum(isinstance(action, LogInfo) for action in actions) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"respawn": "often"}, "respawn is 'often', but it must be true or false"),
-        ({"log_level": "loud"}, "log_level is 'loud', which is none"),
-        ({"enclave": "crossspec"}, "enclave is 'crossspec', which is none"),
-    ],
-)
-def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models, given, sentence):
-    with pytest.raises(RuntimeError, match=sentence):
-        start("replay", sequence=str(bag), models=str(models), shutdown="true", **given)
+def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models):
+    with pytest.raises(RuntimeError, match="respawn is 'often', but it must be true or false"):
+        start("replay", sequence=str(bag), models=str(models), shutdown="true", respawn="often")
 
 
 def test_a_robot_s_launch_outlives_what_cannot_work(start, launching, monkeypatch):

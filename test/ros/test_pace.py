@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crossspec_ros.ros.backlog import MOST, Backlog
-from crossspec_ros.ros.pace import MOST_BEHIND_S, Pace
+from crossspec_ros.ros.pace import MOST, MOST_BEHIND_S, Backlog, Pace
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
 

@@ -49,10 +49,6 @@ def remapped(**topics):
     return {"cli_args": ["--ros-args", *rules]}
 
 
-def synchronizer():
-    return SynchronizerNode(**remapped(events="event_camera/events"))
-
-
 @pytest.fixture
 def stage():
     """What an outsider saw, and a player among the other nodes for given parameters."""
@@ -60,18 +56,15 @@ def stage():
         observer = stack.enter_context(outsider())
         decoder = FakeDecoder()
 
-        def player(path, synchronizer=synchronizer, **parameters):
+        def player(path, synchronizer=True, **parameters):
             values = {"path": str(path), "startup_timeout_s": 20.0, "caption_timeout_s": 5.0} | parameters
             overrides = [Parameter(name, value=value) for name, value in values.items()]
-            for make in (
-                lambda: SynchronizerNode(**remapped(events="event_camera/events")),
-                lambda: CaptionerNode(
-                    lambda params: decoder,
-                    **remapped(**CAPTIONER_REMAPS),
-                ),
-            ):
-                # The captioner is the last.
-                player.captioner = stack.enter_context(spinning(make))
+            if synchronizer:
+                events = remapped(events="event_camera/events")
+                stack.enter_context(spinning(lambda: SynchronizerNode(**events)))
+            player.captioner = stack.enter_context(
+                spinning(lambda: CaptionerNode(lambda params: decoder, **remapped(**CAPTIONER_REMAPS)))
+            )
             return stack.enter_context(
                 spinning(
                     lambda: PlayerNode(
@@ -207,12 +200,22 @@ def test_windows_that_were_lost_with_a_killed_node_are_not_waited_for(stage, tmp
         ended.set()
 
     with synchronizer_process():
-        node = player(path, None, rate=4.0, every_window=True, caption_timeout_s=30.0)
+        node = player(path, False, rate=4.0, every_window=True, caption_timeout_s=30.0)
         threading.Thread(target=play, daemon=True).start()
         observer.wait(observer.reports)
     with synchronizer_process():
         observer.wait(ended.is_set)
     assert closed(observer)[0] == 6 and closed(observer)[-1] == 13
+
+
+def test_an_audience_that_does_not_come_is_named(tmp_path):
+    values = {"path": str(record(tmp_path / "bag", [0])), "startup_timeout_s": 0.1}
+    overrides = [Parameter(name, value=value) for name, value in values.items()]
+    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
+        missing = "nobody subscribes to /event_camera/events and no captioner publishes /report"
+        with pytest.raises(TimeoutError, match=missing):
+            node.play()
+        node.stop()
 
 
 def test_names_of_nodes_that_come_back_are_logged_harmlessly(tmp_path, capfd):

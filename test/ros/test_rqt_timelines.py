@@ -135,14 +135,6 @@ def test_every_text_gets_the_lines_it_needs_within_the_view_and_none_lies_on_ano
     assert len(captions[0]) == (7 if width == 500 else 4)
 
 
-def test_lines_of_figures_end_between_two_of_them():
-    for width in range(250, 750, 50):
-        paper = painted(message(degraded=["rgb_missing"]), width=width)
-        (lines,) = [lines for *_, lines in boxes(paper) if lines[0].startswith("0-1")]
-        assert all(line.endswith("·") for line in lines[:-1])
-        assert lines[-1].endswith("rgb\N{NO-BREAK SPACE}missing")
-
-
 def test_what_is_wrong_with_a_caption_stands_among_its_figures():
     caption = Caption(text="a car", source="event_draft", tokens=9)
     report = message(caption=caption, level=WindowReport.WARN, proposers=[], cut_by_deadline=True)
@@ -177,15 +169,6 @@ def test_spans_without_a_time_are_left_out():
     nowhere = [(math.nan, 9.0), (9.0, math.nan), (-300.0, math.inf), (0.0, 1e308), (-1e300, 0.0)]
     paper = painted(message(spans={f"verify[{i}]": times for i, times in enumerate(nowhere)}))
     assert paper.bars(COLOURS["verify"]) == []
-
-
-def test_one_slow_window_does_not_flatten_the_others():
-    slow = message(5, spans={"verify[0]": (0.0, 9000.0)})
-    paper = painted(message(3), message(4), slow, message(6), height=600)
-    ends = [right for _, right in paper.bars(COLOURS["verify"])]
-    # The newest is first.
-    assert ends[1] == 1000 - MARGIN and all(600 < end < 900 for end in ends[:1] + ends[2:])
-    assert all(x + width <= 1000 for x, _, width, _, _ in paper.rects)
 
 
 @pytest.mark.parametrize("others", [(), (3, 4, 5, 6), ("skipped", "skipped", "skipped")])

@@ -183,7 +183,7 @@ def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-@pytest.mark.parametrize("node", ["captioner", "synchronizer", "dsec_player", "dv_camera"])
+@pytest.mark.parametrize("node", ["captioner", "dv_camera"])
 def test_an_interrupt_while_a_node_imports_ends_it_quietly(node):
     command = [sys.executable, "-m", f"crossspec_ros.ros.{node}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

@@ -1,4 +1,4 @@
-"""Which captioners there are, and the wait until ROS knows them."""
+"""Discovery of captioners, and the wait until ROS knows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK_S = 0.3
 
 
 class Graph(Protocol):
-    """What is needed of a ROS node."""
+    """The part of a ROS node that is needed."""
 
     def get_topic_names_and_types(self) -> list[tuple[str, list[str]]]: ...
 

@@ -11,18 +11,30 @@ from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.ros.rqt.windows import Captioned, LastWindows
 from crossspec_ros.telemetry.timeline import COLOURS, ROWS
 
-MARGIN, LABELS, ROW, GAP = 8.0, 58.0, 13.0, 3.0
-"""Pixels, as all lengths here: the border, where bars begin, the height of a row of bars, between texts."""
-INK, FAINT, WRONG, HIDDEN = "#222222", "#888888", "#b03030", "#7a9a5a"
+MARGIN = 8.0
+"""Pixels of the border, as all lengths here are in pixels."""
+LABELS = 58.0
+"""Left edge of the bars."""
+ROW = 13.0
+"""Height of a row of bars."""
+GAP = 3.0
+"""Space between texts."""
+INK = "#222222"
+FAINT = "#888888"
+WRONG = "#b03030"
+HIDDEN = "#7a9a5a"
 _PAPER = "#ffffff"
 _BARS = 3 * ROW + 2 * GAP
-_OPEN, _MOST_MS, _LEAST_MS, _ROOM = 0.55, 1000.0, 5.0, 1.05
-"""The second before the close takes this share of the width: what comes after is short, and matters more."""
+_OPEN = 0.55
+"""Share of the width for the second before the close: what comes after is short, and matters more."""
+_MOST_MS = 1000.0
+_LEAST_MS = 5.0
+_ROOM = 1.05
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class Canvas(Protocol):
-    """What is drawn on; the origin is at the top left, colours are `#rrggbb`, texts break between words."""
+    """A surface; the origin is at the top left, colours are `#rrggbb`, texts break between words."""
 
     def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None: ...
 
@@ -65,7 +77,7 @@ def draw(canvas: Canvas, last: LastWindows, width: float, height: float) -> floa
 
 @dataclass(frozen=True)
 class _Block:
-    """Where one window is drawn; every text has the height that it needs."""
+    """The place of one window; every text has the height that it needs."""
 
     window: Captioned
     top: float
@@ -89,7 +101,7 @@ class _Block:
 
 
 def _last_ms(windows: Sequence[Captioned]) -> float:
-    """Where the scale ends: behind the newest window; an older one that took much longer runs off it."""
+    """The end of the scale: behind the newest window; an older one that took much longer runs off it."""
     ends = [max(span.end_ns / 1e6 for span in window.spans) for window in windows if window.spans]
     if not ends:
         return _LEAST_MS

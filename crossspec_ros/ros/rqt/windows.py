@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 KEPT = 32
 _LONGEST_MS = 1e9
 """More is no time of a window, nor is what is no number."""
-_MOST_SPANS, _MOST_TEXT = 1000, 2000
-_MOST_FIGURES, _MOST_NAME = 50, 100
-"""Of a window, so that whoever publishes a report cannot keep the window of rqt busy."""
+# Of one window, so that whoever publishes a report cannot keep the window of rqt busy.
+_MOST_SPANS = 1000
+_MOST_TEXT = 2000
+_MOST_FIGURES = 50
+_MOST_NAME = 100
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.models.text_tokenizer import read_tokenizer, tokenizer_digest
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process
-from crossspec_ros.ros.live_graph import live_graph
+from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process, live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """What the nodes said."""

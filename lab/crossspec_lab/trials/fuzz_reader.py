@@ -43,8 +43,8 @@ def _memory(path: Path) -> None:
 
 
 def _golden(path: Path) -> None:
+    from crossspec_ros.regress.checks import junit
     from crossspec_ros.regress.golden import compare, read_golden
-    from crossspec_ros.regress.junit import junit
     from crossspec_ros.regress.page import Page
 
     golden = read_golden(path, _AnySetup())  # type: ignore[arg-type]

@@ -31,9 +31,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.regress.golden import Golden, read_golden, write_golden
-from crossspec_ros.regress.record import Record
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.golden import Golden, Record, Setup, read_golden, write_golden
 from crossspec_ros.windows.grid import SECOND
 
 _VOCABULARY, _IDS = "words", 32_000

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from crossspec_lab.trials.processes import Child, end, free_ports, wait_for
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.ros.graph import Process
-from crossspec_ros.ros.live_graph import live_graph
+from crossspec_ros.ros.graph import Process, live_graph
 
 LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """What the processes of the last soak said."""

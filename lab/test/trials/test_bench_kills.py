@@ -10,7 +10,7 @@ from planted import write_drive
 from stand_ins import write_models
 
 from crossspec_ros.regress import golden
-from crossspec_ros.regress.setup import Setup
+from crossspec_ros.regress.golden import Setup
 
 
 @pytest.fixture

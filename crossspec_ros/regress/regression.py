@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,19 +20,36 @@ from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.regress.baseline import LATENCIES, Baseline, Tolerances, read_baseline, write_baseline
-from crossspec_ros.regress.checks import LIVE, WINDOWS, Tick, live_checks, live_replays, windows_in_code
-from crossspec_ros.regress.difference import Check, verdict
-from crossspec_ros.regress.golden import compare, compare_window, golden_folder, read_golden, write_golden
-from crossspec_ros.regress.junit import junit
-from crossspec_ros.regress.other_load import OtherLoad
+from crossspec_ros.regress.baseline import (
+    LATENCIES,
+    Baseline,
+    Tolerances,
+    live_checks,
+    read_baseline,
+    write_baseline,
+)
+from crossspec_ros.regress.checks import Check, Difference, all_differences, junit, verdict
+from crossspec_ros.regress.golden import (
+    Golden,
+    Record,
+    Setup,
+    compare,
+    compare_window,
+    golden_folder,
+    read_golden,
+    record,
+    write_golden,
+)
+from crossspec_ros.regress.live_replay import OtherLoad, ReplayError, Tick, live_replays, silent
 from crossspec_ros.regress.page import Page
-from crossspec_ros.regress.record import Record
-from crossspec_ros.regress.reported import ReplayError
-from crossspec_ros.regress.setup import Setup
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.code_replay import Captioned
+
+WINDOWS = "windows.json"
+"""File of the goldens in their folder."""
+LIVE = "live.json"
+"""File of the baseline there."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,27 +68,81 @@ def run(args: argparse.Namespace) -> int:
         return _update(setup, folder, args, tick) if args.update else _compare(setup, folder, args, tick)
 
 
-def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
-    if args.html and find_spec("matplotlib") is None:
-        raise InputError("--html needs matplotlib, which is missing: run `pip install matplotlib`")
+def regress(
+    bag: Path | str,
+    golden: Path | str | None = None,
+    models: Path | str | None = None,
+    question: str | None = None,
+    config: Path | str | None = None,
+    live: bool = False,
+) -> list[Difference]:
+    """The differences from the goldens in the folder `golden`, by default beside the bag.
+
+    With `live` the nodes are compared with the baseline there too, within the default tolerances.
+
+    Raises InputError when the goldens are missing or belong to something else.
+    """
+    paths = [None if path is None else Path(path) for path in (golden, models, config)]
+    folder = paths[0] or golden_folder(Path(bag))
+    with closing(Setup(Path(bag), paths[1], question, paths[2])) as setup:
+        return all_differences(compared(setup, folder, Tolerances() if live else None))
+
+
+def compared(
+    setup: Setup,
+    folder: Path,
+    tolerances: Tolerances | None = None,
+    page: Page | None = None,
+    tick: Tick = silent,
+) -> list[Check]:
+    """The checks of a replay in code, whose windows go to `page`, and with tolerances those of the nodes."""
     golden = read_golden(folder / WINDOWS, setup)
-    baseline = read_baseline(folder / LIVE, setup) if args.live else None
+    baseline = read_baseline(folder / LIVE, setup) if tolerances else None
     expected = {record.end_ns: record for record in golden.windows}
-    page = Page()
 
     def look(captioned: Captioned, new: Record) -> None:
-        if args.html:
+        if page:
             name, old = golden.window_name(new.end_ns), expected.get(new.end_ns)
             page.add(name, captioned, old, passed=not compare_window(name, old, new).differences)
 
     checks = compare(golden, windows_in_code(setup, look, tick))
-    if baseline:
-        tolerances = Tolerances(args.latency, args.acceptance, args.dropped)
+    if baseline and tolerances:
         checks += live_checks(setup, golden, baseline, tolerances, tick)
+    return checks
+
+
+def windows_in_code(
+    setup: Setup,
+    look: Callable[[Captioned, Record], None] = lambda captioned, record: None,
+    tick: Tick = silent,
+) -> Golden:
+    """Replay a recording in code; `look` gets each window as it comes, and what is remembered of it.
+
+    Raises InputError for a recording that is damaged or has no window.
+    """
+    from crossspec_ros.captioning.code_replay import captions
+    from crossspec_ros.captioning.decoders import load_decoder
+
+    tick("loading the models", None)
+    windows, counts = [], Counter[str]()
+    for captioned in captions(setup, load_decoder, lambda share: tick("replaying in code", share), counts):
+        windows.append(record(captioned))
+        look(captioned, windows[-1])
+    if not windows:
+        raise InputError(f"'{setup.bag}' has no window to compare: give a recording with events or images")
+    return Golden(windows, dict(counts), setup.origin_ns)
+
+
+def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
+    if args.html and find_spec("matplotlib") is None:
+        raise InputError("--html needs matplotlib, which is missing: run `pip install matplotlib`")
+    page = Page() if args.html else None
+    tolerances = Tolerances(args.latency, args.acceptance, args.dropped) if args.live else None
+    checks = compared(setup, folder, tolerances, page, tick)
     name = setup.bag.resolve().name
     if args.junit:
         write_report(args.junit, junit(name, checks).decode())
-    if args.html:
+    if page:
         settings = ", ".join(f"{key} {value}" for key, value in setup.identity["settings"].items())
         identity = [f"{key}: {value}" for key, value in (setup.identity | {"settings": settings}).items()]
         html = page.html(f"crossspec regress {name}", identity, checks)
@@ -99,7 +171,7 @@ def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) ->
 
 
 def _spread(baseline: Baseline) -> str:
-    """How far apart its replays are, which on an idle machine is little."""
+    """The medians of its replays, which are close together on an idle machine."""
     figures = []
     for what, key in LATENCIES.items():
         medians = [
