@@ -38,6 +38,18 @@ class Drafted(Protocol):
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]: ...
 
 
+class Stop:
+    """Asked after each step of a caption: whether it is cut short, by its reader or by time."""
+
+    def __init__(self, cancel: threading.Event | None, deadline_ns: int | None = None) -> None:
+        self._cancel, self._deadline_ns = cancel, deadline_ns
+        self.is_late = False
+
+    def __call__(self) -> bool:
+        self.is_late = self._deadline_ns is not None and time.perf_counter_ns() > self._deadline_ns
+        return self.is_late or (self._cancel is not None and self._cancel.is_set())
+
+
 class Answer:
     """A response in work, for one thread. It may rest between two passes as long as it likes.
 
@@ -93,6 +105,21 @@ class Answer:
             # Who was interrupted need not see the pass in flight taken.
             with self._taking:
                 self._over = None
+
+    def finish(self, stop: Stop, tell: Callable[[], None]) -> None:
+        """Advance to the end, or until `stop` says so; `tell` is called after each pass, and at once where
+        there are tokens already."""
+
+        def more() -> bool:
+            tell()
+            return self.ended or not stop()
+
+        if self.tokens:
+            tell()
+        if not self.ended:
+            self.advance(more)
+        if stop.is_late:
+            self.cut()
 
     def go_on(self, more: Callable[[], bool]) -> Future[None]:
         """Begin what `advance` does, for who does not wait: the future ends with the last pass."""

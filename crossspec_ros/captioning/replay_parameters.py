@@ -8,8 +8,8 @@ from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value
-from crossspec_ros.captioning.remote_loading import is_remote, remote_spec
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
+from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec

@@ -1,4 +1,4 @@
-"""What the engine and the drafts know of a model: the two contracts that a model family fills, one file each.
+"""Contracts that a model family fills: `VideoTarget` or `EventModel`, and `Architecture` before the weights.
 
 Nothing above `models/` names a family. `registry.py` knows which file is whose.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     # Who asks for a spec alone need not wait for torch.
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
     from torch import nn
+
+    from crossspec_ros.models.placement import Placement
+
+Model_co = TypeVar("Model_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,76 @@ class EventModel(LanguageModel, Protocol):
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
         """The whole prompt, the event tokens in their place."""
         ...
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many numbers a model keeps and works with, beside its weights.
+
+    An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`. In a KV
+    cache a token takes `cached`; inside a layer `layer` a token live at once, in the largest pass through the
+    vision tower `tower` in all. A quantised weight is unpacked for a pass, at most `unpacked` numbers at a
+    time.
+    """
+
+    width: int
+    features: int
+    vocabulary: int
+    cached: int
+    layer: int
+    tower: int
+    unpacked: int
+
+
+class Architecture(Protocol[Model_co]):
+    """A model known by its configs, those of a checkpoint's folder or those of a release."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the checkpoint, where there is one."""
+        ...
+
+    @property
+    def unquantized(self) -> tuple[str, ...]:
+        """Names of modules that stay as they are: beside the language model they are small."""
+        ...
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer; raises InputError where it is missing, damaged, or another checkpoint's."""
+        ...
+
+    def skeleton(self) -> Any:
+        """The module without numbers, on torch's meta device; raises InputError where there is none such."""
+        ...
+
+    def examine(self, placement: Placement, skeleton: Any) -> None:
+        """Raise InputError where `load` would, before it reads numbers."""
+        ...
+
+    def load(self, placement: Placement) -> Any:
+        """The module with the folder's weights, as it is placed.
+
+        Raises InputError that names the file which is missing or damaged, or does not fit the others.
+        """
+        ...
+
+    def model(self, module: Any, tokenizer: Tokenizer) -> Model_co:
+        """The module behind the contract."""
+        ...
+
+
+class TargetArchitecture(Architecture[VideoTarget], Protocol):
+    """Architecture of a target."""
+
+    @property
+    def spec(self) -> InputSpec: ...
+
+
+DraftArchitecture = Architecture[EventModel]
+"""Architecture of an event draft."""
 
 
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -153,6 +154,15 @@ def no_config(file: Path, family: str, error: Exception) -> InputError:
         f"'{file}' is no config of {family} ({one_line(error)[:160]}): take the one that came "
         f"with the weights"
     )
+
+
+@contextmanager
+def config_errors(file: Path, family: str) -> Iterator[None]:
+    """Raise InputError as `no_config` for what goes wrong inside with values of this file."""
+    try:
+        yield
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise no_config(file, family, error) from error
 
 
 def _processor_file(folder: Path, part: str) -> tuple[Path, dict[str, Any]]:

@@ -10,8 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Architecture
-from crossspec_ros.models.base import EventModel
+from crossspec_ros.models.base import Architecture, EventModel
 from crossspec_ros.models.folders import draft_path, target_path
 from crossspec_ros.models.hub import known_as
 from crossspec_ros.models.pair import ModelPair

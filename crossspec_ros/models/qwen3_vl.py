@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
-from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import BICUBIC, HALF, eos_ids, no_config, processor_settings
+from crossspec_ros.models.base import Chunk, InputSpec, Sizes
+from crossspec_ros.models.config_files import BICUBIC, HALF, config_errors, eos_ids, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_parts,
     config_values,
     numbers_in_layer,
-    parsed,
     sizes,
 )
 
@@ -153,6 +152,8 @@ class Qwen3VLArchitecture(TransformersTarget):
 
     config: Qwen3VLConfig
 
+    family, config_class = _NAME, "Qwen3VLConfig"
+    transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, _BEGIN, _END, _TURN, _TURN_END)
 
@@ -169,37 +170,26 @@ class Qwen3VLArchitecture(TransformersTarget):
         vision: Any = self.config.vision_config
         return _frame_budget(self.folder, vision.patch_size * vision.spatial_merge_size)
 
-    def module_class(self) -> type[Qwen3VLForConditionalGeneration]:
-        from transformers import Qwen3VLForConditionalGeneration
-
-        return Qwen3VLForConditionalGeneration
-
     def model(self, module: Qwen3VLForConditionalGeneration, tokenizer: Tokenizer) -> Qwen3VL:
         return Qwen3VL(module, tokenizer, self.spec, self.budget)
 
 
 def architecture(folder: Path) -> Qwen3VLArchitecture:
-    """Of the checkpoint in `folder`; raises InputError."""
-    from transformers import Qwen3VLConfig
-
-    found, values = spec(folder), config_values(folder)
-    config = parsed(Qwen3VLConfig, values, folder / "config.json", _NAME)
-    return Qwen3VLArchitecture(config, found, folder)
+    """Architecture of the checkpoint in `folder`; raises InputError."""
+    return Qwen3VLArchitecture.of_folder(folder, spec(folder))
 
 
 def spec(folder: Path) -> InputSpec:
-    """What the model in `folder` takes; raises InputError."""
+    """Spec of the model in `folder`; raises InputError."""
     values = config_values(folder)
-    try:
-        vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    with config_errors(folder / "config.json", _NAME):
+        vision, text = config_parts(values, _VISION, _TEXT)
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
         if min(factor, per_unit) < 1:
             raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
         tokens = _frame_budget(folder, factor)[1] // factor**2
         units = -(-_FRAMES // per_unit)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise no_config(folder / "config.json", _NAME, error) from error
     return InputSpec(
         frames=_FRAMES,
         frames_per_unit=per_unit,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.base import DraftArchitecture, InputSpec, TargetArchitecture
 from crossspec_ros.models.config_files import read_config
 
 TARGETS = {

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 
-from crossspec_ros.captioning.health import PartHealth, Reading
-from crossspec_ros.captioning.memory_watch import MINUTE_S, MemoryWatch
+from crossspec_ros.captioning.health import MINUTE_S, MemoryWatch, PartHealth, Reading
 from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time

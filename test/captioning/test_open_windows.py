@@ -15,13 +15,13 @@ def test_a_window_that_gets_frames_without_end_begins_anew() -> None:
     closed: list[int] = []
     session = SimpleNamespace(append=lambda *_: Future(), close=lambda: closed.append(1))
     engine = SimpleNamespace(open=lambda *_: session)
-    windows = OpenWindows()
+    windows = OpenWindows(engine)
     # Pixels that nobody writes take no memory.
     for frames, frame in (
         (MOST_IMAGES, np.empty((1, 1, 3), np.uint8)),
         (2, np.empty(MOST_WINDOW_BYTES // 2, np.uint8)),
     ):
         for i in range(2 * frames + 1):
-            opened, _ = windows.add_frame(7, engine, frame, i)
+            opened = windows.add_frame(7, frame, i)
             assert len(opened.frames) == i % frames + 1
     assert len(closed) == 2 + 1 + 2

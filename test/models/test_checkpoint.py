@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.memory_place import target_key
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.checkpoint import Stored, load, stored_tensors
+from crossspec_ros.models.checkpoint import Filling, Stored, stored_tensors
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
@@ -213,14 +213,15 @@ def test_widths_that_nf4_cannot_hold(dtype: str, works: bool) -> None:
         name: Stored(Path("x"), name, tuple(tensor.shape), True, tensor)
         for name, tensor in LlamaForCausalLM(config).state_dict().items()
     }
-    placed = dict(folder=Path("x"), stored=stored, placement=Placement(dtype), device="cpu")
+    filling = Filling(LlamaForCausalLM, (config,), Path("x"), stored, ())
     if works:
-        assert torch.isfinite(load(LlamaForCausalLM, config, **placed)(torch.tensor([[1, 2]])).logits).all()
+        model = filling.load(Placement(dtype), "cpu")
+        assert torch.isfinite(model(torch.tensor([[1, 2]])).logits).all()
     else:
         with pytest.raises(
             InputError, match=r"multiples of 64, but 'model.layers.0.self_attn.q_proj' of 'x' has 96"
         ):
-            load(LlamaForCausalLM, config, **placed)
+            filling.load(Placement(dtype), "cpu")
 
 
 def test_a_target_whose_tensors_do_not_fit(tmp_path: Path) -> None:

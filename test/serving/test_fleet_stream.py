@@ -729,7 +729,7 @@ def test_what_is_no_address_is_told(url: str) -> None:
 ROBOT = """
 import sys, numpy as np, psutil
 from types import SimpleNamespace
-from crossspec_ros.captioning.remote_loading import load_remote_decoder
+from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
