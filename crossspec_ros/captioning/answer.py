@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Drafted(Protocol):
-    """What the proposers see of an event draft, see `drafting.event_draft.EventDraft`."""
+    """An event draft as the proposers see it, see `drafting.event_draft.EventDraft`."""
 
     feature: np.ndarray | None
 
@@ -76,7 +76,7 @@ class Answer:
         self.accept_lengths: list[int] = []
         """Tokens that each pass gave; of a target on another host, each message."""
         self.last: Step | None = None
-        """What its last pass gave."""
+        """Its last pass."""
         self.ended = False
         self.round_trip_s = 0.0
         """Time that the link to the target took, if there is one."""
@@ -180,7 +180,7 @@ class Answer:
             self._lesson = replace(self._lesson, ended=True)
 
     def take_lesson(self) -> PassResult | None:
-        """What the policy was not told yet, so that nobody waits for that."""
+        """Lesson that the policy was not told yet, so that nobody waits for that."""
         lesson, self._lesson = self._lesson, None
         return lesson
 

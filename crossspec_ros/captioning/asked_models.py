@@ -12,7 +12,7 @@ from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.extensions import extension
-from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available
 from crossspec_ros.paths import found, share_dir
 

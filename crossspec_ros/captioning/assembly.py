@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.asked_models import (
     asked_heads,
@@ -24,7 +24,7 @@ from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.registry import USUAL, make_proposers, proposer_names
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.folders import target_path
+from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Placement
 
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.captioning.draft_alone import DraftingDecoder
     from crossspec_ros.captioning.open_windows import StandIn
-    from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.drafting.stored_draft import Said
-    from crossspec_ros.engine.remote_target import RemoteTarget
     from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.models.base import VideoTarget
 
 _FALL_BACK = "set models.fallback to true, which takes what does fit"
 
@@ -106,15 +105,13 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
         raise InputError("event features cannot stand in for frames on another host: set handoff to off")
     engine = connected_engine(settings)
     try:
-        target = RemoteTarget(settings.target, engine.welcome)
-        pair, drafts = _with_draft(settings, target)
+        target: Any = RemoteTarget(settings.target, engine.welcome)
         decoder = PrefillHiddenDecoder(
-            pair,
+            _remote_pair(settings, target),
             Policy((EventDraftProposer(),), None),
             settings.max_new_tokens,
             engine=engine,
             owns_engine=True,
-            drafts=drafts,
         )
         decoder.warm_up(with_target=False)
     except BaseException:
@@ -123,24 +120,14 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     return decoder
 
 
-def _with_draft(settings: CaptionerSettings, target: RemoteTarget) -> tuple[ModelPair, DraftModel | None]:
+def _remote_pair(settings: CaptionerSettings, target: VideoTarget) -> ModelPair:
     """The pair of the remote target and the event draft of the parameters, if there is to be one."""
     if settings.draft == NO_DRAFT:
-        return ModelPair(target, None, None, 0), None  # type: ignore[arg-type]
-    from crossspec_ros.drafting.draft_model import DraftModel
+        return ModelPair(target, None, None, 0)
     from crossspec_ros.models.loading import load_draft
-    from crossspec_ros.models.translation import Translation
 
-    model = load_draft(models_folder(settings), settings.threads, asked_placement(settings), settings.draft)
-    translation = Translation(
-        model.tokenizer,
-        target.tokenizer,
-        model.eos_ids[0],
-        target.spec.eos_ids[0],
-        target.prompt_ids("")[1],
-    )
-    pair = ModelPair(target, model, translation, 0)  # type: ignore[arg-type]
-    return pair, DraftModel(model, translation)
+    placement = asked_placement(settings)
+    return load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
 
 
 def speculative_decoder(
@@ -162,7 +149,7 @@ def speculative_decoder(
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
 
     drafts = None
-    if pair.draft is not None and pair.translation is not None:
+    if said is not None and pair.draft is not None and pair.translation is not None:
         from crossspec_ros.drafting.draft_model import DraftModel
 
         drafts = DraftModel(pair.draft, pair.translation, said=said)

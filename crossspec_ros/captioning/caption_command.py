@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
-    """What the draft says about the recording, from the file or for it."""
+    """Words of the draft about the recording, from the file or for it."""
     if not setup.draft_folders:
         raise InputError(
             f"there is no draft whose words could be kept in '{path}': leave out --drafts, or name a draft"

@@ -76,7 +76,7 @@ class CodeReplay:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often anything was wrong so far, by kind."""
+        """Faults so far, by kind."""
         counts = Counter(self._pipeline.counts) + self._assembler.counts
         return dict(sorted(counts.items()))
 

@@ -68,7 +68,8 @@ class PrefillHiddenDecoder:
             from crossspec_ros.engine.local import LocalEngine
 
             engine = LocalEngine(pair.target)
-        self._engine = engine
+        self.engine = engine
+        """Holds the target."""
         if drafts is None and pair.draft is not None:
             from crossspec_ros.drafting.draft_model import DraftModel
 
@@ -86,20 +87,15 @@ class PrefillHiddenDecoder:
         """Closed with the decoder."""
 
     @property
-    def engine(self) -> Engine:
-        """The engine that holds the target."""
-        return self._engine
-
-    @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Pulses of the threads that it owns."""
         others = [part.pulse for part in (self._drafts, self.memory_file) if part is not None]
-        return (*self._engine.pulses, *others)
+        return (*self.engine.pulses, *others)
 
     def alone(self) -> PrefillHiddenDecoder:
         """The target alone, on the same engine; to be closed before this one."""
         pair = replace(self.pair, draft=None, translation=None)
-        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self._engine)
+        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self.engine)
 
     def expects_last(self, index: int) -> bool:
         """Whether the next frame of the open window `index` is the last: as many as the window before had."""
@@ -142,7 +138,7 @@ class PrefillHiddenDecoder:
             opened = self._open.find(index)
             if opened is None or opened.answer is not None:
                 return False
-            self._start(index)
+            self._start_policy(index)
             frames = opened.session.frames if opened.session is not None else ()
             return self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
 
@@ -271,7 +267,7 @@ class PrefillHiddenDecoder:
         """Take all buffers, capture all graphs, and do what is slow the first time."""
         if with_target:
             # For those that are open and the last one.
-            self._engine.warm_up(OPEN_WINDOWS + 1)
+            self.engine.warm_up(OPEN_WINDOWS + 1)
         if with_draft and self._drafts is not None:
             self._drafts.warm_up()
 
@@ -288,7 +284,7 @@ class PrefillHiddenDecoder:
             self.forget()
             self._open.clear()
             if self._owns_engine:
-                self._engine.close()
+                self.engine.close()
             if self.memory_file is not None:
                 self.memory_file.close()
 
@@ -303,7 +299,7 @@ class PrefillHiddenDecoder:
         ):
             return answer
         if opened.session is None:
-            opened.session = self._engine.open(opened.index, opened.trace)
+            opened.session = self.engine.open(opened.index, opened.trace)
         self._fit(opened, frames, stamps_ns, window.event_images)
         self._learn()
         return self._answer(opened, question, opened.trace)
@@ -325,8 +321,13 @@ class PrefillHiddenDecoder:
                 events = self._drafts.submit(self._drafts.model.encode, event_images).result()
         opened.fit(frames, stamps_ns, self._handoff, events)
 
+    def _start_policy(self, index: int) -> None:
+        if self._started != index:
+            self._started = index
+            self.policy.start(index)
+
     def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
-        self._start(opened.index)
+        self._start_policy(opened.index)
         assert opened.session is not None
         return Answer(
             opened.session,
@@ -378,11 +379,6 @@ class PrefillHiddenDecoder:
         if self._last is not opened:
             opened.rest()
             opened.forget()
-
-    def _start(self, index: int) -> None:
-        if self._started != index:
-            self._started = index
-            self.policy.start(index)
 
     def _learn(self) -> None:
         """Tell the policy how the last pass ended; that of a caption is told later, to save time."""

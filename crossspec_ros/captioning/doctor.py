@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,16 @@ import torch
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.doctor_report import TIMED, print_report
-from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
 from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, InputSpec, TargetArchitecture
-from crossspec_ros.models.folders import draft_path
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
-from crossspec_ros.models.hub import is_hub_id, offer, target_folder, with_tokenizer
+from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder, with_tokenizer
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Placement, available, ladder
+from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -46,6 +44,35 @@ ONE_AT_A_TIME = "fits one model at a time"
 """A verdict; recordings can be captioned so, and a robot without a draft."""
 TARGET_ALONE = "fits without a draft"
 _ALONE = f"--draft {NO_DRAFT}"
+
+
+SYSTEM_BYTES = 2_500_000_000
+"""Beside the models on a machine whose GPU and CPU share their memory: the system, the nodes, Python."""
+
+ON_A_GPU = tuple(Placement(dtype, "cuda:0") for dtype in DTYPES)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU with so many GB, or one that shares them with the CPU, as on a Jetson."""
+
+    memory_gb: int
+    shared: bool
+
+    def holds(self, size: int) -> bool:
+        """Whether so many bytes of models fit."""
+        # A card's GB are 7 % more than these: room for the screen and the driver.
+        return size <= self.memory_gb * 10**9 - SYSTEM_BYTES * self.shared
+
+
+MACHINES = tuple(Machine(size, shared) for shared in (False, True) for size in (8, 16, 24, 64))
+
+
+def fitting(machine: Machine, footprints: Sequence[Footprint], only: Only = "") -> list[str]:
+    """The dtypes, the largest first, of the footprints on a GPU that fit; of both models or of one."""
+    return [
+        found.placement.dtype for found in footprints if machine.holds(sum(found.by_device(only).values()))
+    ]
 
 
 def run(args: argparse.Namespace) -> None:

@@ -55,7 +55,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Reading(NamedTuple):
-    """What a part of a node tells of itself.
+    """State of a part of a node, as it tells it.
 
     `flow` and `wrong` are totals of what went through and of what went wrong, `values` are shown as they are,
     `warnings` are sentences about what no total tells, each under a name that stays the same; figures that
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What is published of a part: all is well unless it has a warning."""
+    """Published state of a part: all is well unless it has a warning."""
 
     warning: str
     values: dict[str, str]
@@ -85,7 +85,7 @@ class PartHealth:
         self._warned: dict[str, tuple[float, str]] = {}
 
     def update(self, now_s: float, reading: Reading) -> Health:
-        """What to publish now."""
+        """The health to publish now."""
         flow, wrong = dict(reading.flow), dict(reading.wrong)
         told = dict(reading.warnings)
         for name, total in wrong.items():
@@ -296,7 +296,7 @@ def _acceptance(captions: list[Caption]) -> Reading:
 
 
 def link_reading(decoder: object) -> dict[str, Reading]:
-    """What the diagnostics tell of the link to the target's server; nothing where the target is here."""
+    """Readings of the link to the target's server; nothing where the target is here."""
     engine = getattr(decoder, "engine", None)
     link = getattr(engine, "link", None)
     if engine is None or link is None:

@@ -34,7 +34,7 @@ def latencies(trace: Trace) -> dict[str, float]:
 
 
 def plain(faults: Sequence[str]) -> str:
-    """What is wrong with a window's inputs, for people."""
+    """Faults of a window's inputs, for people."""
     return ", ".join(faults).replace("_", " ")
 
 

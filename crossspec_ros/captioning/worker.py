@@ -36,6 +36,8 @@ _MOST_QUESTIONS = 16
 _ENDS = (KeyboardInterrupt, SystemExit)
 """Errors that end the worker; any other is its window's failure, also a panic, which is no Exception."""
 
+_UNREAD = "a frame could not be read ahead, its window is read when it closes"
+
 OnAnswer = Callable[["Caption | Exception", "int | None"], None]
 """Takes an answer, or why there is none, and the index of the window that was asked about."""
 
@@ -121,35 +123,24 @@ class CaptionWorker:
             # A frame that comes after its window has closed is in nobody's caption.
             if self._captioned is not None and self._captioned - PATIENCE < index <= self._captioned:
                 return
-        try:
+        with _failures_logged(logging.WARNING, _UNREAD):
             is_last = self._decoder.expects_last(index)
             read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            self._tell_unread(error)
-            return
-        if read is not None:
-            read.add_done_callback(lambda future: self._was_read(index, future))
-        elif is_last:
-            with self._changed:
-                self._complete = index
-                self._changed.notify()
+            if read is not None:
+                read.add_done_callback(lambda future: self._was_read(index, future))
+            elif is_last:
+                with self._changed:
+                    self._complete = index
+                    self._changed.notify()
 
     def _was_read(self, index: int, future: Future[Any]) -> None:
         if future.cancelled():
             return
-        error = future.exception()
-        if error is not None:
-            self._tell_unread(error)
-            return
-        with self._changed:
-            self._read = index
-            self._changed.notify()
-
-    def _tell_unread(self, error: BaseException) -> None:
-        _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
-        forget_frames(error)
+        with _failures_logged(logging.WARNING, _UNREAD):
+            future.result()
+            with self._changed:
+                self._read = index
+                self._changed.notify()
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
@@ -189,7 +180,7 @@ class CaptionWorker:
 
     @property
     def waiting(self) -> int:
-        """How many closed windows wait to be captioned, or to be skipped."""
+        """Number of closed windows that wait to be captioned, or skipped."""
         return len(self._waiting)
 
     def is_over(self, timeout_s: float = 0.0) -> bool:

@@ -25,7 +25,7 @@ Model_co = TypeVar("Model_co", covariant=True)
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a language model reads next: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
+    """Input of a language model: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
     Positions count from the place where the chunk begins, 0 for its first token. What follows begins one
     after the largest of them, so that a family with three axes needs no other rule. `layers` (k, n, width) is
@@ -61,7 +61,7 @@ class Chunk:
 
     @property
     def span(self) -> int:
-        """How far what follows is from where the chunk begins."""
+        """Distance from where the chunk begins to what follows."""
         return int(self.positions.max()) + 1 if len(self) else 0
 
     def _layers_like(self, like: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a target takes, known from its config alone.
+    """Input that a target takes, known from its config alone.
 
     A window has `frames` frames with a shortest edge of `image_size` pixels; `frames_per_unit` of them are
     read together. With what is written between them they take `frame_tokens` tokens in all, or less where
@@ -88,7 +88,7 @@ class InputSpec:
 
 
 class LanguageModel(Protocol):
-    """What both models have: text in, hidden states to logits out."""
+    """Contract of both models: text in, hidden states to logits out."""
 
     @property
     def body(self) -> Any:
@@ -108,7 +108,7 @@ class LanguageModel(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of embeddings, keys and values, whatever the weights are."""
+        """Dtype of embeddings, keys and values, whatever the weights are."""
         ...
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
@@ -134,11 +134,11 @@ class VideoTarget(LanguageModel, Protocol):
         ...
 
     def opening(self) -> Chunk:
-        """What stands before the frames."""
+        """The chunk before the frames."""
         ...
 
     def encode(self, frames: np.ndarray) -> Sequence[Any]:
-        """What the vision tower makes of each unit of (n, H, W, 3) uint8 RGB frames, wherever they stand.
+        """Features by the vision tower of each unit of (n, H, W, 3) uint8 RGB frames, wherever they stand.
 
         The last unit may lack frames.
         """
@@ -149,11 +149,11 @@ class VideoTarget(LanguageModel, Protocol):
         ...
 
     def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
+        """The chunk after the frames, up to where the response begins."""
         ...
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, torch.Tensor]:
-        """What transformers' own `generate` of `module` takes of all (n, H, W, 3) frames at once.
+        """Arguments for transformers' own `generate` of `module`, of all (n, H, W, 3) frames at once.
 
         For those who compare it with ours.
         """
@@ -186,7 +186,7 @@ class EventModel(LanguageModel, Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many numbers a model keeps and works with, beside its weights.
+    """Counts of the numbers that a model keeps and works with, beside its weights.
 
     An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`. In a KV
     cache a token takes `cached`; inside a layer `layer` a token live at once, in the largest pass through the

@@ -31,7 +31,7 @@ from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.transformers_family import TransformersModel, sizes
 
 EVENT_IMAGES = 5
-"""Of a window, as the released model was trained."""
+"""Images of a window, as the released model was trained."""
 
 EVENT_PATCH, EVENT_START, EVENT_END = "<ev_patch>", "<ev_start>", "<ev_end>"
 
@@ -153,7 +153,7 @@ class EventGPTArchitecture:
 
 
 def architecture(folder: Path) -> EventGPTArchitecture:
-    """Of the checkpoint in `folder`; raises InputError that names the file which is missing or wrong."""
+    """Architecture of the checkpoint in `folder`; raises InputError that names a missing or wrong file."""
     text, vision = _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder))
     return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
 

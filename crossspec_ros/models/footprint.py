@@ -1,4 +1,4 @@
-"""What memory the models take by placement: estimated from their configs alone, and counted once loaded."""
+"""Memory that the models take by placement: estimated from their configs alone, and counted once loaded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from crossspec_ros.models.base import Architecture, DraftArchitecture, Sizes, Ta
 from crossspec_ros.models.placement import QUANTIZED, Only, Placement
 
 SESSIONS = 3
-"""Of the target, each with a KV cache and the features of its frames: those of two windows that are still
-open, and of the one captioned last."""
+"""Sessions of the target, each with a KV cache and the features of its frames: two windows that are open, and
+the one captioned last."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
@@ -124,7 +124,7 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
 def _bytes(
     architecture: Architecture[Any], skeleton: Any, placement: Placement, kept: int, tokens: int
 ) -> Bytes:
-    """Of a model that keeps so many numbers and reads at most so many tokens at once."""
+    """Bytes of a model that keeps so many numbers and reads at most so many tokens at once."""
     return Bytes(
         weight_bytes(skeleton, placement, architecture.unquantized),
         kept * placement.torch_dtype.itemsize,

@@ -118,11 +118,12 @@ class InternVLArchitecture(TransformersTarget):
 def architecture(folder: Path) -> InternVLArchitecture:
     """Architecture of the checkpoint in `folder`; raises InputError as `spec`."""
     known = InternVLArchitecture.of_folder(folder, spec(folder))
-    rope = known.config.text_config.rope_parameters
+    text: Any = known.config.text_config
+    rope = text.rope_parameters
     if rope["rope_type"] == "dynamic":
         # It scales nothing before the most positions, which the spec does not exceed; but it would look at
         # them on the host, as no captured graph can.
-        known.config.text_config.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
+        text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
     # Configs of the released ones say nothing of it, and all have a head.
     return replace(known, is_tied=bool(config_values(folder).get("tie_word_embeddings")))
 
@@ -148,7 +149,7 @@ def _frame_name(i: int) -> str:
 
 
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Those of the released chat template, before the first frame, its name included, and after the last."""
+    """Ids of the released chat template, before the first frame, its name included, and after the last."""
     before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
     whole = tokenizer.encode(f"{before}{BEGIN}{CLOSE}{after}")
     at = whole.tokens.index(BEGIN)
@@ -176,7 +177,7 @@ def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _edge(size: int | list[int]) -> int:
-    """Of a square, which a config gives as one number or two."""
+    """Edge of a square, which a config gives as one number or two."""
     edges = size if isinstance(size, list) else [size]
     if len(set(edges)) != 1:
         raise ValueError(f"{edges} is no square")

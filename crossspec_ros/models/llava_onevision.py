@@ -140,7 +140,7 @@ def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Those of the released chat template, before and after the video tokens."""
+    """Ids of the released chat template, before and after the video tokens."""
     whole = tokenizer.encode(f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n")
     at = whole.tokens.index(VIDEO)
     return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])

@@ -36,7 +36,7 @@ VIDEO = "<|video_pad|>"
 _BEGIN, _END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
-"""Of a unit of frames. Its own processor would take thousands for so short a video."""
+"""Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
 
 # What transformers takes for a value that is left out.
 _VISION = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
@@ -45,7 +45,7 @@ _TEXT = {"max_position_embeddings": 128000, "eos_token_id": None}
 
 @dataclass(frozen=True)
 class Features:
-    """What the tower makes of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
+    """Features by the tower of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
     rows * columns, width) for the first layers of the language model."""
 
     embeds: Tensor
@@ -73,7 +73,7 @@ class Qwen3VL(TransformersVideoModel):
         self._merged = module.model.visual.spatial_merge_size
 
     def encode(self, frames: np.ndarray) -> list[Features]:
-        """What the tower makes of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
+        """Features by the tower of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
         read twice."""
         import torch
 
@@ -132,8 +132,8 @@ class Qwen3VL(TransformersVideoModel):
         }
 
     def _patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
-        """Of all units, one after the other; how many units there are, and the patches of one in rows and
-        columns."""
+        """Patches of all units, one after the other; the number of units, and the rows and columns of
+        patches of one."""
         import torch
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
@@ -240,7 +240,7 @@ def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch
 
 
 def time_stamp(first: int, last: int) -> str:
-    """What stands before a unit with these frames: the mean of their nominal times."""
+    """Text before a unit with these frames: the mean of their nominal times."""
     return f"<{(first + last) / 2 / _FRAMES_PER_S:.1f} seconds>"
 
 

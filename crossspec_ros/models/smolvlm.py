@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _NAME = "SmolVLM2"
 FRAMES = 8
-"""How many a window has."""
+"""Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
 AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
 
@@ -45,10 +45,12 @@ _OPENING = (
 # The times of a window's slots are told to the second.
 _TIME = "\nFrame from 00:00:"
 _TIME_TOKENS = 10
-"""Of `_TIME` between two frames, in the released tokenizer."""
+"""Tokens of `_TIME` between two frames, in the released tokenizer."""
 _AROUND_TOKENS = 3
-_ENLARGED, _LONGEST = 4, 4096
-"""The longest edge in sides of the square that it becomes, as in the released ones, and in pixels at most."""
+_ENLARGED = 4
+"""Sides of the square that it becomes in a frame's longest edge, as in the released ones."""
+_LONGEST = 4096
+"""Pixels of a frame's longest edge at most."""
 
 # What transformers takes for a value that is left out.
 _VISION = {"image_size": 224, "patch_size": 32}
@@ -157,7 +159,7 @@ def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
 
 
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Those before the first frame, its time included, to which its tokens are joined, and after the last."""
+    """Ids before the first frame, its time included, to which its tokens are joined, and after the last."""
     before, _, after = _texts(tokenizer, question)
     return before, after
 

@@ -51,7 +51,7 @@ class TransformersModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of embeddings, keys and values, whatever the weights are."""
+        """Dtype of embeddings, keys and values, whatever the weights are."""
         return self._embeddings.weight.dtype
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
@@ -91,11 +91,11 @@ class TransformersVideoModel(TransformersModel):
         return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
-        """What stands before the frames."""
+        """The chunk before the frames."""
         return self.words(self.prompt_ids("")[0])
 
     def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
+        """The chunk after the frames, up to where the response begins."""
         return self.words(self.prompt_ids(question)[1])
 
     def whole_prompt(self, frame_ids: Iterable[int], question: str) -> dict[str, torch.Tensor]:
@@ -301,8 +301,8 @@ def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
 
 
 def sizes(text: Any, tower: int, added_layers: int = 0) -> Sizes:
-    """Of a model with this text config, whose vision tower works with so many numbers in its largest pass,
-    and adds to so many layers."""
+    """Sizes of a model with this text config, whose vision tower works with so many numbers in its largest
+    pass, and adds to so many layers."""
     heads = text.num_key_value_heads or text.num_attention_heads
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return Sizes(

@@ -67,7 +67,7 @@ def test_sizes_are_known_without_torch() -> None:
     code = f"""
 import sys
 from pathlib import Path
-from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import draft_folders, event_image_size, target_spec
 tiny = Path({str(TINY)!r})
 print(target_spec(target_path(tiny, "")).image_size, event_image_size(draft_path(tiny, "")))

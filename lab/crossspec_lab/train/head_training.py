@@ -28,7 +28,7 @@ from crossspec_ros.drafting.heads.files import save_head
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.weights import WEIGHTS
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
