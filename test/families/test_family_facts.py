@@ -49,6 +49,10 @@ TEXT, VISION = "text_config", "vision_config"
 @pytest.mark.parametrize(
     ("family", "part", "values", "sentence"),
     [("video_llava", "", {"video_seq_length": 16}, "video_seq_length 16 is less than"),
+     ("video_llava", VISION, {"image_size": "wide"}, "invalid literal"),
+     ("video_llava", VISION, {"patch_size": 0}, "division"),
+     ("video_llava", "", {TEXT: 7}, "not a mapping"),
+     ("video_llava", TEXT, {"max_position_embeddings": None}, "int"),
      ("llava_onevision", TEXT, {"model_type": "llama"}, "model_type is llama, not qwen2"),
      ("llava_onevision", TEXT, {"use_sliding_window": True}, "use_sliding_window is True, not False"),
      ("llava_onevision", VISION, {"model_type": "clip"}, "is clip, not siglip_vision"),
