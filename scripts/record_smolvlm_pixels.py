@@ -1,4 +1,4 @@
-"""Records what transformers' own video processor makes of a few frames, for test/families/test_smolvlm.py.
+"""Records pixels of transformers' own video processor, for test/families/test_family_facts.py.
 
     python scripts/record_smolvlm_pixels.py test/families/recorded/smolvlm_pixels.npz
 

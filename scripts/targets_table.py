@@ -16,8 +16,8 @@ from typing import Any
 
 from reference_pages import ROOT, table, with_blocks
 
-from crossspec_ros.captioning.machines import ON_A_GPU, Machine, fitting
-from crossspec_ros.models.architecture import TargetArchitecture
+from crossspec_ros.captioning.doctor import ON_A_GPU, Machine, fitting
+from crossspec_ros.models.base import TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates
 from crossspec_ros.models.placement import Only
 from crossspec_ros.models.registry import released_draft, released_target, target_architecture

@@ -22,6 +22,7 @@ class FakeDecoder:
         self.cancelled = []
         self.streamed = []
         self.begun = []
+        self.expected = 0
         self.closed = False
         self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
@@ -39,6 +40,9 @@ class FakeDecoder:
         if self.gate:
             self.gate(question, cancel)
         return Caption(f"answer to {question}", (1,), "target", target_passes=1)
+
+    def expects_last(self, index):
+        return self.streamed.count((index, "frame")) + 1 == self.expected
 
     def stream_frame(self, index, frame, stamp_ns, is_last=False):
         if self.fail:
@@ -68,6 +72,7 @@ class FakeDecoder:
     def caption(self, window, question, trace, on_words, cancel, deadline_ns):
         if self.fail:
             raise RuntimeError("out of memory")
+        self.expected = len(window.frames)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:
                 self.gate(window, cancel)

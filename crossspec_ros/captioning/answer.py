@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Drafted(Protocol):
-    """What the proposers see of an event draft, see `drafting.event_draft.EventDraft`."""
+    """An event draft as the proposers see it, see `drafting.event_draft.EventDraft`."""
 
     feature: np.ndarray | None
 
@@ -36,6 +36,18 @@ class Drafted(Protocol):
     def states(self) -> tuple[torch.Tensor, ...]: ...
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]: ...
+
+
+class Stop:
+    """Asked after each step of a caption: whether it is cut short, by its reader or by time."""
+
+    def __init__(self, cancel: threading.Event | None, deadline_ns: int | None = None) -> None:
+        self._cancel, self._deadline_ns = cancel, deadline_ns
+        self.is_late = False
+
+    def __call__(self) -> bool:
+        self.is_late = self._deadline_ns is not None and time.perf_counter_ns() > self._deadline_ns
+        return self.is_late or (self._cancel is not None and self._cancel.is_set())
 
 
 class Answer:
@@ -64,7 +76,7 @@ class Answer:
         self.accept_lengths: list[int] = []
         """Tokens that each pass gave; of a target on another host, each message."""
         self.last: Step | None = None
-        """What its last pass gave."""
+        """Its last pass."""
         self.ended = False
         self.round_trip_s = 0.0
         """Time that the link to the target took, if there is one."""
@@ -93,6 +105,21 @@ class Answer:
             # Who was interrupted need not see the pass in flight taken.
             with self._taking:
                 self._over = None
+
+    def finish(self, stop: Stop, tell: Callable[[], None]) -> None:
+        """Advance to the end, or until `stop` says so; `tell` is called after each pass, and at once where
+        there are tokens already."""
+
+        def more() -> bool:
+            tell()
+            return self.ended or not stop()
+
+        if self.tokens:
+            tell()
+        if not self.ended:
+            self.advance(more)
+        if stop.is_late:
+            self.cut()
 
     def go_on(self, more: Callable[[], bool]) -> Future[None]:
         """Begin what `advance` does, for who does not wait: the future ends with the last pass."""
@@ -153,7 +180,7 @@ class Answer:
             self._lesson = replace(self._lesson, ended=True)
 
     def take_lesson(self) -> PassResult | None:
-        """What the policy was not told yet, so that nobody waits for that."""
+        """Lesson that the policy was not told yet, so that nobody waits for that."""
         lesson, self._lesson = self._lesson, None
         return lesson
 

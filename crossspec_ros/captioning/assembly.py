@@ -1,4 +1,5 @@
-"""The decoders as they are used: all proposers and a measured policy, or the target alone."""
+"""Decoders, made: `load_decoder` loads the models that a captioner's parameters ask for and warms them up;
+the others take models that are loaded."""
 
 from __future__ import annotations
 
@@ -6,17 +7,127 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder, StandIn
-from crossspec_ros.drafting.draft_model import DraftModel, Said
-from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.captioning.asked_models import (
+    asked_heads,
+    asked_placement,
+    asked_sampling,
+    load_handoff,
+    load_models,
+    models_folder,
+)
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.out_of_memory import enough_memory, load_smaller
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, Proposer, make_proposers
-from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.drafting.proposer import USUAL, make_proposers, proposer_names
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.text_tokenizer import tokenizer_digest
+from crossspec_ros.models.placement import NO_DRAFT, Placement
+
+if TYPE_CHECKING:
+    # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    from crossspec_ros.captioning.draft_alone import DraftingDecoder
+    from crossspec_ros.captioning.open_windows import StandIn
+    from crossspec_ros.drafting.heads.head import Head
+    from crossspec_ros.drafting.proposer import Proposer
+    from crossspec_ros.drafting.stored_draft import Said
+    from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.models.base import VideoTarget
+
+_FALL_BACK = "set models.fallback to true, which takes what does fit"
+
+
+def load_decoder(
+    settings: CaptionerSettings, is_live: bool = False, said: Mapping[bytes, Said] | None = None
+) -> PrefillHiddenDecoder:
+    """The decoder of the captioner's parameters, loaded and warm.
+
+    A live one knows every proposer, for parameters choose among them while it runs, keeps the caption memory,
+    and may be smaller than asked for where memory runs out and `models.fallback` is set; its target may be on
+    a server. One for a recording has the usual proposers and exactly the numbers that are asked for, lest
+    captions differ. Where the draft's words are in `said`, the draft is not loaded.
+
+    Raises InputError for checkpoints that are missing or damaged, devices that are not there, bad sampling
+    and, where it is live, too little memory.
+    """
+    if is_live and is_remote(settings.target):
+        return load_remote_decoder(settings)
+    asked = asked_placement(settings)
+    if not is_live:
+        return _local_decoder(settings, asked, is_live, said)
+    if settings.models_fallback:
+        return load_smaller(asked, lambda placement: _local_decoder(settings, placement, is_live, said))
+    with enough_memory(asked, _FALL_BACK):
+        return _local_decoder(settings, asked, is_live, said)
+
+
+def _local_decoder(
+    settings: CaptionerSettings, placement: Placement, is_live: bool, said: Mapping[bytes, Said] | None
+) -> PrefillHiddenDecoder:
+    sampling = asked_sampling(settings)
+    pair = load_models(settings, placement, "" if said is None else "target")
+    handoff = load_handoff(settings, pair)
+    names, memory = (proposer_names(), _memory(settings, pair)) if is_live else (USUAL, None)
+    proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
+    return speculative_decoder(
+        pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff
+    )
+
+
+def _memory(settings: CaptionerSettings, pair: ModelPair) -> Path | None:
+    from crossspec_ros.drafting.memory_file import memory_path
+
+    target = target_path(models_folder(settings), settings.target)
+    return memory_path(settings.memory, target, vocabulary(pair))
+
+
+def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:
+    """The draft alone of the captioner's parameters; its drafts are added to `said`."""
+    from crossspec_ros.captioning.draft_alone import DraftingDecoder
+
+    pair = load_models(settings, asked_placement(settings), "draft")
+    return DraftingDecoder(pair, settings.max_new_tokens, said)
+
+
+def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
+    """The decoder whose target is on a server, connected and warm.
+
+    Raises InputError where the server is not reached, and for what its target does not allow.
+    """
+    from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
+    from crossspec_ros.engine.remote_target import RemoteTarget
+
+    if settings.handoff != "off":
+        raise InputError("event features cannot stand in for frames on another host: set handoff to off")
+    engine = connected_engine(settings)
+    try:
+        target: Any = RemoteTarget(settings.target, engine.welcome)
+        decoder = PrefillHiddenDecoder(
+            _remote_pair(settings, target),
+            Policy((EventDraftProposer(),), None),
+            settings.max_new_tokens,
+            engine=engine,
+            owns_engine=True,
+        )
+        decoder.warm_up(with_target=False)
+    except BaseException:
+        engine.close()
+        raise
+    return decoder
+
+
+def _remote_pair(settings: CaptionerSettings, target: VideoTarget) -> ModelPair:
+    """The pair of the remote target and the event draft of the parameters, if there is to be one."""
+    if settings.draft == NO_DRAFT:
+        return ModelPair(target, None, None, 0)
+    from crossspec_ros.models.loading import load_draft
+
+    placement = asked_placement(settings)
+    return load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
 
 
 def speculative_decoder(
@@ -34,8 +145,13 @@ def speculative_decoder(
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
     the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`.
     """
+    from crossspec_ros.drafting.memory_file import MemoryFile
+    from crossspec_ros.drafting.proposers.memory import CaptionMemory
+
     drafts = None
-    if pair.draft is not None and pair.translation is not None:
+    if said is not None and pair.draft is not None and pair.translation is not None:
+        from crossspec_ros.drafting.draft_model import DraftModel
+
         drafts = DraftModel(pair.draft, pair.translation, said=said)
     nobody = Policy((), None)
     decoder = PrefillHiddenDecoder(pair, nobody, max_new_tokens, sampling, drafts=drafts, handoff=handoff)
@@ -45,9 +161,9 @@ def speculative_decoder(
         for proposer in proposers:
             proposer.load(pair.target)
         if taps := sorted({layer for proposer in proposers for layer in proposer.taps}):
-            decoder.tap(taps)
+            decoder.engine.tap(taps)
         decoder.warm_up()
-        decoder.policy = Policy(proposers, decoder.measure())
+        decoder.policy = Policy(proposers, decoder.engine.measure())
         captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if memory is not None and captions is not None:
             ids = pair.target.body.get_input_embeddings().num_embeddings
@@ -76,5 +192,7 @@ def _closed_if_it_fails(decoder: PrefillHiddenDecoder) -> Iterator[None]:
 
 
 def vocabulary(pair: ModelPair) -> str:
-    """What tells the tokenizer of a pair's target from others."""
+    """Digest that tells the tokenizer of a pair's target from others."""
+    from crossspec_ros.models.text_tokenizer import tokenizer_digest
+
     return tokenizer_digest(pair.target.tokenizer)

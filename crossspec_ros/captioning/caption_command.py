@@ -15,14 +15,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from crossspec_ros.captioning.assembly import load_decoder, load_drafting
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, RecordingDecoder, captions
-from crossspec_ros.captioning.decoders import load_decoder, load_drafting
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.tiny_pair import warning
-from crossspec_ros.captioning.wording import caption_line
+from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.drafting.draft_model import Said
 from crossspec_ros.drafting.stored_draft import load_drafts, save_drafts
 from crossspec_ros.errors import InputError
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
         windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
 
         def load(settings: CaptionerSettings) -> RecordingDecoder:
-            decoder = load_decoder(settings, said)
+            decoder = load_decoder(settings, said=said)
             models.update(decoder.pair.known_as)
             if told := warning(decoder.pair):
                 print(f"crossspec: {told}", file=sys.stderr)
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
-    """What the draft says about the recording, from the file or for it."""
+    """Words of the draft about the recording, from the file or for it."""
     if not setup.draft_folders:
         raise InputError(
             f"there is no draft whose words could be kept in '{path}': leave out --drafts, or name a draft"

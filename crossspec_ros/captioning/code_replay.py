@@ -12,8 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.model_loading import enough_memory, free_memory
+from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
@@ -27,12 +28,12 @@ from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
 from crossspec_ros.windows.window import Window
 
-_REASONS = 3
-"""Why messages could not be used, the most common ones, are told."""
+MOST_REASONS = 3
+"""Reasons why messages could not be used, the most common ones, that are told."""
 
 
 class RecordingDecoder(Protocol):
-    """What a recording needs of a decoder, that of both models or that of the draft alone."""
+    """Decoder of a recording: that of both models, or of the draft alone."""
 
     def check_question(self, question: str) -> None: ...
 
@@ -75,7 +76,7 @@ class CodeReplay:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often anything was wrong so far, by kind."""
+        """Faults so far, by kind."""
         counts = Counter(self._pipeline.counts) + self._assembler.counts
         return dict(sorted(counts.items()))
 
@@ -93,7 +94,7 @@ class CodeReplay:
             if isinstance(message, RecordedMessage) and not message.stray:
                 tick((message.stamp_ns - recording.start_ns) / length_ns)
         tell_losses(recording)
-        for reason, count in self._unusable.most_common(_REASONS):
+        for reason, count in self._unusable.most_common(MOST_REASONS):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 
     def _updates(self, message: RecordedMessage | Break) -> Iterator[Update]:
@@ -144,7 +145,7 @@ def captions(
     `tick` is that of `CodeReplay.windows`. Raises InputError where the recording is damaged, and where memory
     runs out.
     """
-    with enough_memory(setup.captioner), closing(load(setup.captioner)) as decoder:
+    with enough_memory(asked_placement(setup.captioner)), closing(load(setup.captioner)) as decoder:
         replay = CodeReplay(setup, decoder)
         yield from replay.windows(tick)
         counts.update(replay.counts)

@@ -35,7 +35,7 @@ class Compared:
 
 
 def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
-    """What compares with the models of this decoder, warm, where the parameter `compare` asks for it."""
+    """A comparison with the models of this decoder, warm, where the parameter `compare` asks for it."""
     if not settings.compare:
         return None
     return Comparison(decoder.alone())
@@ -84,7 +84,7 @@ class Comparison:
         self._alone.close()
 
     def text(self, brief: str) -> str:
-        """How much sooner the captions came, and where to go next.
+        """Sentences on how much sooner the captions came, and where to go next.
 
         Where nothing was compared, `brief`, what a run without a comparison ends with, and why.
         """

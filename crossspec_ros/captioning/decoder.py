@@ -1,6 +1,10 @@
 """One window to one caption: frames are read as they come, and the answer is verified tree by tree.
 
-Whatever the proposers guess, the caption is the target's own (docs/decoding.md).
+A window's life: its frames are read ahead (`stream_frame`), its event images drafted from
+(`stream_event_image`), the proposers look up what they can (`prepare`). With its last frame its answer may
+begin (`begin`, `advance`). Once it has closed it gets its caption (`caption`), further questions are answered
+(`ask`), and the next caption takes its place. Whatever the proposers guess, the caption is the target's own
+(docs/decoding.md).
 """
 
 from __future__ import annotations
@@ -10,48 +14,28 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossspec_ros.captioning.answer import Answer, drafted_context
+from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
-from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
+from crossspec_ros.captioning.event_drafts import EventDrafts
+from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows, StandIn
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.engine.session import Engine, Session
+from crossspec_ros.engine.session import Engine
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.assembler import has_surplus
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    import torch
-
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.memory_file import MemoryFile
-    from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
-
-
-class StandIn(Protocol):
-    """Event features that may stand in for a window's frames, which is lossy; an extension brings one."""
-
-    def reads_ahead(self, frame: int) -> bool:
-        """Whether the `frame`-th frame of a window is prefilled as it comes."""
-
-    def fit(
-        self,
-        session: Session,
-        frames: Sequence[np.ndarray],
-        stamps_ns: Sequence[int],
-        events: torch.Tensor | None,
-    ) -> bool:
-        """Give the session these frames (H, W, 3), or features made of `events` (k + patches, width) for
-        them; returns whether features stand in."""
 
 
 class PrefillHiddenDecoder:
@@ -84,16 +68,17 @@ class PrefillHiddenDecoder:
             from crossspec_ros.engine.local import LocalEngine
 
             engine = LocalEngine(pair.target)
-        self._engine = engine
+        self.engine = engine
+        """Holds the target."""
         if drafts is None and pair.draft is not None:
             from crossspec_ros.drafting.draft_model import DraftModel
 
             assert pair.translation is not None
             drafts = DraftModel(pair.draft, pair.translation)
         self._drafts = drafts
-        self._event_images = pair.event_images
         self._turn = threading.RLock()
-        self._open = OpenWindows()
+        self._open = OpenWindows(engine, pair.event_images)
+        self._event_drafts = EventDrafts(drafts, self._open)
         self._last: OpenWindow | None = None
         self._started: int | None = None
         self._lesson: PassResult | None = None
@@ -102,20 +87,19 @@ class PrefillHiddenDecoder:
         """Closed with the decoder."""
 
     @property
-    def engine(self) -> Engine:
-        """What it holds of the target."""
-        return self._engine
-
-    @property
     def pulses(self) -> tuple[Pulse, ...]:
-        """Of the threads that it owns."""
+        """Pulses of the threads that it owns."""
         others = [part.pulse for part in (self._drafts, self.memory_file) if part is not None]
-        return (*self._engine.pulses, *others)
+        return (*self.engine.pulses, *others)
 
     def alone(self) -> PrefillHiddenDecoder:
         """The target alone, on the same engine; to be closed before this one."""
         pair = replace(self.pair, draft=None, translation=None)
-        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self._engine)
+        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self.engine)
+
+    def expects_last(self, index: int) -> bool:
+        """Whether the next frame of the open window `index` is the last: as many as the window before had."""
+        return self._open.expects_last(index)
 
     def stream_frame(
         self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False
@@ -125,11 +109,13 @@ class PrefillHiddenDecoder:
         The last that is expected is read together with the question instead, see `begin`; and so are those
         for which event features may yet stand in. Should it fail, its window is read when it closes.
         """
-        opened, session = self._open.add_frame(index, self._engine, frame, stamp_ns)
+        opened = self._open.add_frame(index, frame, stamp_ns)
         if is_last:
             opened.last_frame_ns = time.perf_counter_ns()
         elif self._handoff is None or self._handoff.reads_ahead(len(opened.frames) - 1):
-            return session.append(frame, stamp_ns)
+            # A window that was dropped meanwhile has no session any more.
+            session = opened.session
+            return session.append(frame, stamp_ns) if session is not None else None
         return None
 
     def stream_event_image(
@@ -137,23 +123,10 @@ class PrefillHiddenDecoder:
     ) -> Future[None] | None:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
-        All but the last are enough for the event draft to start, so that it is done when the window closes;
-        how many there will be is taken from the window before.
-        `on_draft` gets its text, in the draft's thread; a draft that is not done in time is dropped.
+        `on_draft` gets the draft's text, in the draft's thread; a draft that is not done in time is dropped.
         Returns the draft's work once it has begun.
         """
-        if self._drafts is None:
-            return None
-        opened = self._open.get(index)
-        if opened.draft is not None or has_surplus(opened.event_images, image):
-            return opened.running
-        opened.event_images.append(image)
-        if len(opened.event_images) >= max(1, self._event_images - 1):
-            self._open.stop_drafts()
-            images = np.stack(opened.event_images)
-            opened.draft = self._drafts.draft(images, question, self.max_new_tokens)
-            opened.running = self._drafts.start(opened.draft, opened.trace, opened.stop.is_set, on_draft)
-        return opened.running
+        return self._event_drafts.take(index, image, question, self.max_new_tokens, on_draft)
 
     def prepare(self, index: int, question: str) -> bool:
         """Let the proposers look up what they will be asked when the open window `index` closes.
@@ -165,7 +138,7 @@ class PrefillHiddenDecoder:
             opened = self._open.find(index)
             if opened is None or opened.answer is not None:
                 return False
-            self._start(index)
+            self._start_policy(index)
             frames = opened.session.frames if opened.session is not None else ()
             return self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
 
@@ -186,10 +159,9 @@ class PrefillHiddenDecoder:
             opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
 
     def advance(self, index: int, more: Callable[[], bool] = lambda: False) -> bool:
-        """One more pass of the answer that was begun, and others as long as `more()` says so; False where
-        there is nothing to do.
+        """Make one more pass of the answer that was begun, and others as long as `more()` says so.
 
-        `more` is asked mostly in the engine's thread.
+        Returns whether there is more to do. `more` is asked mostly in the engine's thread.
         """
         with self._turn:
             opened = self._open.find(index)
@@ -201,23 +173,25 @@ class PrefillHiddenDecoder:
             except BaseException:
                 # Whatever it was, the answer is made anew at the close.
                 opened.answer = None
-                self._rest(opened)
+                opened.rest()
                 raise
             if answer.ended:
-                self._rest(opened)
+                opened.rest()
             return not answer.ended
 
     def give_up(self) -> None:
-        """Nobody waits for the answers that were begun; frames need not wait for them."""
+        """Drop the answers that were begun: nobody waits for them, and frames need not."""
         with self._turn:
             for opened in self._open.answered():
                 opened.answer = None
-                self._rest(opened)
+                opened.rest()
 
     def forget(self) -> None:
         """Give back what is held of the window captioned last; nobody will ask about it."""
         with self._turn:
-            self._forget_last()
+            last, self._last = self._last, None
+            if last is not None:
+                last.forget()
 
     def caption(
         self,
@@ -237,33 +211,30 @@ class PrefillHiddenDecoder:
         """
         with self._turn:
             begun_ns = time.perf_counter_ns()
-            opened = self._open.close(window.index)
-            self._forget_last()
+            stop = Stop(cancel, deadline_ns)
+            opened = self._open.close(window)
+            self.forget()
             # Beside the target it goes on, unless it would take the CPU from it.
             if self._share_cpu() or not len(window.frames):
                 opened.end_draft()
-            self._event_images = len(window.event_images) or self._event_images
             try:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
-                    return self._draft_alone(opened, window, question, cancel, deadline_ns)
+                    return self._event_drafts.caption(opened, window, question, self.max_new_tokens, stop)
                 early, answer = opened.answer, self._begun(opened, window, question)
-                caption = self._finish(opened, answer, on_words, cancel, deadline_ns)
+                caption = self._finish(opened, answer, opened.trace, stop, on_words)
                 begun_ns = opened.last_frame_ns if answer is early else begun_ns
                 opened.trace.add("answer_first", begun_ns, answer.first_ns)
                 opened.trace.add("answer", begun_ns, answer.ended_ns)
-                self._last = opened
                 return caption
             except LinkError as error:
                 if self._drafts is None or not len(window.event_images):
                     raise
                 forget_frames(error)
-                alone = self._draft_alone(opened, window, question, cancel, deadline_ns)
+                alone = self._event_drafts.caption(opened, window, question, self.max_new_tokens, stop)
                 return replace(alone, unreached=str(error))
             finally:
                 opened.stop.set()
-                if self._last is not opened:
-                    self._rest(opened)
-                    opened.forget()
+                self._settle(opened)
                 trace.extend(opened.trace)
 
     def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
@@ -284,33 +255,21 @@ class PrefillHiddenDecoder:
             try:
                 self._learn()
                 answer = self._answer(opened, question, trace)
-                caption = self._finish(opened, answer, None, cancel, None, trace)
-                self._last = opened
-                return caption
+                return self._finish(opened, answer, trace, Stop(cancel))
             finally:
-                if self._last is not opened:
-                    self._rest(opened)
-                    opened.forget()
+                self._settle(opened)
 
     def check_question(self, question: str) -> None:
-        """Raise InputError for one that the target cannot take."""
+        """Raise InputError for a question that the target cannot take."""
         check_question(self.pair.target, question)
-
-    def tap(self, layers: Sequence[int]) -> None:
-        """Let proposers see what goes into these decoder layers of the target; before `warm_up`."""
-        self._engine.tap(layers)
 
     def warm_up(self, with_target: bool = True, with_draft: bool = True) -> None:
         """Take all buffers, capture all graphs, and do what is slow the first time."""
         if with_target:
             # For those that are open and the last one.
-            self._engine.warm_up(OPEN_WINDOWS + 1)
+            self.engine.warm_up(OPEN_WINDOWS + 1)
         if with_draft and self._drafts is not None:
             self._drafts.warm_up()
-
-    def measure(self) -> PassCost | None:
-        """Measure what passes cost, on windows of noise, see `Engine.measure`."""
-        return self._engine.measure()
 
     def close(self) -> None:
         """End the threads of draft and engine; a second time does nothing."""
@@ -322,10 +281,10 @@ class PrefillHiddenDecoder:
             self._drafts.close()
         with self._turn:
             self._learn()
-            self._forget_last()
+            self.forget()
             self._open.clear()
             if self._owns_engine:
-                self._engine.close()
+                self.engine.close()
             if self.memory_file is not None:
                 self.memory_file.close()
 
@@ -340,7 +299,7 @@ class PrefillHiddenDecoder:
         ):
             return answer
         if opened.session is None:
-            opened.session = self._engine.open(opened.index, opened.trace)
+            opened.session = self.engine.open(opened.index, opened.trace)
         self._fit(opened, frames, stamps_ns, window.event_images)
         self._learn()
         return self._answer(opened, question, opened.trace)
@@ -352,22 +311,23 @@ class PrefillHiddenDecoder:
         stamps_ns: Sequence[int],
         event_images: np.ndarray | None = None,
     ) -> None:
-        """Let its session have the frames, or event features that stand in for them; these are of the images
-        that the draft has seen, or else of the given ones."""
-        assert opened.session is not None
-        opened.source = "target"
-        if self._handoff is None:
-            opened.session.fit(frames, stamps_ns)
-            return
-        assert self._drafts is not None
-        events = opened.draft.event_tokens if opened.draft else None
-        if events is None and event_images is not None and len(event_images):
-            events = self._drafts.submit(self._drafts.model.encode, event_images).result()
-        if self._handoff.fit(opened.session, frames, stamps_ns, events):
-            opened.source = "handoff"
+        """Let its session have the frames, or event features that stand in for them: of the images that the
+        draft has seen, or else of the given ones."""
+        events = None
+        if self._handoff is not None:
+            assert self._drafts is not None
+            events = opened.draft.event_tokens if opened.draft else None
+            if events is None and event_images is not None and len(event_images):
+                events = self._drafts.submit(self._drafts.model.encode, event_images).result()
+        opened.fit(frames, stamps_ns, self._handoff, events)
+
+    def _start_policy(self, index: int) -> None:
+        if self._started != index:
+            self._started = index
+            self.policy.start(index)
 
     def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
-        self._start(opened.index)
+        self._start_policy(opened.index)
         assert opened.session is not None
         return Answer(
             opened.session,
@@ -383,13 +343,11 @@ class PrefillHiddenDecoder:
         self,
         opened: OpenWindow,
         answer: Answer,
-        on_words: Callable[[str], None] | None,
-        cancel: threading.Event | None,
-        deadline_ns: int | None,
-        trace: Trace | None = None,
+        trace: Trace,
+        stop: Stop,
+        on_words: Callable[[str], None] | None = None,
     ) -> Caption:
         """Advance the answer to its end, or until it is cut short; from now on its words are told."""
-        trace, late = trace or opened.trace, False
 
         def tell() -> None:
             trace.mark("first_token")
@@ -397,22 +355,12 @@ class PrefillHiddenDecoder:
                 with trace.span("tell"):
                     on_words(self._text(answer.tokens))
 
-        def more() -> bool:
-            nonlocal late
-            tell()
-            late = not answer.ended and deadline_ns is not None and time.perf_counter_ns() > deadline_ns
-            return not late and not (cancel is not None and cancel.is_set())
-
-        if answer.tokens:
-            tell()
-        if not answer.ended:
-            answer.advance(more)
-        if late:
-            answer.cut()
-        self._rest(opened)
+        answer.finish(stop, tell)
+        opened.rest()
         # Told later, to save time; what an answer between taught must not get lost.
         self._learn()
         self._lesson = answer.take_lesson()
+        self._last = opened
         return Caption(
             self._text(answer.tokens),
             answer.tokens,
@@ -420,25 +368,17 @@ class PrefillHiddenDecoder:
             answer.passes,
             answer.drafted,
             answer.accepted,
-            late,
+            stop.is_late,
             opened.session.traffic if opened.session is not None else (0, 0),
             answer.round_trip_s,
             accept_lengths=tuple(answer.accept_lengths),
         )
 
-    def _rest(self, opened: OpenWindow) -> None:
-        if opened.session is not None:
-            opened.session.rest()
-
-    def _forget_last(self) -> None:
-        last, self._last = self._last, None
-        if last is not None:
-            last.forget()
-
-    def _start(self, index: int) -> None:
-        if self._started != index:
-            self._started = index
-            self.policy.start(index)
+    def _settle(self, opened: OpenWindow) -> None:
+        """Keep what is held of the window captioned last for further questions, and of no other."""
+        if self._last is not opened:
+            opened.rest()
+            opened.forget()
 
     def _learn(self) -> None:
         """Tell the policy how the last pass ended; that of a caption is told later, to save time."""
@@ -456,24 +396,3 @@ class PrefillHiddenDecoder:
     def _share_cpu(self) -> bool:
         models = (self.pair.target, self.pair.draft)
         return all(model is None or model.device.type == "cpu" for model in models)
-
-    def _draft_alone(
-        self,
-        opened: OpenWindow,
-        window: Window,
-        question: str,
-        cancel: threading.Event | None,
-        deadline_ns: int | None,
-    ) -> Caption:
-        def stopped() -> bool:
-            late = deadline_ns is not None and time.perf_counter_ns() > deadline_ns
-            return late or (cancel is not None and cancel.is_set())
-
-        if not len(window.event_images) or self._drafts is None:
-            return Caption("", (), "none")
-        draft, finished = opened.draft, True
-        if draft is None or not draft.ended or draft.question != question:
-            self._open.stop_drafts()
-            draft = self._drafts.draft(window.event_images, question, self.max_new_tokens)
-            finished = self._drafts.finish(draft, opened.trace, stopped)
-        return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not finished)

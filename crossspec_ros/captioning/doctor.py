@@ -11,31 +11,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.caption import check_question
-from crossspec_ros.captioning.machines import MACHINES, ON_A_GPU, fitting
-from crossspec_ros.captioning.model_loading import free_memory, is_out_of_memory, release
+from crossspec_ros.captioning.doctor_report import TIMED, print_report
+from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
-from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.base import InputSpec
-from crossspec_ros.models.folders import draft_path
+from crossspec_ros.models.base import Architecture, DraftArchitecture, InputSpec, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
-from crossspec_ros.models.hub import is_hub_id, offer, target_folder, with_tokenizer
+from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder, with_tokenizer
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Placement, available, ladder
+from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Only, Placement, available, ladder
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -44,14 +39,40 @@ from crossspec_ros.models.registry import (
 )
 
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
-_TIMED = (1, 32)
-"""Tokens of the target's passes that are timed."""
-_FILE_WIDTH = 160
 
 ONE_AT_A_TIME = "fits one model at a time"
 """A verdict; recordings can be captioned so, and a robot without a draft."""
 TARGET_ALONE = "fits without a draft"
 _ALONE = f"--draft {NO_DRAFT}"
+
+
+SYSTEM_BYTES = 2_500_000_000
+"""Beside the models on a machine whose GPU and CPU share their memory: the system, the nodes, Python."""
+
+ON_A_GPU = tuple(Placement(dtype, "cuda:0") for dtype in DTYPES)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU with so many GB, or one that shares them with the CPU, as on a Jetson."""
+
+    memory_gb: int
+    shared: bool
+
+    def holds(self, size: int) -> bool:
+        """Whether so many bytes of models fit."""
+        # A card's GB are 7 % more than these: room for the screen and the driver.
+        return size <= self.memory_gb * 10**9 - SYSTEM_BYTES * self.shared
+
+
+MACHINES = tuple(Machine(size, shared) for shared in (False, True) for size in (8, 16, 24, 64))
+
+
+def fitting(machine: Machine, footprints: Sequence[Footprint], only: Only = "") -> list[str]:
+    """The dtypes, the largest first, of the footprints on a GPU that fit; of both models or of one."""
+    return [
+        found.placement.dtype for found in footprints if machine.holds(sum(found.by_device(only).values()))
+    ]
 
 
 def run(args: argparse.Namespace) -> None:
@@ -61,8 +82,9 @@ def run(args: argparse.Namespace) -> None:
     if args.measure and not (target and draft):
         raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
     models = architectures(target, draft)
+    skeletons = [model.skeleton() if model else None for model in models]
     here = placements()
-    footprints = estimates([*here, *ON_A_GPU], *models)
+    footprints = estimates([*here, *ON_A_GPU], *models, skeletons)
     choices = [judged(footprint) for footprint in footprints[: len(here)]]
     if args.measure:
         for choice in choices:
@@ -77,15 +99,15 @@ def run(args: argparse.Namespace) -> None:
         "choices": choices,
         "recommendation": recommendation(choices),
         "machines": others(footprints[len(here) :]),
-        "findings": [*findings(), *refusals((target, draft), models)],
+        "findings": [*findings(), *refusals((target, draft), models, skeletons)],
     }
-    _print(report)
+    print_report(report)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
 def machine() -> dict[str, Any]:
-    """What there is to run on, in bytes and by name."""
+    """The machine's processors, memory in bytes, and versions."""
     free, total = memory("cpu")
     return {
         "system": platform.platform(),
@@ -118,16 +140,16 @@ def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArc
 
 
 def offers(target: str, draft: str) -> dict[str, dict[str, Any] | None]:
-    """What the hub says of the models that are named by its ids; None where it does not answer."""
+    """Offers of the hub for the models that are named by its ids; None where it does not answer."""
     return {
         model: asdict(found) if (found := offer(name)) else None
-        for model, name in zip(_MODELS, (target, draft), strict=True)
+        for model, name in zip(("target", "draft"), (target, draft), strict=True)
         if is_hub_id(name)
     }
 
 
 def window(spec: InputSpec) -> dict[str, int]:
-    """What the target takes: frames, their shortest edge in pixels, and their tokens at most."""
+    """Window of the target: frames, their shortest edge in pixels, and their tokens at most."""
     return {"frames": spec.frames, "image_size": spec.image_size, "frame_tokens": spec.frame_tokens}
 
 
@@ -173,7 +195,7 @@ def verdict(footprint: Footprint) -> str:
 
 
 def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | None:
-    """What the models really take in this placement, bytes and seconds; None where they do not fit."""
+    """Bytes and seconds that the models really take in this placement; None where they do not fit."""
     free_memory()
     devices = {device for device in (placement.device, placement.draft_on) if device != "cpu"}
     for device in devices:
@@ -201,12 +223,12 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
         "weights": weights,
         "needed": needed,
         "loading_s": loading_s,
-        "verify_ms": {str(size): 1e3 * seconds[size] for size in _TIMED},
+        "verify_ms": {str(size): 1e3 * seconds[size] for size in TIMED},
     }
 
 
 def recommendation(choices: list[dict[str, Any]]) -> str:
-    """What to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on."""
+    """Options to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on."""
     # The models were published in half precision, and a GPU reads that in half the time.
     sensible = [
         (choice, placement)
@@ -232,7 +254,7 @@ def _options(placement: Placement) -> str:
 
 
 def findings() -> Iterator[str]:
-    """What is wrong with the set-up, a sentence each."""
+    """Faults of the set-up, a sentence each."""
     environment = ros_environment()
     profile = environment.get("FASTDDS_DEFAULT_PROFILES_FILE") or environment.get(
         "FASTRTPS_DEFAULT_PROFILES_FILE"
@@ -263,18 +285,20 @@ def findings() -> Iterator[str]:
         yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
 
 
-def refusals(names: Sequence[str], models: Sequence[Architecture[Any] | None]) -> Iterator[str]:
+def refusals(
+    names: Sequence[str], models: Sequence[Architecture[Any] | None], skeletons: Sequence[Any]
+) -> Iterator[str]:
     """Refusals of captioning with the target and the draft of these names, a sentence each; of the
     hub's without what only weights tell."""
-    for i, (name, model) in enumerate(zip(names, models, strict=True)):
+    for i, (name, model, skeleton) in enumerate(zip(names, models, skeletons, strict=True)):
         try:
             if name and model and model.folder:
                 with_tokenizer(model.folder)
-                known = model.model(model.skeleton(), model.tokenizer())
+                known = model.model(skeleton, model.tokenizer())
                 if i == 0:
                     check_question(known, CaptionerSettings().question)
                 if not is_hub_id(name):
-                    model.examine(Placement())
+                    model.examine(Placement(), skeleton)
         except InputError as error:
             yield str(error)
 
@@ -300,105 +324,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "missing"
-
-
-def _print(report: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    found = report["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
-    console.print(f"{found['system']}; {versions}", markup=False)
-    console.print(f"{found['cpu_cores']} CPU cores, RAM {_of(found['ram'])}", markup=False)
-    for gpu in found["cuda"]:
-        bf16 = "" if gpu["bf16"] else ", no bfloat16"
-        console.print(f"{gpu['device']}: {gpu['name']}, {_of(gpu)}{bf16}", markup=False)
-    if not found["cuda"]:
-        console.print("no CUDA device")
-    console.print(f"target: {report['target']}; draft: {report['draft']}", markup=False)
-    for model, found in report["hub"].items():
-        console.print(_on_the_hub(model, found), markup=False)
-    console.print(
-        "a window: {frames} frames of {image_size} px, {frame_tokens} tokens".format(**report["window"])
-    )
-    console.print("estimated sizes, GB:")
-    console.print(_choices(report["choices"]))
-    if any("measured" in choice for choice in report["choices"]):
-        console.print(_measurements(report["choices"]))
-    console.print(f"recommended: {report['recommendation']}", markup=False)
-    console.print("estimated for other machines:")
-    console.print(_others(report["machines"]))
-    console.print("findings:" if report["findings"] else "findings: nothing is wrong with the set-up")
-    for finding in report["findings"]:
-        console.print(f"- {finding}", markup=False)
-
-
-def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
-    if not found:
-        return f"the {model} on the hub: no answer, so its size and its licence are not known"
-    licence = (
-        f"by its card its licence is {found['licence']}" if found["licence"] else "its card names no licence"
-    )
-    return (
-        f"the {model} on the hub: {_gb(found['download'])} GB, of which {_gb(found['missing'])} GB are still "
-        f"to download; {licence}: read its terms yourself before you use it. What is there now is revision "
-        f"{found['revision']}"
-    )
-
-
-def _choices(choices: list[dict[str, Any]]) -> Table:
-    table = Table("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
-    for choice in choices:
-        cells = [" + ".join(_gb(choice["estimated"][model][part]) for part in _PARTS) for model in _MODELS]
-        table.add_row(
-            str(Placement(**choice["placement"])),
-            *cells,
-            _by_device(choice["needed"]),
-            escape(choice["verdict"]),
-        )
-    return table
-
-
-def _others(machines: list[dict[str, Any]]) -> Table:
-    table = Table("machine", "both models", "target alone")
-    for machine in machines:
-        name = f"{machine['memory_gb']} GB {'shared by CPU and GPU' if machine['shared'] else 'GPU'}"
-        cells = (machine["pair"], machine["target"])
-        table.add_row(name, *("-" if dtypes is None else ", ".join(dtypes) or "none" for dtypes in cells))
-    return table
-
-
-_MODELS, _PARTS = ("target", "draft"), ("weights", "caches", "working")
-
-
-def _measurements(choices: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s",
-        *(f"a pass over {size}, ms" for size in _TIMED),
-    )  # fmt: skip
-    for choice in choices:
-        name = str(Placement(**choice["placement"]))
-        if figures := choice.get("measured"):
-            table.add_row(
-                name,
-                _gb(figures["weights"]["target"]),
-                _gb(figures["weights"]["draft"]),
-                _by_device(figures["needed"]) or "-",
-                f"{figures['loading_s']:.1f}",
-                *(f"{ms:.2f}" for ms in figures["verify_ms"].values()),
-            )
-        elif "measured" in choice:
-            table.add_row(name, "did not fit")
-    return table
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.3g}"
-
-
-def _of(sizes: dict[str, Any]) -> str:
-    return f"{_gb(sizes['free'])} of {_gb(sizes['total'])} GB free"
-
-
-def _by_device(needed: dict[str, int]) -> str:
-    return ", ".join(f"{device} {_gb(size)}" for device, size in needed.items())

@@ -1,12 +1,12 @@
-"""What is known of windows that are still open: what was read of them, and the event draft about them."""
+"""Windows that are still open: their images so far, how many are expected, and what was begun about them."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,12 +14,32 @@ from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import has_surplus
+from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
+    import torch
+
     from crossspec_ros.drafting.draft_model import EventDraft
 
 OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""
+
+
+class StandIn(Protocol):
+    """Event features that may stand in for a window's frames, which is lossy; an extension brings one."""
+
+    def reads_ahead(self, frame: int) -> bool:
+        """Whether the `frame`-th frame of a window is prefilled as it comes."""
+
+    def fit(
+        self,
+        session: Session,
+        frames: Sequence[np.ndarray],
+        stamps_ns: Sequence[int],
+        events: torch.Tensor | None,
+    ) -> bool:
+        """Give the session these frames (H, W, 3), or features made of `events` (k + patches, width) for
+        them; returns whether features stand in."""
 
 
 class OpenWindow:
@@ -41,20 +61,31 @@ class OpenWindow:
         self.stop = threading.Event()
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
-        """The stamps of the frames that `answer` is about."""
+        """Stamps of the frames that `answer` is about."""
         self.source = "target"
-        """That of what is said on its session, see `Caption`."""
+        """Source of what is said on its session, see `Caption`."""
         self.last_frame_ns = 0
-        """When its last frame came (`perf_counter_ns`)."""
+        """Time at which its last frame came (`perf_counter_ns`)."""
 
-    def add(self, engine: Engine, frame: np.ndarray, stamp_ns: int) -> Session:
-        """Take the next frame."""
-        if self.session is None:
-            self.session = engine.open(self.index, self.trace)
-        self.frames.append(frame)
-        # Last: whoever reads both has a frame for every stamp.
-        self.stamps_ns.append(stamp_ns)
-        return self.session
+    def fit(
+        self,
+        frames: Sequence[np.ndarray],
+        stamps_ns: Sequence[int],
+        stand_in: StandIn | None,
+        events: torch.Tensor | None,
+    ) -> None:
+        """Let its session have these frames, or features made of `events` that stand in for them."""
+        assert self.session is not None
+        self.source = "target"
+        if stand_in is None:
+            self.session.fit(frames, stamps_ns)
+        elif stand_in.fit(self.session, frames, stamps_ns, events):
+            self.source = "handoff"
+
+    def rest(self) -> None:
+        """Let other windows go on: nobody waits for an answer on its session."""
+        if self.session is not None:
+            self.session.rest()
 
     def forget(self) -> None:
         """Give back what the target holds of this window."""
@@ -63,21 +94,27 @@ class OpenWindow:
             session.close()
 
     def drop(self) -> None:
-        """Nobody will caption it."""
+        """End all work on it, for nobody will caption it."""
         self.stop.set()
         self.forget()
 
     def end_draft(self) -> None:
-        """A draft that is still writing has nothing more to tell and must not slow the target down."""
+        """End a draft that is still writing: it has nothing more to tell and must not slow the target."""
         self.stop.set()
         if self.running is not None and not self.running.cancel():
             self.running.result()
 
 
 class OpenWindows:
-    """The open windows by their index; safe for any thread."""
+    """The open windows by their index, for any thread.
 
-    def __init__(self) -> None:
+    A window is expected to have as many images as the one that closed before it. With an `engine` each window
+    that gets a frame has a session there.
+    """
+
+    def __init__(self, engine: Engine | None, event_images: int = 0) -> None:
+        self._engine = engine
+        self._expected_frames, self._expected_images = 0, event_images
         self._windows: OrderedDict[int, OpenWindow] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -86,39 +123,45 @@ class OpenWindows:
         with self._lock:
             return self._get(index)
 
-    def add_frame(
-        self, index: int, engine: Engine, frame: np.ndarray, stamp_ns: int
-    ) -> tuple[OpenWindow, Session]:
-        """Give the next frame to its window. One that is not later than the last means that time, and with
-        it the window, has begun anew; so does one more than a window may have."""
+    def find(self, index: int) -> OpenWindow | None:
+        """The window of this index, if it is open."""
+        with self._lock:
+            return self._windows.get(index)
+
+    def add_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> OpenWindow:
+        """Give the next frame to its window, which is returned.
+
+        A frame that is not later than the last means that time, and with it the window, has begun anew; so
+        does one more than a window may have.
+        """
         with self._lock:
             opened = self._get(index)
             is_anew = opened.stamps_ns and stamp_ns <= opened.stamps_ns[-1]
             if is_anew or has_surplus(opened.frames, frame):
                 self._windows.pop(index).drop()
                 opened = self._get(index)
-            return opened, opened.add(engine, frame, stamp_ns)
+            if opened.session is None and self._engine is not None:
+                opened.session = self._engine.open(index, opened.trace)
+            opened.frames.append(frame)
+            # Last: whoever reads both has a frame for every stamp.
+            opened.stamps_ns.append(stamp_ns)
+            return opened
 
-    def answered(self) -> list[OpenWindow]:
-        """Those whose answer was begun."""
-        with self._lock:
-            return [window for window in self._windows.values() if window.answer is not None]
+    def expects_last(self, index: int) -> bool:
+        """Whether the next frame of this window is the last one that is expected."""
+        opened = self.find(index)
+        return (len(opened.frames) if opened else 0) + 1 == self._expected_frames
 
-    def _get(self, index: int) -> OpenWindow:
-        if index not in self._windows:
-            self._windows[index] = OpenWindow(index)
-            while len(self._windows) > OPEN_WINDOWS:
-                self._windows.popitem(last=False)[1].drop()
-        return self._windows[index]
+    def can_draft(self, opened: OpenWindow) -> bool:
+        """Whether all event images that are expected are there but one: enough for the event draft."""
+        return len(opened.event_images) >= max(1, self._expected_images - 1)
 
-    def find(self, index: int) -> OpenWindow | None:
-        """The window of this index, if it is open."""
-        with self._lock:
-            return self._windows.get(index)
-
-    def close(self, index: int) -> OpenWindow:
-        """Remove and return the window of this index, or a new one; older windows are dropped."""
+    def close(self, window: Window) -> OpenWindow:
+        """Remove and return this window, or a new one; older windows are dropped."""
+        index = window.index
         self._drop(lambda other: not index <= other <= index + OPEN_WINDOWS)
+        self._expected_frames = len(window.frames)
+        self._expected_images = len(window.event_images) or self._expected_images
         with self._lock:
             return self._windows.pop(index, None) or OpenWindow(index)
 
@@ -126,12 +169,24 @@ class OpenWindows:
         """Drop all."""
         self._drop(lambda other: True)
 
+    def answered(self) -> list[OpenWindow]:
+        """Windows whose answer was begun."""
+        with self._lock:
+            return [window for window in self._windows.values() if window.answer is not None]
+
     def stop_drafts(self) -> None:
         """Stop the drafts of earlier windows, because one draft runs at a time."""
         with self._lock:
             for window in self._windows.values():
                 if window.draft is not None:
                     window.stop.set()
+
+    def _get(self, index: int) -> OpenWindow:
+        if index not in self._windows:
+            self._windows[index] = OpenWindow(index)
+            while len(self._windows) > OPEN_WINDOWS:
+                self._windows.popitem(last=False)[1].drop()
+        return self._windows[index]
 
     def _drop(self, is_over: Callable[[int], bool]) -> None:
         with self._lock:

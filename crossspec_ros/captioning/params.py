@@ -1,4 +1,4 @@
-"""What a node's parameter is, and the sentence for a value that it does not take; `settings` has them all.
+"""Parameter of a node, and the sentence for a value that it does not take; `settings` has them all.
 
 Nothing here needs more than Python, so that launch files can use it.
 """

@@ -1,4 +1,4 @@
-"""What each counter of the diagnostics means and what to do about it, in one sentence."""
+"""Remedies: the meaning of each counter of the diagnostics and what to do about it, in one sentence."""
 
 from __future__ import annotations
 

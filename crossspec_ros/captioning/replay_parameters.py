@@ -8,10 +8,10 @@ from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value
-from crossspec_ros.captioning.remote_loading import is_remote, remote_spec
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
+from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, share_dir
 from crossspec_ros.recordings.recording import BEST, Asked, open_recording
@@ -31,7 +31,7 @@ MODEL_ARGUMENTS = {
 
 @dataclass(frozen=True)
 class ReplayParameters:
-    """What the nodes of a replay are given: the file of their parameters, and what goes over it."""
+    """Parameters for the nodes of a replay: the file of their parameters, and what goes over it."""
 
     file: Path
     nodes: dict[str, dict[str, Value]]
@@ -127,7 +127,7 @@ def chosen_models(
 
 
 def window_shape(captioner: Mapping[str, Value]) -> dict[str, Value]:
-    """How many frames the target of these parameters takes, and the shortest edges in pixels that both
+    """Number of frames that the target of these parameters takes, and the shortest edges in pixels that both
     models look at; read without loading them.
 
     Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
@@ -152,5 +152,5 @@ def window_shape(captioner: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def given(**arguments: Value | None) -> dict[str, Value]:
-    """Those that are not None."""
+    """Arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}

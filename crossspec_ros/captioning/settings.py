@@ -25,7 +25,7 @@ HANDOFFS = ("off", "missing", "predicted", "probed")
 
 @dataclass(frozen=True)
 class SynchronizerSettings(Settings):
-    """How messages become windows, and how many may wait for that."""
+    """Ways of making windows of messages, and how many may wait for that."""
 
     node = "synchronizer"
 
@@ -177,7 +177,7 @@ class CaptionerSettings(Settings):
 
 @dataclass(frozen=True)
 class PlayerSettings(Settings):
-    """What is played, how fast, and what the player waits for."""
+    """Recording that is played, its speed, and what the player waits for."""
 
     node = "dsec_player"
 

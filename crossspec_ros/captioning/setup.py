@@ -1,4 +1,4 @@
-"""What is replayed in code and with what: recording, models and every parameter, as the nodes have them."""
+"""Setup of a replay in code: recording, models and every parameter, as the nodes have them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReplaySetup:
     config: Path | None = None
     placed: Mapping[str, Any] = field(default_factory=dict)
     said: Asked = BEST
-    """What is said of the recording."""
+    """Said of the recording."""
     _opened: list[Recording] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class ReplaySetup:
 
     @cached_property
     def parameters(self) -> ReplayParameters:
-        """What the nodes of the replay are given."""
+        """Parameters for the nodes of the replay."""
         parameters = replay_parameters(
             self.bag,
             self.models,
@@ -106,17 +106,17 @@ class ReplaySetup:
 
     @cached_property
     def synchronizer(self) -> SynchronizerSettings:
-        """As the node itself would see its parameters."""
+        """The synchronizer's, as the node itself would see them."""
         return SynchronizerSettings.of(self.parameters.nodes["synchronizer"])
 
     @cached_property
     def captioner(self) -> CaptionerSettings:
-        """Likewise."""
+        """The captioner's."""
         return CaptionerSettings.of(self.parameters.nodes["captioner"])
 
     @cached_property
     def player(self) -> PlayerSettings:
-        """Likewise."""
+        """The player's."""
         return PlayerSettings.of(self.parameters.nodes["dsec_player"])
 
     @cached_property

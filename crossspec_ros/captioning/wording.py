@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from crossspec_ros.paths import page
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.models.pair import ModelPair
     from crossspec_ros.windows.window import Window
+
+FEWEST_TOKENS = 1000
+"""Checkpoints that speak of the world have tens of thousands; the tiny ones that are shipped 577 to 581."""
+WARNING = (
+    "the {} has {} tokens for all its words, as the tiny models that are shipped: these know the synthetic "
+    "driving world only, and what they say of any other scene means nothing; "
+    f"{page('real_models.md')} says how to load others"
+)
+
+_SUMS = ("total", "beside_models", "hidden")
 
 
 def latencies(trace: Trace) -> dict[str, float]:
@@ -21,11 +33,8 @@ def latencies(trace: Trace) -> dict[str, float]:
     return ordered | ({"hidden": trace.hidden} if "draft_decode" in stages else {})
 
 
-_SUMS = ("total", "beside_models", "hidden")
-
-
 def plain(faults: Sequence[str]) -> str:
-    """What is wrong with a window's inputs, for people."""
+    """Faults of a window's inputs, for people."""
     return ", ".join(faults).replace("_", " ")
 
 
@@ -61,3 +70,14 @@ def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
             f"accepted {taken or 'nothing'}"
         )
     return f"{line}\n    {tail}"
+
+
+def warning(pair: ModelPair) -> str:
+    """Sentence to tell once before tiny models caption, whatever the camera; empty of others.
+
+    The vocabulary tells, for it is the checkpoint's own wherever that lies, also behind a server.
+    """
+    for name, model in (("target", pair.target), ("draft", pair.draft)):
+        if model is not None and (tokens := model.tokenizer.get_vocab_size()) < FEWEST_TOKENS:
+            return WARNING.format(name, tokens)
+    return ""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, LinkError, as_exception, described, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -25,7 +24,7 @@ from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
-    from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,63 +34,17 @@ _MOST_QUESTIONS = 16
 """Questions that may wait, one in work among them: at more, whoever asks is faster than the target."""
 
 _ENDS = (KeyboardInterrupt, SystemExit)
-"""All else that a window raises is its own failure, also a panic in a library, which is no Exception."""
+"""Errors that end the worker; any other is its window's failure, also a panic, which is no Exception."""
+
+_UNREAD = "a frame could not be read ahead, its window is read when it closes"
 
 OnAnswer = Callable[["Caption | Exception", "int | None"], None]
 """Takes an answer, or why there is none, and the index of the window that was asked about."""
 
 
-class HasLimits(Protocol):
-    """What may be changed of `drafting.policy.Policy`."""
-
-    limits: Limits
-
-
-class Decoder(Protocol):
-    """What the worker needs of `captioning.decoder.PrefillHiddenDecoder`."""
-
-    max_new_tokens: int
-    sampling: Sampling | None
-
-    @property
-    def policy(self) -> HasLimits: ...
-
-    def stream_frame(
-        self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool
-    ) -> Future[None] | None: ...
-
-    def stream_event_image(
-        self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None]
-    ) -> object: ...
-
-    def prepare(self, index: int, question: str) -> bool: ...
-
-    def begin(self, index: int, question: str) -> None: ...
-
-    def advance(self, index: int, more: Callable[[], bool]) -> bool: ...
-
-    def give_up(self) -> None: ...
-
-    def caption(
-        self,
-        window: Window,
-        question: str,
-        trace: Trace,
-        on_words: Callable[[str], None],
-        cancel: threading.Event,
-        deadline_ns: int | None,
-    ) -> Caption: ...
-
-    def check_question(self, question: str) -> None: ...
-
-    def ask(self, question: str, trace: Trace, cancel: threading.Event) -> Caption: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one window: a caption, or the reason why there is none.
+    """Outcome of one window: a caption, or the reason why there is none.
 
     `flags` say what was wrong with its inputs (windows/quality.py). Whoever takes long over it asks `cancel`
     after each step whether to go on: that shows that the worker's thread gets on, too.
@@ -107,7 +60,7 @@ class Outcome:
 
 
 class _Cancel(threading.Event):
-    """For a decoder, which asks after each step whether it is set: that shows that it gets on."""
+    """Cancellation of a caption; a decoder asks after each step, which shows that it gets on."""
 
     def __init__(self, beat: Callable[[], None]) -> None:
         super().__init__()
@@ -128,8 +81,8 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Frames of open windows go to the decoder as they come. When a window has as many as the one before it had,
-    its answer is begun at once, and told when the window has closed. Questions about the window captioned
+    Frames of open windows go to the decoder as they come. With the last that is expected the answer of its
+    window is begun, and told when the window has closed. Questions about the window captioned
     last are answered when no window waits. A caption that is not done `deadline_s` after its window closed
     is cut short; 0 sets no deadline. `question` and `deadline_s` may be changed at any time. `on_draft` gets
     the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end; they are
@@ -138,7 +91,7 @@ class CaptionWorker:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: PrefillHiddenDecoder,
         question: str,
         on_draft: Callable[[str], None],
         on_words: Callable[[str], None],
@@ -152,9 +105,6 @@ class CaptionWorker:
         self._waiting: list[_Waiting] = []
         # Those that have no outcome yet, without their pixels.
         self._unfinished: deque[Window] = deque()
-        # Frames of each open window so far, and how many the window before them had.
-        self._frames: Counter[int] = Counter()
-        self._expected: int | None = None
         # Of these windows an answer can be begun, is in work, or can be prepared.
         self._complete: int | None = None
         self._early: int | None = None
@@ -173,38 +123,24 @@ class CaptionWorker:
             # A frame that comes after its window has closed is in nobody's caption.
             if self._captioned is not None and self._captioned - PATIENCE < index <= self._captioned:
                 return
-            self._frames[index] += 1
-            is_last = self._frames[index] == self._expected
-            for over in [other for other in self._frames if abs(other - index) > PATIENCE]:
-                del self._frames[over]
-        try:
+        with _failures_logged(logging.WARNING, _UNREAD):
+            is_last = self._decoder.expects_last(index)
             read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            self._tell_unread(error)
-            return
-        if read is not None:
-            read.add_done_callback(lambda future: self._was_read(index, future))
-        elif is_last:
-            with self._changed:
-                self._complete = index
-                self._changed.notify()
+            if read is not None:
+                read.add_done_callback(lambda future: self._was_read(index, future))
+            elif is_last:
+                with self._changed:
+                    self._complete = index
+                    self._changed.notify()
 
     def _was_read(self, index: int, future: Future[Any]) -> None:
         if future.cancelled():
             return
-        error = future.exception()
-        if error is not None:
-            self._tell_unread(error)
-            return
-        with self._changed:
-            self._read = index
-            self._changed.notify()
-
-    def _tell_unread(self, error: BaseException) -> None:
-        _LOG.warning("a frame could not be read ahead, its window is read when it closes: %r", error)
-        forget_frames(error)
+        with _failures_logged(logging.WARNING, _UNREAD):
+            future.result()
+            with self._changed:
+                self._read = index
+                self._changed.notify()
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
@@ -244,7 +180,7 @@ class CaptionWorker:
 
     @property
     def waiting(self) -> int:
-        """How many closed windows wait to be captioned, or to be skipped."""
+        """Number of closed windows that wait to be captioned, or skipped."""
         return len(self._waiting)
 
     def is_over(self, timeout_s: float = 0.0) -> bool:
@@ -359,8 +295,6 @@ class CaptionWorker:
         trace.add("queue", item.complete_ns, time.perf_counter_ns())
         with self._changed:
             self._captioned = item.window.index
-            self._expected = len(item.window.frames) or None
-            self._frames.pop(self._captioned, None)
             # The window brings its frames along.
             if self._complete == self._captioned:
                 self._complete = None

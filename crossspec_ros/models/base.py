@@ -1,4 +1,4 @@
-"""What the engine and the drafts know of a model: the two contracts that a model family fills, one file each.
+"""Contracts that a model family fills: `VideoTarget` or `EventModel`, and `Architecture` before the weights.
 
 Nothing above `models/` names a family. `registry.py` knows which file is whose.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     # Who asks for a spec alone need not wait for torch.
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
+    from crossspec_ros.models.placement import Placement
+
+Model_co = TypeVar("Model_co", covariant=True)
+
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a language model reads next: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
+    """Input of a language model: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
     Positions count from the place where the chunk begins, 0 for its first token. What follows begins one
     after the largest of them, so that a family with three axes needs no other rule. `layers` (k, n, width) is
@@ -56,7 +61,7 @@ class Chunk:
 
     @property
     def span(self) -> int:
-        """How far what follows is from where the chunk begins."""
+        """Distance from where the chunk begins to what follows."""
         return int(self.positions.max()) + 1 if len(self) else 0
 
     def _layers_like(self, like: torch.Tensor) -> torch.Tensor:
@@ -65,7 +70,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a target takes, known from its config alone.
+    """Input that a target takes, known from its config alone.
 
     A window has `frames` frames with a shortest edge of `image_size` pixels; `frames_per_unit` of them are
     read together. With what is written between them they take `frame_tokens` tokens in all, or less where
@@ -83,7 +88,7 @@ class InputSpec:
 
 
 class LanguageModel(Protocol):
-    """What both models have: text in, hidden states to logits out."""
+    """Contract of both models: text in, hidden states to logits out."""
 
     @property
     def body(self) -> Any:
@@ -103,7 +108,7 @@ class LanguageModel(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of embeddings, keys and values, whatever the weights are."""
+        """Dtype of embeddings, keys and values, whatever the weights are."""
         ...
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
@@ -129,11 +134,11 @@ class VideoTarget(LanguageModel, Protocol):
         ...
 
     def opening(self) -> Chunk:
-        """What stands before the frames."""
+        """The chunk before the frames."""
         ...
 
     def encode(self, frames: np.ndarray) -> Sequence[Any]:
-        """What the vision tower makes of each unit of (n, H, W, 3) uint8 RGB frames, wherever they stand.
+        """Features by the vision tower of each unit of (n, H, W, 3) uint8 RGB frames, wherever they stand.
 
         The last unit may lack frames.
         """
@@ -144,11 +149,11 @@ class VideoTarget(LanguageModel, Protocol):
         ...
 
     def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
+        """The chunk after the frames, up to where the response begins."""
         ...
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, torch.Tensor]:
-        """What transformers' own `generate` of `module` takes of all (n, H, W, 3) frames at once.
+        """Arguments for transformers' own `generate` of `module`, of all (n, H, W, 3) frames at once.
 
         For those who compare it with ours.
         """
@@ -177,6 +182,76 @@ class EventModel(LanguageModel, Protocol):
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
         """The whole prompt, the event tokens in their place."""
         ...
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Counts of the numbers that a model keeps and works with, beside its weights.
+
+    An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`. In a KV
+    cache a token takes `cached`; inside a layer `layer` a token live at once, in the largest pass through the
+    vision tower `tower` in all. A quantised weight is unpacked for a pass, at most `unpacked` numbers at a
+    time.
+    """
+
+    width: int
+    features: int
+    vocabulary: int
+    cached: int
+    layer: int
+    tower: int
+    unpacked: int
+
+
+class Architecture(Protocol[Model_co]):
+    """A model known by its configs, those of a checkpoint's folder or those of a release."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the checkpoint, where there is one."""
+        ...
+
+    @property
+    def unquantized(self) -> tuple[str, ...]:
+        """Names of modules that stay as they are: beside the language model they are small."""
+        ...
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer; raises InputError where it is missing, damaged, or another checkpoint's."""
+        ...
+
+    def skeleton(self) -> Any:
+        """The module without numbers, on torch's meta device; raises InputError where there is none such."""
+        ...
+
+    def examine(self, placement: Placement, skeleton: Any) -> None:
+        """Raise InputError where `load` would, before it reads numbers."""
+        ...
+
+    def load(self, placement: Placement) -> Any:
+        """The module with the folder's weights, as it is placed.
+
+        Raises InputError that names the file which is missing or damaged, or does not fit the others.
+        """
+        ...
+
+    def model(self, module: Any, tokenizer: Tokenizer) -> Model_co:
+        """The module behind the contract."""
+        ...
+
+
+class TargetArchitecture(Architecture[VideoTarget], Protocol):
+    """Architecture of a target."""
+
+    @property
+    def spec(self) -> InputSpec: ...
+
+
+DraftArchitecture = Architecture[EventModel]
+"""Architecture of an event draft."""
 
 
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What tensors a checkpoint folder holds, seen without reading them, and a model filled with them.
+"""Tensors of a checkpoint folder, seen without reading them, and a model filled with them.
 
 A folder has safetensors or `.bin` files, one or several, with an index or with numbers in their names.
 Nothing in them is ever executed. All that is damaged is refused by the name of its file before memory is
@@ -67,77 +67,61 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     )
 
 
-def load(
-    model: type[Model],
-    config: Any,
-    *args: Any,
-    folder: Path,
-    stored: dict[str, Stored],
-    placement: Placement,
-    device: str,
-    unquantized: tuple[str, ...] = (),
-) -> Model:
-    """`model(config, *args)` with the stored tensors, on `device` and quantised as placed; for inference.
+@dataclass(frozen=True)
+class Filling:
+    """Tensors `stored` in a folder, by their names in a `model` of these configs, which they are to fill.
 
-    Tensors of modules that it lacks are left out, and so are buffers that follow from the config.
-
-    Args:
-        folder: where all this comes from.
-        stored: by their names in the model.
-        unquantized: modules of it that stay as they are.
-
-    Raises:
-        InputError: the config describes no such model; a tensor is missing, has another shape, is
-            quantised, or is one more than a module of the model has; or the model cannot be quantised so.
+    Modules `unquantized` stay as they are.
     """
-    tensors = examined(
-        model,
-        config,
-        *args,
-        folder=folder,
-        stored=stored,
-        placement=placement,
-        device=device,
-        unquantized=unquantized,
-    )
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        loaded = model.from_pretrained(
-            None,
-            *args,
-            config=config,
-            state_dict=tensors,
-            dtype=placement.torch_dtype,
-            device_map={"": device},
-            attn_implementation="sdpa",
-            quantization_config=placement.quantization(unquantized),
-        )
-    # What there is no memory or no library for is told by others.
-    except (TypeError, AttributeError, LookupError) as error:
-        raise _no_model(model, folder, error) from error
-    finally:
-        logging.set_verbosity(verbosity)
-    return loaded.eval().requires_grad_(False)
 
+    model: type[PreTrainedModel]
+    configs: tuple[Any, ...]
+    folder: Path
+    stored: dict[str, Stored]
+    unquantized: tuple[str, ...]
 
-def examined(
-    model: type[Model],
-    config: Any,
-    *args: Any,
-    folder: Path,
-    stored: dict[str, Stored],
-    placement: Placement,
-    device: str,
-    unquantized: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """The tensors that `load` would take with these arguments, none of them read; raises InputError as it."""
-    _check_depth(config, stored, folder)
-    outline = skeleton(model, config, *args, folder=folder)
-    tensors = _fitting(stored, outline)
-    _check_widths(outline, placement, unquantized, folder)
-    return tensors
+    def examined(self, placement: Placement, outline: PreTrainedModel | None = None) -> dict[str, Any]:
+        """The tensors that `load` would take, none of them read; `outline` is a skeleton, if there is one.
+
+        Tensors of modules that the model lacks are left out, and so are buffers that follow from the config.
+
+        Raises:
+            InputError: the config describes no such model; a tensor is missing, has another shape, is
+                quantised, or is one more than a module of the model has; or the model cannot be quantised so.
+        """
+        _check_depth(self.configs[0], self.stored, self.folder)
+        outline = outline or skeleton(self.model, *self.configs, folder=self.folder)
+        tensors = _fitting(self.stored, outline)
+        _check_widths(outline, placement, self.unquantized, self.folder)
+        return tensors
+
+    def load(self, placement: Placement, device: str) -> Any:
+        """The model with its tensors, on `device` and quantised as placed, for inference.
+
+        Raises InputError as `examined`.
+        """
+        tensors = self.examined(placement)
+        config, *others = self.configs
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            loaded = self.model.from_pretrained(
+                None,
+                *others,
+                config=config,
+                state_dict=tensors,
+                dtype=placement.torch_dtype,
+                device_map={"": device},
+                attn_implementation="sdpa",
+                quantization_config=placement.quantization(self.unquantized),
+            )
+        # What there is no memory or no library for is told by others.
+        except (TypeError, AttributeError, LookupError) as error:
+            raise _no_model(self.model, self.folder, error) from error
+        finally:
+            logging.set_verbosity(verbosity)
+        return loaded.eval().requires_grad_(False)
 
 
 def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> Model:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ _REMEMBERED = 32
 _MOST_BYTES = 4 << 20
 """A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
 _MOST_ITEMS = 5000
-"""Of a list, as of special tokens; some lists make a layer of a model for each item."""
+"""Items of a list, as of special tokens; some lists make a layer of a model for each item."""
 _PROCESSORS = {
     "video_processor": ("video_preprocessor_config.json", "preprocessor_config.json"),
     "image_processor": ("preprocessor_config.json",),
@@ -25,10 +26,11 @@ _PROCESSORS = {
 _ALWAYS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
 HALF = (0.5, 0.5, 0.5)
 """Mean and deviation of most image processors."""
-CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""Mean and deviation of CLIP's image processor."""
-LANCZOS, BICUBIC = 1, 3
-"""Ways to resample, by their numbers in PIL."""
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+LANCZOS = 1
+BICUBIC = 3
+"""Numbers in PIL of ways to resample."""
 _NOT_OURS = frozenset({"num_labels", "id2label", "label2id", "return_dict"})
 """Labels are of models that classify; transformers makes a name for each of any number of them. What a pass
 returns is asked for by name."""
@@ -155,6 +157,15 @@ def no_config(file: Path, family: str, error: Exception) -> InputError:
     )
 
 
+@contextmanager
+def config_errors(file: Path, family: str) -> Iterator[None]:
+    """Raise InputError as `no_config` for what goes wrong inside with values of this file."""
+    try:
+        yield
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise no_config(file, family, error) from error
+
+
 def _processor_file(folder: Path, part: str) -> tuple[Path, dict[str, Any]]:
     nested = folder / "processor_config.json"
     inner = read_json(nested).get(part) if nested.is_file() else None
@@ -182,6 +193,6 @@ def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
 
 
 def _longest(value: object) -> int:
-    """How many items the longest list in it has."""
+    """Number of items of the longest list in it."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return max([len(inner) if isinstance(value, list) else 0, *map(_longest, inner)])

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import DraftArchitecture, Sizes
-from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.checkpoint import Stored, examined, load, skeleton, stored_tensors
+from crossspec_ros.models.base import Chunk, DraftArchitecture, Sizes
+from crossspec_ros.models.checkpoint import Filling, Stored, skeleton, stored_tensors
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
 from crossspec_ros.models.llama_clip import EOS_7B, clip_l, clip_numbers, llama_7b
@@ -32,7 +31,7 @@ from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.transformers_family import TransformersModel, sizes
 
 EVENT_IMAGES = 5
-"""Of a window, as the released model was trained."""
+"""Images of a window, as the released model was trained."""
 
 EVENT_PATCH, EVENT_START, EVENT_END = "<ev_patch>", "<ev_start>", "<ev_end>"
 
@@ -132,36 +131,29 @@ class EventGPTArchitecture:
         """The module without numbers, on torch's meta device."""
         return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
 
-    def examine(self, placement: Placement) -> None:
+    def examine(self, placement: Placement, skeleton: Any) -> None:
         """Raise InputError where `load` would, before it reads numbers."""
-        self._of_folder(examined, placement)
+        self._filling.examined(placement, skeleton)
 
     def load(self, placement: Placement) -> EventGPTModule:
         """The module with the folder's weights, on the draft's device."""
-        return self._of_folder(load, placement)
+        return self._filling.load(placement, placement.draft_on)
 
-    def _of_folder(self, do: Callable[..., Any], placement: Placement) -> Any:
+    @property
+    def _filling(self) -> Filling:
         assert self.folder
         stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
         if not any(name.startswith(_TOWER) for name in stored):
             stored |= _tower_beside(self.folder)
-        return do(
-            EventGPTModule,
-            self.text,
-            self.vision,
-            folder=self.folder,
-            stored=stored,
-            placement=placement,
-            device=placement.draft_on,
-            unquantized=self.unquantized,
-        )
+        configs = self.text, self.vision
+        return Filling(EventGPTModule, configs, self.folder, stored, self.unquantized)
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)
 
 
 def architecture(folder: Path) -> EventGPTArchitecture:
-    """Of the checkpoint in `folder`; raises InputError that names the file which is missing or wrong."""
+    """Architecture of the checkpoint in `folder`; raises InputError that names a missing or wrong file."""
     text, vision = _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder))
     return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
 

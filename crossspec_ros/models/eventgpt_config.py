@@ -1,4 +1,4 @@
-"""What config.json says of an EventGPT and of its vision tower, read without torch.
+"""Configs of an EventGPT and of its vision tower, read without torch.
 
 The tower may be inside the checkpoint or beside it: `mm_visual_tower` of config.json is the path or the hub
 id of a CLIP, which is looked for as `clip/` in the folder, and by its last name there and next to it.
@@ -26,7 +26,7 @@ _CLIP_NEEDED = (
 )  # fmt: skip
 _CLIP_KEYS = (*_CLIP_NEEDED, "num_channels", "hidden_act", "layer_norm_eps")
 _CLIP = {"image_size": 224, "patch_size": 32}
-"""What transformers takes for a value that is left out."""
+"""Values that transformers takes for those left out."""
 _KNOWN_TOWERS: dict[str, dict[str, Any]] = {
     "clip-vit-large-patch14-336": dict(
         hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,

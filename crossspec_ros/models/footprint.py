@@ -1,4 +1,4 @@
-"""What memory the models take by placement: estimated from their configs alone, and counted once loaded."""
+"""Memory that the models take by placement: estimated from their configs alone, and counted once loaded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import psutil
 import torch
 from torch import nn
 
-from crossspec_ros.models.architecture import Architecture, DraftArchitecture, Sizes, TargetArchitecture
+from crossspec_ros.models.base import Architecture, DraftArchitecture, Sizes, TargetArchitecture
 from crossspec_ros.models.placement import QUANTIZED, Only, Placement
 
 SESSIONS = 3
-"""Of the target, each with a KV cache and the features of its frames: those of two windows that are still
-open, and of the one captioned last."""
+"""Sessions of the target, each with a KV cache and the features of its frames: two windows that are open, and
+the one captioned last."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
@@ -63,23 +63,26 @@ class Footprint:
 
 
 def estimate(placement: Placement, target: TargetArchitecture, draft: DraftArchitecture | None) -> Footprint:
-    """What these models will take in this placement."""
+    """Footprint of these models in this placement."""
     return estimates([placement], target, draft)[0]
 
 
 def estimates(
-    placements: Sequence[Placement], target: TargetArchitecture, draft: DraftArchitecture | None
+    placements: Sequence[Placement],
+    target: TargetArchitecture,
+    draft: DraftArchitecture | None,
+    skeletons: Sequence[nn.Module | None] = (),
 ) -> list[Footprint]:
-    """The same in each of several placements."""
+    """Footprints in each of several placements; `skeletons` are those of the models, where they were made."""
+    # They refuse what sizes would be nonsense of.
+    outlines = skeletons or [model.skeleton() if model else None for model in (target, draft)]
     window = target.spec.frame_tokens + TEXT_ROOM
-    # It refuses what sizes would be nonsense of.
-    skeleton = target.skeleton()
     kept = SESSIONS * (target.sizes.cached * window + target.sizes.features * target.spec.frame_tokens)
-    of_target = [_bytes(target, skeleton, placement, kept, window) for placement in placements]
+    of_target = [_bytes(target, outlines[0], placement, kept, window) for placement in placements]
     of_draft = [Bytes(0, 0, 0)] * len(of_target)
     if draft:
-        skeleton, kept = draft.skeleton(), draft.sizes.cached * DRAFT_TOKENS
-        of_draft = [_bytes(draft, skeleton, placement, kept, DRAFT_TOKENS) for placement in placements]
+        kept = draft.sizes.cached * DRAFT_TOKENS
+        of_draft = [_bytes(draft, outlines[1], placement, kept, DRAFT_TOKENS) for placement in placements]
     return [Footprint(*parts) for parts in zip(placements, of_target, of_draft, strict=True)]
 
 
@@ -119,9 +122,9 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
 
 
 def _bytes(
-    architecture: Architecture[Any], skeleton: nn.Module, placement: Placement, kept: int, tokens: int
+    architecture: Architecture[Any], skeleton: Any, placement: Placement, kept: int, tokens: int
 ) -> Bytes:
-    """Of a model that keeps so many numbers and reads at most so many tokens at once."""
+    """Bytes of a model that keeps so many numbers and reads at most so many tokens at once."""
     return Bytes(
         weight_bytes(skeleton, placement, architecture.unquantized),
         kept * placement.torch_dtype.itemsize,

@@ -1,5 +1,7 @@
-"""A model by its hub id: what the hub says of it, and the copy in the hub's cache, fetched where it is not
-there yet."""
+"""Folders of models: one's own, or the copy of a hub id, fetched where it is not there yet; without torch.
+
+The hub tells of a model before it is fetched, see `offer`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import NO_DRAFT
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found
 
@@ -24,13 +27,36 @@ _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"
 
 @dataclass(frozen=True)
 class Offer:
-    """What the hub says of a model: bytes of all files that its folder is to have, of those that are not on
+    """Offer of the hub for a model: bytes of all files that its folder is to have, of those that are not on
     this machine, the licence that its card names, which may be none, and the commit that all this is of."""
 
     download: int
     missing: int
     licence: str
     revision: str
+
+
+def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
+    """Where the target of a pair is; by a hub id it is fetched, see `target_folder`."""
+    return target_folder(target, with_weights) if target else found(models) / "target"
+
+
+def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Path | None:
+    """Where the draft of a pair is, likewise; None where there is to be none.
+
+    Raises InputError where none is named and `models` has none.
+    """
+    if draft == NO_DRAFT:
+        return None
+    if draft:
+        return draft_folder(draft, with_weights)
+    path = found(models) / "draft"
+    if not path.is_dir():
+        raise InputError(
+            f"there is no folder '{path}': set draft to the folder or hub id of an event draft, or to "
+            f"{NO_DRAFT} to do without one"
+        )
+    return path
 
 
 def target_folder(name: str, with_weights: bool = True) -> Path:
@@ -54,7 +80,7 @@ def with_tokenizer(folder: Path) -> Path:
 
 
 def offer(name: str) -> Offer | None:
-    """What the hub says of the model of this id; None where it does not answer."""
+    """Offer of the hub for the model of this id; None where it does not answer."""
     # Takes long to import, and only those need it who name no folder.
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.utils import filter_repo_objects
@@ -79,7 +105,7 @@ def offer(name: str) -> Offer | None:
 
 
 def known_as(folder: Path) -> str:
-    """How to name the model of this folder to those who want the same: its hub id with its commit, or the
+    """Name of the model of this folder for those who want the same: its hub id with its commit, or the
     folder itself where it is not from the hub."""
     repository = folder.parent.parent.name
     if folder.parent.name != "snapshots" or not repository.startswith("models--"):
@@ -88,7 +114,7 @@ def known_as(folder: Path) -> str:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether this is a model's, not the name of a folder."""
+    """Whether this is a hub id, not the name of a folder."""
     return bool(_HUB_ID.fullmatch(name)) and not found(name).is_dir()
 
 

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.models.architecture import Sizes
-from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import BICUBIC, eos_ids, no_config, processor_settings
+from crossspec_ros.models.base import InputSpec, Sizes
+from crossspec_ros.models.config_files import BICUBIC, config_errors, eos_ids, processor_settings
 from crossspec_ros.models.transformers_family import (
+    LANGUAGE_RENAMED,
+    FrameByFrameModel,
+    Only,
     Prompt,
     TransformersTarget,
-    TransformersVideoModel,
+    check_only,
+    config_parts,
     config_values,
     numbers_in_layer,
-    parsed,
     sizes,
 )
 
@@ -35,31 +38,24 @@ if TYPE_CHECKING:
 _NAME = "InternVL"
 START, END = "<|im_start|>", "<|im_end|>"
 BEGIN, CLOSE = "<img>", "</img>"
-"""What stands before and after the tokens of a frame."""
-# The released names, into those that transformers 5 gives its modules.
-_RENAMED = (
-    (re.compile(r"^language_model\.lm_head\."), "lm_head."),
-    (re.compile(r"^language_model\.model\."), "model.language_model."),
-    (re.compile(r"^(vision_tower|multi_modal_projector)\."), r"model.\1."),
-)
+"""Tokens before and after those of a frame."""
 
 # No config says how many. A second has eight slots on the grid, one frame each.
 _FRAMES = 8
 _AROUND_TOKENS = 2
 _FRAME_NAME_TOKENS = 5
-"""Of the name before a frame, with the end of the line before it, in the released tokenizers."""
+"""Tokens of the name before a frame, with the end of the line before it, in the released tokenizers."""
 # Mean and deviation of ImageNet, as the released image processors have them.
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 # What transformers takes for a value that is left out.
 _VISION = {"image_size": 448, "patch_size": 14}
 _TEXT = {"max_position_embeddings": 32768, "eos_token_id": None}
 _RATIO, _SEQ_LENGTH = 0.5, 256
 
-# Part of the config, value, and all that it may be, first what transformers takes: other towers and languages
-# were not compared with transformers, a tree's mask knows no sliding window, and a class token among the
-# patches leaves no square to shuffle.
-_ONLY: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+# Other towers and languages were not compared with transformers, a tree's mask knows no sliding window, and a
+# class token among the patches leaves no square to shuffle.
+_ONLY: tuple[Only, ...] = (
     ("text_config", "model_type", ("qwen2", "qwen3")),
     ("text_config", "use_sliding_window", (False,)),
     ("vision_config", "model_type", ("internvl_vision",)),
@@ -67,8 +63,8 @@ _ONLY: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 )
 
 
-class InternVL(TransformersVideoModel):
-    """InternVL behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
+class InternVL(FrameByFrameModel):
+    """InternVL behind `VideoTarget`; each frame but the first has its name before it."""
 
     module: InternVLForConditionalGeneration
 
@@ -82,25 +78,20 @@ class InternVL(TransformersVideoModel):
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
         return list(self.module.model.get_image_features(self._pixels(frames)).pooler_output)
 
-    def unit(self, features: Tensor, i: int) -> Chunk:
-        """The tokens of a frame between those around it, and its name unless it is the first."""
-        import torch
-
-        embeds = self.words(self._around(i)).embeds
-        # One of them stands after the frame.
-        return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
+    def around(self, i: int) -> tuple[int, ...]:
+        """Ids around the `i`-th frame, and of its name unless it is the first."""
+        return self._around(i)
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        a_frame = [self.module.config.image_token_id] * self.module.config.image_seq_length
-        ids: list[int] = []
-        for i in range(len(frames)):
-            around = self._around(i)
-            ids += [*around[:-1], *a_frame, around[-1]]
+        frame = [self.module.config.image_token_id] * self.module.config.image_seq_length
+        ids = self.video_ids(len(frames), frame)
         return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)}
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
-        return self.own(frame_pixels(frames, self.spec.image_size))
+        from crossspec_ros.models.preprocess import square_pixels
+
+        return self.own(square_pixels(frames, self.spec.image_size, MEAN, STD))
 
 
 class InternVLArchitecture(TransformersTarget):
@@ -108,9 +99,10 @@ class InternVLArchitecture(TransformersTarget):
 
     config: InternVLConfig
 
-    unquantized = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
+    family, config_class = _NAME, "InternVLConfig"
+    transformers_class = "InternVLForConditionalGeneration"
     needs = (START, END, BEGIN, CLOSE)
-    renamed = _RENAMED
+    renamed = (*LANGUAGE_RENAMED, (re.compile(r"^(vision_tower|multi_modal_projector)\."), r"model.\1."))
 
     @property
     def sizes(self) -> Sizes:
@@ -119,64 +111,37 @@ class InternVLArchitecture(TransformersTarget):
         patches = (vision.image_size[0] // vision.patch_size[0]) ** 2 + 1
         return sizes(self.config.text_config, patches * numbers_in_layer(vision))
 
-    def module_class(self) -> type[InternVLForConditionalGeneration]:
-        from transformers import InternVLForConditionalGeneration
-
-        return InternVLForConditionalGeneration
-
     def model(self, module: InternVLForConditionalGeneration, tokenizer: Tokenizer) -> InternVL:
         return InternVL(module, tokenizer, self.spec)
 
 
 def architecture(folder: Path) -> InternVLArchitecture:
-    """Of the checkpoint in `folder`; raises InputError as `spec`."""
-    from transformers import InternVLConfig
-
-    found, values = spec(folder), config_values(folder)
-    config = parsed(InternVLConfig, values, folder / "config.json", _NAME)
-    rope = config.text_config.rope_parameters
+    """Architecture of the checkpoint in `folder`; raises InputError as `spec`."""
+    known = InternVLArchitecture.of_folder(folder, spec(folder))
+    text: Any = known.config.text_config
+    rope = text.rope_parameters
     if rope["rope_type"] == "dynamic":
         # It scales nothing before the most positions, which the spec does not exceed; but it would look at
         # them on the host, as no captured graph can.
-        config.text_config.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
+        text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
     # Configs of the released ones say nothing of it, and all have a head.
-    return InternVLArchitecture(config, found, folder, bool(values.get("tie_word_embeddings")))
+    return replace(known, is_tied=bool(config_values(folder).get("tie_word_embeddings")))
 
 
 def spec(folder: Path) -> InputSpec:
-    """What the model in `folder` takes; raises InputError where its config is of no InternVL, or of one whose
+    """Spec of the model in `folder`; raises InputError where its config is of no InternVL, or of one whose
     parts are not those that were released."""
     values = config_values(folder)
-    try:
+    with config_errors(folder / "config.json", _NAME):
         size, a_frame, most = _sizes(values)
         by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise no_config(folder / "config.json", _NAME, error) from error
     square = {"height": size, "width": size}
     processor_settings(
-        folder, _NAME, "image_processor", image_mean=_MEAN, image_std=_STD, resample=BICUBIC, size=square
+        folder, _NAME, "image_processor", image_mean=MEAN, image_std=STD, resample=BICUBIC, size=square
     )
     # The name of the first belongs to the opening.
     frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
     return InputSpec(_FRAMES, 1, size, frame_tokens, most, eos_ids(folder, by_config))
-
-
-def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
-    """Frames stretched to squares of `size` pixels a side, as `InternVLVideoProcessor` does it.
-
-    Args:
-        frames: (n, H, W, 3) uint8 RGB.
-
-    Returns:
-        (n, 3, size, size) float32, normalised by ImageNet's mean and deviation.
-    """
-    import torch
-    from torch.nn.functional import interpolate
-
-    pixels = torch.tensor(frames).permute(0, 3, 1, 2)
-    square = interpolate(pixels, (size, size), mode="bicubic", antialias=True)
-    mean, deviation = (torch.tensor(values)[:, None, None] * 255 for values in (_MEAN, _STD))
-    return (square.float() - mean) / deviation
 
 
 def _frame_name(i: int) -> str:
@@ -184,7 +149,7 @@ def _frame_name(i: int) -> str:
 
 
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Those of the released chat template, before the first frame, its name included, and after the last."""
+    """Ids of the released chat template, before the first frame, its name included, and after the last."""
     before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
     whole = tokenizer.encode(f"{before}{BEGIN}{CLOSE}{after}")
     at = whole.tokens.index(BEGIN)
@@ -200,11 +165,8 @@ def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
 
 def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
     """Edge of a frame in pixels, tokens of a frame, most tokens; raises TypeError or ValueError."""
-    vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
-    for part, name, known in _ONLY:
-        found = (values[part] if part else values).get(name, known[0])
-        if found not in known:
-            raise ValueError(f"{name} is {found}, not {' or '.join(map(str, known))}")
+    vision, text = config_parts(values, _VISION, _TEXT)
+    check_only(values, *_ONLY)
     # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
     size, patch = _edge(vision["image_size"]), _edge(vision["patch_size"])
     a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
@@ -215,7 +177,7 @@ def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _edge(size: int | list[int]) -> int:
-    """Of a square, which a config gives as one number or two."""
+    """Edge of a square, which a config gives as one number or two."""
     edges = size if isinstance(size, list) else [size]
     if len(set(edges)) != 1:
         raise ValueError(f"{edges} is no square")

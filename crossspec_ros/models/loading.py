@@ -10,10 +10,8 @@ import torch
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Architecture
-from crossspec_ros.models.base import EventModel
-from crossspec_ros.models.folders import draft_path, target_path
-from crossspec_ros.models.hub import known_as
+from crossspec_ros.models.base import Architecture, EventModel, VideoTarget
+from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
@@ -55,20 +53,31 @@ def load_pair(
     draft_tokenizer = of_draft.tokenizer()
     video = _loaded(of_target, tokenizer, placement, only != "draft")
     events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
-    translation = Translation(
-        draft_tokenizer, tokenizer, events.eos_ids[0], video.spec.eos_ids[0], video.prompt_ids("")[1]
-    )
     names = {"target": known_as(target_folder), "draft": known_as(folder)}
-    return ModelPair(video, events, translation, _shared(tokenizer, draft_tokenizer), names)
+    shared = _shared(tokenizer, draft_tokenizer)
+    return ModelPair(video, events, _translation(events, video), shared, names)
 
 
-def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventModel:
-    """The event draft alone, whose target is elsewhere; see `load_pair`."""
+def load_draft(
+    models: Path | str, threads: int, placement: Placement, draft: str, target: VideoTarget
+) -> ModelPair:
+    """The event draft for a `target` that is elsewhere; see `load_pair`."""
     torch.set_num_threads(threads)
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
     architecture = draft_architecture(folder)
-    return _loaded(architecture, architecture.tokenizer(), placement, True)
+    model = _loaded(architecture, architecture.tokenizer(), placement, True)
+    return ModelPair(target, model, _translation(model, target), 0)
+
+
+def _translation(draft: EventModel, target: VideoTarget) -> Translation:
+    return Translation(
+        draft.tokenizer,
+        target.tokenizer,
+        draft.eos_ids[0],
+        target.spec.eos_ids[0],
+        target.prompt_ids("")[1],
+    )
 
 
 def _loaded(

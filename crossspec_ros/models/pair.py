@@ -27,7 +27,7 @@ class ModelPair:
 
     @property
     def frames(self) -> int:
-        """How many a window has."""
+        """Frames of a window."""
         return self.target.spec.frames
 
     @property
@@ -37,7 +37,7 @@ class ModelPair:
 
     @property
     def event_images(self) -> int:
-        """How many a window has; 0 without a draft, and so is `event_image_size`."""
+        """Event images of a window; 0 without a draft, and so is `event_image_size`."""
         return self.draft.event_images if self.draft else 0
 
     @property

@@ -28,7 +28,7 @@ DTYPES = ("float32", "bf16", "int8", "nf4")
 QUANTIZED = ("int8", "nf4")
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
-"""What fits one of `DEVICES`."""
+"""Pattern of `DEVICES`."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Placement:
         return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
 
     def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
-        """How `from_pretrained` is to quantise all but these modules; None where it is not to."""
+        """Quantisation of all but these modules for `from_pretrained`; None where there is none."""
         from transformers import BitsAndBytesConfig
 
         skipped = list(unquantized)
@@ -118,7 +118,7 @@ def available(dtype: str, device: str = "auto", draft_device: str = "") -> Place
 
 
 def placement_of(target: LanguageModel, draft: LanguageModel | None) -> Placement:
-    """How loaded models are placed, whatever was asked for."""
+    """Placement of loaded models, whatever was asked for."""
     kinds = {type(parameter).__name__ for parameter in target.module.parameters()}
     # Embeddings are never quantised.
     plain = "float32" if target.dtype.itemsize == 4 else "bf16"

@@ -1,15 +1,17 @@
-"""From RGB pictures to what a vision tower expects, bit for bit as the processors of transformers do it.
+"""Pixels for vision towers, made of RGB pictures bit for bit as the processors of transformers do it.
 
 Their classes need torchvision, which is not there beside a CPU build of torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch.nn import functional
 
-from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD
+from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD, HALF
 from crossspec_ros.windows.resize import resize_shortest
 
 _MEAN, _STD = np.array(CLIP_MEAN, np.float32), np.array(CLIP_STD, np.float32)
@@ -29,8 +31,10 @@ def clip_pixels(images: np.ndarray, size: int) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(normal.transpose(0, 3, 1, 2)))
 
 
-def square_pixels(images: np.ndarray, size: int) -> torch.Tensor:
-    """Stretch to a square of `size` pixels a side, scale to -1..1, for a SigLIP tower.
+def square_pixels(
+    images: np.ndarray, size: int, mean: Sequence[float] = HALF, deviation: Sequence[float] = HALF
+) -> torch.Tensor:
+    """Stretch to a square of `size` pixels a side and normalise; to -1..1, for a SigLIP tower, unless said.
 
     Args:
         images: (n, H, W, 3) uint8 RGB.
@@ -42,7 +46,8 @@ def square_pixels(images: np.ndarray, size: int) -> torch.Tensor:
     pixels = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2)
     # torch rounds otherwise than PIL does, and torchvision leaves this to torch.
     square = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
-    return (square.float() - 127.5) / 127.5
+    middle, scale = (torch.tensor(values)[:, None, None] * 255 for values in (mean, deviation))
+    return (square.float() - middle) / scale
 
 
 def _centre(image: np.ndarray, size: int) -> np.ndarray:

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
-from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import BICUBIC, HALF, eos_ids, no_config, processor_settings
+from crossspec_ros.models.base import Chunk, InputSpec, Sizes
+from crossspec_ros.models.config_files import BICUBIC, HALF, config_errors, eos_ids, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
+    config_parts,
     config_values,
     numbers_in_layer,
-    parsed,
     sizes,
 )
 
@@ -37,7 +36,7 @@ VIDEO = "<|video_pad|>"
 _BEGIN, _END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
-"""Of a unit of frames. Its own processor would take thousands for so short a video."""
+"""Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
 
 # What transformers takes for a value that is left out.
 _VISION = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
@@ -46,7 +45,7 @@ _TEXT = {"max_position_embeddings": 128000, "eos_token_id": None}
 
 @dataclass(frozen=True)
 class Features:
-    """What the tower makes of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
+    """Features by the tower of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
     rows * columns, width) for the first layers of the language model."""
 
     embeds: Tensor
@@ -74,7 +73,7 @@ class Qwen3VL(TransformersVideoModel):
         self._merged = module.model.visual.spatial_merge_size
 
     def encode(self, frames: np.ndarray) -> list[Features]:
-        """What the tower makes of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
+        """Features by the tower of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
         read twice."""
         import torch
 
@@ -133,8 +132,8 @@ class Qwen3VL(TransformersVideoModel):
         }
 
     def _patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
-        """Of all units, one after the other; how many units there are, and the patches of one in rows and
-        columns."""
+        """Patches of all units, one after the other; the number of units, and the rows and columns of
+        patches of one."""
         import torch
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
@@ -153,6 +152,8 @@ class Qwen3VLArchitecture(TransformersTarget):
 
     config: Qwen3VLConfig
 
+    family, config_class = _NAME, "Qwen3VLConfig"
+    transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, _BEGIN, _END, _TURN, _TURN_END)
 
@@ -169,37 +170,26 @@ class Qwen3VLArchitecture(TransformersTarget):
         vision: Any = self.config.vision_config
         return _frame_budget(self.folder, vision.patch_size * vision.spatial_merge_size)
 
-    def module_class(self) -> type[Qwen3VLForConditionalGeneration]:
-        from transformers import Qwen3VLForConditionalGeneration
-
-        return Qwen3VLForConditionalGeneration
-
     def model(self, module: Qwen3VLForConditionalGeneration, tokenizer: Tokenizer) -> Qwen3VL:
         return Qwen3VL(module, tokenizer, self.spec, self.budget)
 
 
 def architecture(folder: Path) -> Qwen3VLArchitecture:
-    """Of the checkpoint in `folder`; raises InputError."""
-    from transformers import Qwen3VLConfig
-
-    found, values = spec(folder), config_values(folder)
-    config = parsed(Qwen3VLConfig, values, folder / "config.json", _NAME)
-    return Qwen3VLArchitecture(config, found, folder)
+    """Architecture of the checkpoint in `folder`; raises InputError."""
+    return Qwen3VLArchitecture.of_folder(folder, spec(folder))
 
 
 def spec(folder: Path) -> InputSpec:
-    """What the model in `folder` takes; raises InputError."""
+    """Spec of the model in `folder`; raises InputError."""
     values = config_values(folder)
-    try:
-        vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    with config_errors(folder / "config.json", _NAME):
+        vision, text = config_parts(values, _VISION, _TEXT)
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
         if min(factor, per_unit) < 1:
             raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
         tokens = _frame_budget(folder, factor)[1] // factor**2
         units = -(-_FRAMES // per_unit)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise no_config(folder / "config.json", _NAME, error) from error
     return InputSpec(
         frames=_FRAMES,
         frames_per_unit=per_unit,
@@ -250,7 +240,7 @@ def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch
 
 
 def time_stamp(first: int, last: int) -> str:
-    """What stands before a unit with these frames: the mean of their nominal times."""
+    """Text before a unit with these frames: the mean of their nominal times."""
     return f"<{(first + last) / 2 / _FRAMES_PER_S:.1f} seconds>"
 
 

@@ -1,4 +1,4 @@
-"""Which file is whose: from `model_type` in a checkpoint's config.json to its family.
+"""Families by their files: from `model_type` in a checkpoint's config.json to its family.
 
 A family NAME is the file `NAME.py`, which is not imported before a checkpoint of the family is met. What a
 config.json alone says must be had without torch: so a target imports it where there are weights, and an event
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.base import DraftArchitecture, InputSpec, TargetArchitecture
 from crossspec_ros.models.config_files import read_config
 
 TARGETS = {
@@ -37,7 +36,7 @@ _NOT_STREAMED = {
 
 
 def target_spec(folder: Path) -> InputSpec:
-    """What the target in `folder` takes; without torch. Raises InputError where there is none."""
+    """Spec of the target in `folder`; without torch. Raises InputError where there is none."""
     return _file(folder, TARGETS, "target").spec(folder)
 
 

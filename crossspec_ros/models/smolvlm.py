@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
-from crossspec_ros.models.base import Chunk, InputSpec
-from crossspec_ros.models.config_files import HALF, LANCZOS, eos_ids, no_config, processor_settings
+from crossspec_ros.models.base import InputSpec, Sizes
+from crossspec_ros.models.config_files import HALF, LANCZOS, config_errors, eos_ids, processor_settings
 from crossspec_ros.models.transformers_family import (
+    FrameByFrameModel,
     Prompt,
     TransformersTarget,
-    TransformersVideoModel,
+    config_parts,
     config_values,
     numbers_in_layer,
-    parsed,
     sizes,
 )
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _NAME = "SmolVLM2"
 FRAMES = 8
-"""How many a window has."""
+"""Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
 AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
 
@@ -46,10 +45,12 @@ _OPENING = (
 # The times of a window's slots are told to the second.
 _TIME = "\nFrame from 00:00:"
 _TIME_TOKENS = 10
-"""Of `_TIME` between two frames, in the released tokenizer."""
+"""Tokens of `_TIME` between two frames, in the released tokenizer."""
 _AROUND_TOKENS = 3
-_ENLARGED, _LONGEST = 4, 4096
-"""The longest edge in sides of the square that it becomes, as in the released ones, and in pixels at most."""
+_ENLARGED = 4
+"""Sides of the square that it becomes in a frame's longest edge, as in the released ones."""
+_LONGEST = 4096
+"""Pixels of a frame's longest edge at most."""
 
 # What transformers takes for a value that is left out.
 _VISION = {"image_size": 224, "patch_size": 32}
@@ -57,8 +58,8 @@ _TEXT = {"model_type": "llama", "max_position_embeddings": 2048, "eos_token_id":
 _SCALE_FACTOR = 2
 
 
-class SmolVLM(TransformersVideoModel):
-    """SmolVLM2 behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
+class SmolVLM(FrameByFrameModel):
+    """SmolVLM2 behind `VideoTarget`; each frame but the first has its time before it."""
 
     module: SmolVLMForConditionalGeneration
 
@@ -77,25 +78,15 @@ class SmolVLM(TransformersVideoModel):
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
         return list(self.module.model.get_image_features(self._pixels(frames)[:, None]).pooler_output)
 
-    def unit(self, features: Tensor, i: int) -> Chunk:
-        """The tokens of a frame between those that stand around it, and its time unless it is the first."""
-        import torch
-
-        embeds = self.words(self._around(i)).embeds
-        # One of them stands after the frame.
-        return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
+    def around(self, i: int) -> tuple[int, ...]:
+        """Ids around the `i`-th frame, and of its time unless it is the first."""
+        return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        a_frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
-        ids: list[int] = []
-        for i in range(len(frames)):
-            around = self._around(i)
-            ids += [*around[:-1], *a_frame, around[-1]]
+        frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
+        ids = self.video_ids(len(frames), frame)
         return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)[None]}
-
-    def _around(self, i: int) -> tuple[int, ...]:
-        return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
         return self.own(frame_pixels(frames, self.spec.image_size, self._longest_edge))
@@ -106,6 +97,8 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
+    family, config_class = _NAME, "SmolVLMConfig"
+    transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
 
@@ -115,33 +108,22 @@ class SmolVLMArchitecture(TransformersTarget):
         patches = (cast(int, vision.image_size) // cast(int, vision.patch_size)) ** 2
         return sizes(self.config.text_config, patches * numbers_in_layer(vision))
 
-    def module_class(self) -> type[SmolVLMForConditionalGeneration]:
-        from transformers import SmolVLMForConditionalGeneration
-
-        return SmolVLMForConditionalGeneration
-
     def model(self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer) -> SmolVLM:
         longest_edge = _longest_edge(self.folder, self.spec.image_size)
         return SmolVLM(module, tokenizer, self.spec, longest_edge)
 
 
 def architecture(folder: Path) -> SmolVLMArchitecture:
-    """Of the checkpoint in `folder`; raises InputError, also where torch is too old for its preprocessing."""
+    """Architecture of the checkpoint in `folder`; raises InputError, also where torch is too old for it."""
     _check_torch()
-    from transformers import SmolVLMConfig
-
-    found, values = spec(folder), config_values(folder)
-    config = parsed(SmolVLMConfig, values, folder / "config.json", _NAME)
-    return SmolVLMArchitecture(config, found, folder)
+    return SmolVLMArchitecture.of_folder(folder, spec(folder))
 
 
 def spec(folder: Path) -> InputSpec:
-    """What the model in `folder` takes; raises InputError."""
+    """Spec of the model in `folder`; raises InputError."""
     values = config_values(folder)
-    try:
+    with config_errors(folder / "config.json", _NAME):
         found = _spec_of(values)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise no_config(folder / "config.json", _NAME, error) from error
     _longest_edge(folder, found.image_size)
     by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
     return replace(found, eos_ids=eos_ids(folder, by_config))
@@ -177,7 +159,7 @@ def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
 
 
 def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Those before the first frame, its time included, to which its tokens are joined, and after the last."""
+    """Ids before the first frame, its time included, to which its tokens are joined, and after the last."""
     before, _, after = _texts(tokenizer, question)
     return before, after
 
@@ -229,8 +211,8 @@ def _check_torch() -> None:
 
 
 def _spec_of(values: Mapping[str, Any]) -> InputSpec:
-    """What a model with these values in its config takes; raises TypeError or ValueError for wrong ones."""
-    vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    """Spec of a model with these values in its config; raises TypeError or ValueError for wrong ones."""
+    vision, text = config_parts(values, _VISION, _TEXT)
     if text["model_type"] != "llama":
         raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
     size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))

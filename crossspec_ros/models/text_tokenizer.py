@@ -19,20 +19,23 @@ from crossspec_ros.files import read_small
 from crossspec_ros.models.config_files import read_json
 
 _SLOW, _ADDED, _CONFIG = "tokenizer.model", "added_tokens.json", "tokenizer_config.json"
-_MOST_BYTES, _MOST_COMMAS = 48 << 20, 1_600_000
-"""The largest published have 33 MB and 1.3 million; what a comma parts takes hundreds of bytes more."""
+_MOST_BYTES = 48 << 20
+"""The largest published have 33 MB."""
+_MOST_COMMAS = 1_600_000
+"""The largest published have 1.3 million; what a comma parts takes hundreds of bytes more."""
 _MOST_SLOW_BYTES = 16 << 20
-"""Of a tokenizer.model, whose reader makes a trie of it; published ones have up to 5 MB."""
+"""Size of a tokenizer.model, whose reader makes a trie of it; published ones have up to 5 MB."""
 _MOST_TOKENS = 500_000
 """The largest published have 262,144."""
 _MOST_NODES = 1_400_000
-"""Of the trie of a Unigram's tokens, with those of added ones: a node takes up to 340 bytes. The largest
-published have 250,000 tokens, which share most of their beginnings."""
+"""Nodes of the trie of a Unigram's tokens, with those of added ones: a node takes up to 340 bytes. The
+largest published have 250,000 tokens, which share most of their beginnings."""
 _MOST_STEPS = 10
-"""Of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
-_MOST_INSERTING, _MOST_MAPPED = 3, 100
-"""Replacements by a pattern, which may match between all characters; and bytes in place of a character, of
-which Unicode's own have 33."""
+"""Steps of a normalizer and the like: each can make a text twice as long; published ones have up to seven."""
+_MOST_INSERTING = 3
+"""Replacements by a pattern, which may match between all characters."""
+_MOST_MAPPED = 100
+"""Bytes in place of a character, of which Unicode's own have 33."""
 _PROBE = "What are the key elements in this scene?"
 _MOST_IDS = 10 * len(_PROBE)
 _MOST_WORD = 1000
@@ -43,7 +46,7 @@ _MOST_TOKEN = 1000
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """What tells a tokenizer from others."""
+    """Digest that tells a tokenizer from others."""
     return hashlib.blake2b(tokenizer.to_str().encode()).hexdigest()
 
 
@@ -92,8 +95,11 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
 
 
 def read_tokenizer(content: bytes) -> Tokenizer:
-    """What a tokenizer.json says, as `_bound` leaves it. Raises what that raises, and for what is none or
-    would take very much memory ValueError and what else its values lead to."""
+    """The tokenizer of a tokenizer.json, as `_bound` leaves it.
+
+    Raises what that raises, and for what is none or would take very much memory ValueError and what else its
+    values lead to.
+    """
     _check_parts(content)
     tokenizer = Tokenizer.from_buffer(content)
     _bound(tokenizer)
@@ -167,14 +173,14 @@ def _check_lengths(tokens: Iterable[str]) -> None:
 
 
 def _nodes(tokens: Iterable[str]) -> int:
-    """How many different beginnings tokens have, in bytes."""
+    """Number of different beginnings of tokens, in bytes."""
     ordered = sorted(token.encode() for token in tokens)
     shared = (commonprefix(pair) for pair in pairwise(ordered))  # noqa: RUF071
     return sum(map(len, ordered)) - sum(map(len, shared))
 
 
 def _steps(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a normalizer, a pre-tokenizer or a decoder does, one after the other."""
+    """Steps of a normalizer, a pre-tokenizer or a decoder."""
     yield part
     for name in ("normalizers", "pretokenizers", "decoders"):
         for inner in part.get(name, ()):

@@ -1,28 +1,38 @@
-"""What families have in common that are transformers' own modules with one language model; torch is not
-needed before there are weights."""
+"""Families that are transformers' own modules with one language model: all that they have in common.
+
+Nothing here needs torch before there are weights.
+"""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes
-from crossspec_ros.models.base import Chunk, InputSpec, VideoTarget, to_device
+from crossspec_ros.models.base import Chunk, InputSpec, Sizes, VideoTarget, to_device
 from crossspec_ros.models.config_files import for_transformers, no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
+    from typing_extensions import Self
+
+    from crossspec_ros.models.checkpoint import Filling, Stored
 
 
 Prompt = tuple[tuple[int, ...], tuple[int, ...]]
+Renamed = tuple[tuple[re.Pattern[str], str], ...]
+LANGUAGE_RENAMED: Renamed = (
+    (re.compile(r"^language_model\.lm_head\."), "lm_head."),
+    (re.compile(r"^language_model\.model\."), "model.language_model."),
+)
+"""Released names of a language model's tensors, into those that transformers 5 gives its modules."""
 _QUESTIONS = 64
 
 
@@ -41,7 +51,7 @@ class TransformersModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of embeddings, keys and values, whatever the weights are."""
+        """Dtype of embeddings, keys and values, whatever the weights are."""
         return self._embeddings.weight.dtype
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
@@ -81,11 +91,11 @@ class TransformersVideoModel(TransformersModel):
         return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
-        """What stands before the frames."""
+        """The chunk before the frames."""
         return self.words(self.prompt_ids("")[0])
 
     def closing(self, question: str) -> Chunk:
-        """What stands after the frames, up to where the response begins."""
+        """The chunk after the frames, up to where the response begins."""
         return self.words(self.prompt_ids(question)[1])
 
     def whole_prompt(self, frame_ids: Iterable[int], question: str) -> dict[str, torch.Tensor]:
@@ -98,12 +108,41 @@ class TransformersVideoModel(TransformersModel):
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+class FrameByFrameModel(TransformersVideoModel):
+    """A target whose tower sees each frame alone: `encode` gives (tokens, width) of each.
+
+    A family whose prompt has text around the frames says so by `around`.
+    """
+
+    def around(self, i: int) -> tuple[int, ...]:
+        """Token ids around the `i`-th frame: the last stands behind it, all others before it."""
+        return ()
+
+    def unit(self, features: torch.Tensor, i: int) -> Chunk:
+        """The tokens of the `i`-th frame between those around it."""
+        import torch
+
+        if not (around := self.around(i)):
+            return Chunk.in_a_row(features)
+        embeds = self.words(around).embeds
+        return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
+
+    def video_ids(self, frames: int, frame: list[int]) -> list[int]:
+        """Ids of so many frames with those around them, where `frame` has the ids of one."""
+        ids: list[int] = []
+        for i in range(frames):
+            around = self.around(i)
+            ids += [*around[:-1], *frame, *around[-1:]]
+        return ids
+
+
 @dataclass(frozen=True)
 class TransformersTarget(ABC):
     """A target known by its `config`, that of the checkpoint in `folder` where there is one.
 
-    A family says which modules stay `unquantized`, which tokens its prompt `needs`, and how names of stored
-    tensors are `renamed` into those that transformers gives its modules.
+    A family gives its name, the names of transformers' classes for its config and its module, which modules
+    stay `unquantized`, which tokens its prompt `needs`, and how names of stored tensors are `renamed` into
+    those that transformers gives its modules.
     """
 
     config: Any
@@ -112,21 +151,35 @@ class TransformersTarget(ABC):
     is_tied: bool | None = None
     """Whether the embeddings are the head as well where no weights tell; None is as transformers has it."""
 
-    unquantized: ClassVar[tuple[str, ...]]
+    family: ClassVar[str]
+    config_class: ClassVar[str]
+    transformers_class: ClassVar[str]
+    unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
-    renamed: ClassVar[tuple[tuple[re.Pattern[str], str], ...]] = ()
+    renamed: ClassVar[Renamed] = ()
+
+    @classmethod
+    def of_folder(cls, folder: Path, spec: InputSpec) -> Self:
+        """The architecture of the checkpoint in `folder`; raises InputError where its config makes no such
+        model."""
+        import transformers
+
+        values, config = config_values(folder), getattr(transformers, cls.config_class)
+        return cls(parsed(config, values, folder / "config.json", cls.family), spec, folder)
 
     @property
     @abstractmethod
     def sizes(self) -> Sizes: ...
 
     @abstractmethod
-    def module_class(self) -> Any:
-        """That of transformers, which takes the config."""
-
-    @abstractmethod
     def model(self, module: Any, tokenizer: Tokenizer) -> VideoTarget:
-        """What speaks to the module in the words of the contract."""
+        """The module behind the contract."""
+
+    def module_class(self) -> Any:
+        """The class of transformers, which takes the config."""
+        import transformers
+
+        return getattr(transformers, self.transformers_class)
 
     def tokenizer(self) -> Tokenizer:
         """The folder's; raises InputError as `load_tokenizer`, and where it lacks a token of the prompt."""
@@ -158,42 +211,34 @@ class TransformersTarget(ABC):
     def _has_own_head(self) -> bool:
         """Whether the head is stored beside the embeddings, for then transformers does not tie them, whatever
         the config says; by that where there are no weights."""
-        from crossspec_ros.models.checkpoint import stored_tensors
-
         try:
-            stored = stored_tensors(self.folder) if self.folder else None
+            return "lm_head.weight" in self._stored
         except InputError:
-            stored = None
-        if stored is None:
             return not (self.config.tie_word_embeddings if self.is_tied is None else self.is_tied)
-        return any(self._module_name(name) == "lm_head.weight" for name in stored)
 
-    def examine(self, placement: Placement) -> None:
+    def examine(self, placement: Placement, skeleton: Any) -> None:
         """Raise InputError where `load` would, before it reads numbers."""
-        from crossspec_ros.models.checkpoint import examined
-
-        self._of_folder(examined, placement)
+        self._filling.examined(placement, skeleton)
 
     def load(self, placement: Placement) -> Any:
         """The module with the folder's weights, on the target's device."""
-        from crossspec_ros.models.checkpoint import load
+        return self._filling.load(placement, placement.device)
 
-        return self._of_folder(load, placement)
-
-    def _of_folder(self, do: Callable[..., Any], placement: Placement) -> Any:
-        from crossspec_ros.models.checkpoint import stored_tensors
+    @property
+    def _filling(self) -> Filling:
+        from crossspec_ros.models.checkpoint import Filling
 
         assert self.folder
-        stored = {self._module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
-        return do(
-            self.module_class(),
-            self.config,
-            folder=self.folder,
-            stored=stored,
-            placement=placement,
-            device=placement.device,
-            unquantized=self.unquantized,
-        )
+        return Filling(self.module_class(), (self.config,), self.folder, self._stored, self.unquantized)
+
+    @cached_property
+    def _stored(self) -> dict[str, Stored]:
+        """The folder's tensors by their names in the module; raises InputError where there are none."""
+        from crossspec_ros.models.checkpoint import stored_tensors
+
+        if self.folder is None:
+            raise InputError("there is no checkpoint: name its folder")
+        return {self._module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
 
     def _module_name(self, stored: str) -> str:
         for pattern, replacement in self.renamed:
@@ -201,8 +246,27 @@ class TransformersTarget(ABC):
         return stored
 
 
+def config_parts(
+    values: Mapping[str, Any], vision: Mapping[str, Any], text: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The vision and the text config, over these values that transformers takes for those left out."""
+    return {**vision, **values["vision_config"]}, {**text, **values["text_config"]}
+
+
+Only = tuple[str, str, tuple[Any, ...]]
+"""Part of a config, empty for the whole, a value's name, and all that it may be, transformers' own first."""
+
+
+def check_only(values: Mapping[str, Any], *known: Only) -> None:
+    """Raise ValueError for a config with a value of which nothing was compared with transformers."""
+    for part, name, allowed in known:
+        found = (values[part] if part else values).get(name, allowed[0])
+        if found not in allowed:
+            raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
+
+
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
-    """What a body takes to add `layers` (k, batch, n, width) behind its first k layers, to every token.
+    """Arguments for a body to add `layers` (k, batch, n, width) behind its first k layers, to every token.
 
     The names are transformers', of what Qwen3-VL's tower adds to the tokens of frames.
     """
@@ -217,7 +281,7 @@ def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
 
 
 def config_values(folder: Path) -> dict[str, Any]:
-    """Those of config.json, whose parts are a text and a vision config; raises InputError."""
+    """Values of config.json, whose parts are a text and a vision config; raises InputError."""
     return read_config(folder / "config.json", ["text_config", "vision_config"])
 
 
@@ -237,8 +301,8 @@ def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
 
 
 def sizes(text: Any, tower: int, added_layers: int = 0) -> Sizes:
-    """Of a model with this text config, whose vision tower works with so many numbers in its largest pass,
-    and adds to so many layers."""
+    """Sizes of a model with this text config, whose vision tower works with so many numbers in its largest
+    pass, and adds to so many layers."""
     heads = text.num_key_value_heads or text.num_attention_heads
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return Sizes(

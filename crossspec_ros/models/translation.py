@@ -19,11 +19,11 @@ from itertools import accumulate
 from tokenizers import Tokenizer
 
 _DRAFT_PROMPT = "ASSISTANT:"
-"""How a draft's prompt ends; its text begins with a space."""
+"""End of a draft's prompt; its text begins with a space."""
 _WORD_BEGINS = re.compile(r"(?<=\s)(?=\S)")
 
 _BROKEN = "\ufffd"
-"""What bytes that are not a whole character decode to."""
+"""Character that bytes decode to which are not a whole one."""
 
 _KNOWN = 4096
 
@@ -75,7 +75,7 @@ class Translation:
     def __call__(
         self, tokens: Sequence[int], probs: Sequence[float]
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """What is certain of a draft: target tokens and their probabilities.
+        """The certain part of a draft: target tokens and their probabilities.
 
         A target token's probability is the product over the draft tokens that begin within it, 1 where none
         does, so that the path up to the end of any word is as probable in both vocabularies; where a letter
@@ -150,7 +150,7 @@ class _Vocabulary:
         return self._tokenizer.decode([*self._context, *tokens])[self._context_length :]
 
     def letters(self, tokens: Sequence[int]) -> list[int]:
-        """How many whole letters the first 0, 1, ... tokens have."""
+        """Numbers of whole letters of the first 0, 1, ... tokens."""
         texts = (self.text(tokens[:i]) for i in range(len(tokens) + 1))
         # With byte fallback a letter that has begun breaks the single bytes before it, too.
         return list(accumulate((len(text.rstrip(_BROKEN)) for text in texts), max))

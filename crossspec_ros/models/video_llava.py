@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.architecture import Sizes, TargetArchitecture
-from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.base import InputSpec, Sizes, TargetArchitecture
 from crossspec_ros.models.config_files import (
     BICUBIC,
     CLIP_MEAN,
     CLIP_STD,
+    config_errors,
     eos_ids,
-    no_config,
     processor_settings,
     read_config,
 )
 from crossspec_ros.models.transformers_family import (
+    LANGUAGE_RENAMED,
+    FrameByFrameModel,
     Prompt,
     TransformersTarget,
-    TransformersVideoModel,
+    config_parts,
     config_values,
-    parsed,
     sizes,
 )
 
@@ -38,16 +38,8 @@ if TYPE_CHECKING:
 
 _NAME = "Video-LLaVA"
 VIDEO = "<video>"
-# The port's own names, into those that transformers 5 gives its modules.
-_RENAMED = (
-    (re.compile(r"^language_model\.lm_head\."), "lm_head."),
-    (re.compile(r"^language_model\.model\."), "model.language_model."),
-    (re.compile(r"^((video|image)_tower|multi_modal_projector)\."), r"model.\1."),
-    (re.compile(r"^(model\.\w+_tower)\.vision_model\."), r"\1."),
-)
-
 PORT = "LanguageBind/Video-LLaVA-7B-hf"
-"""The hub id of the port."""
+"""Hub id of the port."""
 
 # What transformers takes for a value that is left out.
 _VISION = {"image_size": 224, "patch_size": 32}
@@ -55,8 +47,8 @@ _TEXT = {"max_position_embeddings": 2048, "eos_token_id": 2}
 _VIDEO_SEQ_LENGTH = 2056
 
 
-class VideoLlava(TransformersVideoModel):
-    """Video-LLaVA behind `VideoTarget`; its frames may be read one by one, for its tower sees each alone."""
+class VideoLlava(FrameByFrameModel):
+    """Video-LLaVA behind `VideoTarget`."""
 
     module: VideoLlavaForConditionalGeneration
 
@@ -69,16 +61,11 @@ class VideoLlava(TransformersVideoModel):
         """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
         return list(self.module.model.get_video_features(self._pixels(frames)[None]).pooler_output)
 
-    def unit(self, features: Tensor, i: int) -> Chunk:
-        """The tokens of a frame, whichever it is."""
-        return Chunk.in_a_row(features)
-
     def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
         """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        a_frame = self.spec.frame_tokens // self.spec.frames
-        video = [self.module.config.video_token_index] * (a_frame * len(frames))
-        pixels = self._pixels(frames)[None]
-        return self.whole_prompt(video, question) | {"pixel_values_videos": pixels}
+        frame = [self.module.config.video_token_index] * (self.spec.frame_tokens // self.spec.frames)
+        ids, pixels = self.video_ids(len(frames), frame), self._pixels(frames)[None]
+        return self.whole_prompt(ids, question) | {"pixel_values_videos": pixels}
 
     def _pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import clip_pixels
@@ -91,9 +78,14 @@ class VideoLlavaArchitecture(TransformersTarget):
 
     config: VideoLlavaConfig
 
+    family, config_class = _NAME, "VideoLlavaConfig"
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
     needs = (VIDEO,)
-    renamed = _RENAMED
+    renamed = (
+        *LANGUAGE_RENAMED,
+        (re.compile(r"^((video|image)_tower|multi_modal_projector)\."), r"model.\1."),
+        (re.compile(r"^(model\.\w+_tower)\.vision_model\."), r"\1."),
+    )
 
     @property
     def sizes(self) -> Sizes:
@@ -110,12 +102,8 @@ class VideoLlavaArchitecture(TransformersTarget):
 
 
 def architecture(folder: Path) -> VideoLlavaArchitecture:
-    """Of the checkpoint in `folder`; raises InputError, also for the original Video-LLaVA."""
-    from transformers import VideoLlavaConfig
-
-    found, values = spec(folder), _checked(folder)
-    config = parsed(VideoLlavaConfig, values, folder / "config.json", _NAME)
-    return VideoLlavaArchitecture(config, found, folder)
+    """Architecture of the checkpoint in `folder`; raises InputError as `spec`."""
+    return VideoLlavaArchitecture.of_folder(folder, spec(folder))
 
 
 def released() -> TargetArchitecture:
@@ -168,12 +156,12 @@ def _without_image_tower() -> type[VideoLlavaForConditionalGeneration]:
 
 
 def spec(folder: Path) -> InputSpec:
-    """What the model in `folder` takes; raises InputError, also for the original Video-LLaVA."""
-    file, values = folder / "config.json", _checked(folder)
-    try:
+    """Spec of the model in `folder`; raises InputError, also for the original Video-LLaVA."""
+    file = folder / "config.json"
+    refuse_ancestor(file, read_config(file, ["model_type"]))
+    values = config_values(folder)
+    with config_errors(file, _NAME):
         found = _spec_of(values, ())
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise no_config(file, _NAME, error) from error
     size = found.image_size
     processor_settings(
         folder,
@@ -189,17 +177,9 @@ def spec(folder: Path) -> InputSpec:
     return replace(found, eos_ids=eos_ids(folder, by_config))
 
 
-def _checked(folder: Path) -> dict[str, Any]:
-    """The values of config.json; raises InputError as `spec`."""
-    file = folder / "config.json"
-    values = read_config(file, ["model_type"])
-    refuse_ancestor(file, values)
-    return config_values(folder)
-
-
 def _spec_of(values: Mapping[str, Any], eos_ids: tuple[int, ...]) -> InputSpec:
-    """What a model with these values in its config takes; raises TypeError or ValueError for wrong ones."""
-    vision, text = {**_VISION, **values["vision_config"]}, {**_TEXT, **values["text_config"]}
+    """Spec of a model with these values in its config; raises TypeError or ValueError for wrong ones."""
+    vision, text = config_parts(values, _VISION, _TEXT)
     size, length = int(vision["image_size"]), int(values.get("video_seq_length", _VIDEO_SEQ_LENGTH))
     # The patches and the class token.
     a_frame = (size // int(vision["patch_size"])) ** 2 + 1

@@ -12,21 +12,16 @@ from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.caption_health import CaptionHealth
+from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
+from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.comparison import load_comparison
-from crossspec_ros.captioning.health import HOLD_S
-from crossspec_ros.captioning.model_loading import (
-    asked_placement,
-    asked_sampling,
-    enough_memory,
-    load_decoder,
-    load_smaller,
-)
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
+from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.params import read_names
-from crossspec_ros.captioning.remote_loading import is_remote, link_reading, load_remote_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.captioning.tiny_pair import warning
-from crossspec_ros.captioning.worker import CaptionWorker, Decoder, without_images
+from crossspec_ros.captioning.target_server import is_remote
+from crossspec_ros.captioning.wording import warning
+from crossspec_ros.captioning.worker import CaptionWorker, without_images
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.messages import to_ns
@@ -64,13 +59,7 @@ def load(settings: CaptionerSettings) -> Decoder:
 
     Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
-    if is_remote(settings.target):
-        return load_remote_decoder(settings)
-    asked = asked_placement(settings)
-    if settings.models_fallback:
-        return load_smaller(asked, lambda placement: load_decoder(settings, placement))
-    with enough_memory(settings, "set models.fallback to true, which takes what does fit"):
-        return load_decoder(settings, asked)
+    return load_decoder(settings, is_live=True)
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):

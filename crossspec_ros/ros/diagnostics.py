@@ -13,8 +13,7 @@ from contextlib import suppress
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 
-from crossspec_ros.captioning.health import PartHealth, Reading
-from crossspec_ros.captioning.memory_watch import MINUTE_S, MemoryWatch
+from crossspec_ros.captioning.health import MINUTE_S, MemoryWatch, PartHealth, Reading
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode

@@ -15,9 +15,9 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, String
 
 from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.caption_health import CaptionHealth
 from crossspec_ros.captioning.comparison import Comparison
-from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, release
+from crossspec_ros.captioning.health import CaptionHealth
+from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
 from crossspec_ros.captioning.worker import Outcome

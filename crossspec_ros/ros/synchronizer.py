@@ -13,7 +13,7 @@ from typing import Any
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
-from crossspec_ros.captioning.input_health import InputHealth
+from crossspec_ros.captioning.health import InputHealth
 from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.ros.boundary import GuardedNode, described
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading

@@ -137,12 +137,9 @@ MUTANTS = {
         ("and opened.answered_ns == stamps_ns", ""),
         ("(answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)", "True"),
         ("and answer.sampling == self.sampling", ""),
-        ("        opened.session.fit(frames, stamps_ns)\n        self._learn()", "        self._learn()"),
+        ("        opened.fit(frames, stamps_ns, self._handoff, events)", "        pass"),
         ("self._lesson = answer.take_lesson()", "pass"),
-        (
-            "                    opened.forget()\n                trace.extend",
-            "                    pass\n                trace.extend",
-        ),
+        ("            opened.rest()\n            opened.forget()", "            pass"),
     ],
     "models/base.py": [
         ("place + chunk.positions for place", "chunk.positions for place"),

@@ -17,7 +17,7 @@ import torch
 import yaml
 from planted import START_NS, WINDOWS, write_drive
 
-from crossspec_ros.captioning import decoders
+from crossspec_ros.captioning import assembly
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
@@ -252,7 +252,7 @@ def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
     def full(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(decoders, "load_models", full)
+    monkeypatch.setattr(assembly, "load_models", full)
     for options in ([], ["--drafts", tmp_path / "drafts"]):
         error = refusal(capsys, drive, *options)
         assert (

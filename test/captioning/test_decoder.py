@@ -523,7 +523,7 @@ def test_sampling_may_change_between_captions(
 def test_passes_are_measured_and_correct_the_cost_model(
     windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
-    cost = decoder.measure()
+    cost = decoder.engine.measure()
     assert 0 < cost.table()[1] < cost.table()[129]
     before = PassCost(cost.table())
     decoder.policy = Policy((), cost)

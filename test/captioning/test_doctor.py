@@ -213,7 +213,8 @@ def test_what_captioning_would_refuse_is_found(
     names = [str(folder) if one == name else "none" for one in ("target", "draft")]
     if name == "draft":
         names[0] = str(TINY / "target")
-    found = list(doctor.refusals(names, doctor.architectures(*names)))
+    models = doctor.architectures(*names)
+    found = list(doctor.refusals(names, models, [model and model.skeleton() for model in models]))
     assert len(found) == bool(sentence) and all(sentence in one for one in found)
 
 

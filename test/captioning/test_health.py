@@ -10,10 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 import crossspec_ros
-from crossspec_ros.captioning.caption_health import RECENT, CaptionHealth
-from crossspec_ros.captioning.health import HOLD_S, PartHealth, Reading
-from crossspec_ros.captioning.input_health import InputHealth
-from crossspec_ros.captioning.memory_watch import MemoryWatch
+from crossspec_ros.captioning.health import (
+    HOLD_S,
+    RECENT_CAPTIONS,
+    CaptionHealth,
+    InputHealth,
+    MemoryWatch,
+    PartHealth,
+    Reading,
+)
 from crossspec_ros.captioning.remedies import RISING, STOPPED
 from crossspec_ros.captioning.worker import UNREACHED
 from crossspec_ros.windows.quality import HARMLESS
@@ -192,7 +197,7 @@ def caption(**changes):
 
 def test_latency_is_held_against_the_deadline_and_acceptance_summed():
     health = CaptionHealth()
-    for i in range(RECENT * 2):
+    for i in range(RECENT_CAPTIONS * 2):
         health.add(caption(), {"total": 100.0 if i % 5 else 600.0}, ())
     health.add(caption(target_passes=0, token_ids=[]), {"total": 100.0}, ())
     parts = health.readings(deadline_s=0.5, waiting=0)

@@ -9,19 +9,49 @@ import numpy as np
 
 from crossspec_ros.captioning.open_windows import OpenWindows
 from crossspec_ros.windows.assembler import MOST_IMAGES, MOST_WINDOW_BYTES
+from crossspec_ros.windows.window import Window
 
 
 def test_a_window_that_gets_frames_without_end_begins_anew() -> None:
     closed: list[int] = []
     session = SimpleNamespace(append=lambda *_: Future(), close=lambda: closed.append(1))
     engine = SimpleNamespace(open=lambda *_: session)
-    windows = OpenWindows()
+    windows = OpenWindows(engine)
     # Pixels that nobody writes take no memory.
     for frames, frame in (
         (MOST_IMAGES, np.empty((1, 1, 3), np.uint8)),
         (2, np.empty(MOST_WINDOW_BYTES // 2, np.uint8)),
     ):
         for i in range(2 * frames + 1):
-            opened, _ = windows.add_frame(7, engine, frame, i)
+            opened = windows.add_frame(7, frame, i)
             assert len(opened.frames) == i % frames + 1
     assert len(closed) == 2 + 1 + 2
+
+
+def window(index: int, frames: int, event_images: int) -> Window:
+    images = [np.zeros((count, 2, 2, 3), np.uint8) for count in (event_images, frames)]
+    return Window(index, index * 10**9, (index + 1) * 10**9, *images)
+
+
+def test_a_window_is_expected_to_have_as_many_images_as_the_one_before() -> None:
+    windows, image = OpenWindows(None, 3), np.zeros((2, 2, 3), np.uint8)
+
+    def last(index: int) -> list[bool]:
+        found = []
+        for i in range(4):
+            found.append(windows.expects_last(index))
+            windows.add_frame(index, image, i)
+        return found
+
+    def draft_begins(index: int) -> int:
+        opened = windows.get(index)
+        while not windows.can_draft(opened):
+            opened.event_images.append(image)
+        return len(opened.event_images)
+
+    assert not any(last(0)) and draft_begins(0) == 2
+    windows.close(window(0, frames=3, event_images=5))
+    assert last(1) == [False, False, True, False] and draft_begins(1) == 4
+    # One that was blind tells nothing of the next one's frames; one without events was like those before it.
+    windows.close(window(1, frames=0, event_images=0))
+    assert not any(last(2)) and draft_begins(2) == 4

@@ -12,7 +12,7 @@ from crossspec_lab.world.camera import SENSOR_SIZE
 from planted import write_drive
 from tokenizers import Tokenizer
 
-from crossspec_ros.captioning.tiny_pair import FEWEST_TOKENS, WARNING, warning
+from crossspec_ros.captioning.wording import FEWEST_TOKENS, WARNING, warning
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 

@@ -23,7 +23,9 @@ def ignore(text):
 
 
 def window(index, frames=1):
-    pixels = np.full((frames, 2, 2, 3), 100, np.uint8)
+    pixels = (
+        np.full((frames, 2, 2, 3), 100, np.uint8) + np.arange(frames, dtype=np.uint8)[:, None, None, None]
+    )
     return Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels)
 
 
@@ -199,6 +201,7 @@ def test_what_cannot_be_read_or_begun_early_is_told_and_costs_nothing(caplog):
     class Decoder(FakeDecoder):
         def stream_frame(self, index, frame, stamp_ns, is_last):
             if stamp_ns % 10**9 == 0:
+                self.streamed.append((index, "frame"))
                 raise RuntimeError("out of memory")
             read = super().stream_frame(index, frame, stamp_ns, is_last)
             if read is not None:

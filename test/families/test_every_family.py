@@ -1,4 +1,4 @@
-"""What holds for every target family, on the tiny checkpoint that its test file beside this one makes."""
+"""Every target family says what transformers says, on its tiny checkpoint of tiny_targets.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_targets import TINY_FAMILIES, noise
 from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.captioning.assembly import speculative_decoder
@@ -32,36 +32,62 @@ from crossspec_ros.windows.window import Window
 
 QUESTIONS = ("What are the key elements in this scene?", "Is there anybody on the road?")
 LIMIT = 24
-FILES = {path.stem.removeprefix("test_"): path for path in Path(__file__).parent.glob("test_*.py")}
-NAMES = sorted(set(FILES) - {"every_family", "published"})
 
 
 def frames(count: int, height: int, width: int) -> np.ndarray:
-    return np.random.default_rng(count).integers(0, 256, (count, height, width, 3), np.uint8)
+    return noise(count, height, width, seed=count)
 
 
 class Family:
     """A family's tiny checkpoint, and transformers' own answers."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self._file = name, folder, import_module(f"test_{name}")
-        self._file.checkpoint(folder)
+        self.name, self.tiny = name, TINY_FAMILIES[name]
+        self.folder = self.tiny.checkpoint(folder)
         self._said: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
     def generated(self, seen: np.ndarray, question: str) -> tuple[int, ...]:
         key = (seen.shape, question)
         if key not in self._said:
-            self._said[key] = tuple(self._file.generated(self.folder, seen, question, LIMIT))
+            self._said[key] = self.tiny.generated(self.folder, seen, question, LIMIT)
         return self._said[key]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=TINY_FAMILIES)
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
     return Family(request.param, tmp_path_factory.mktemp(request.param) / "target")
 
 
-def test_every_family_has_its_file() -> None:
-    assert sorted(set(TARGETS.values())) == NAMES
+def test_every_family_is_tested() -> None:
+    assert set(TARGETS.values()) == set(TINY_FAMILIES)
+
+
+def test_answers_depend_on_what_is_seen(family: Family) -> None:
+    seen = frames(8, 48, 80)
+    answer = family.generated(seen, QUESTIONS[0])
+    assert len(set(answer)) > 5
+    assert answer != family.tiny.generated(family.folder, seen[::-1].copy(), QUESTIONS[0], LIMIT)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_any_of_several_end_tokens_ends_the_response(family: Family, tmp_path: Path, place: int) -> None:
+    seen = frames(8, 48, 80)
+    whole = family.generated(seen, QUESTIONS[0])
+    ends = [whole[7], whole[7]]
+    ends[place] = whole[3]
+    folder = shutil.copytree(family.folder, tmp_path / "target")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends, "pad_token_id": 0}))
+    known = target_architecture(folder)
+    assert known.spec.eos_ids == tuple(ends)
+    target = known.model(known.load(Placement()), known.tokenizer())
+    engine = LocalEngine(target)
+    session = engine.open(0, Trace())
+    session.fit(list(seen), list(range(8)))
+    session.ask(QUESTIONS[0], Trace())
+    step = session.step(DraftTree.chain(whole[:12], [0.5] * 12, "guess")).result(20)
+    assert step.ended and step.tokens == whole[: min(whole.index(end) for end in ends) + 1]
+    session.close()
+    engine.close()
 
 
 @pytest.mark.parametrize(("count", "height", "width"), [(8, 48, 80), (7, 80, 48), (1, 64, 64)])

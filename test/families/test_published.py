@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny_targets import QUESTION, SPLIT, TINY_FAMILIES
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -25,9 +25,7 @@ from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.telemetry.trace import Trace
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "data" / "checkpoints"
-QUESTION = "What are the key elements in this scene?"
 TOKENS = 24
-SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CORPUS = (
     f"user\nFrame1: \nFrame2: {QUESTION} assistant\n The red car. <0.1 seconds> User: You are provided the "
     "following series of eight frames from a 0:00:01 [H:MM:SS] video.\n\nFrame from 00:00:\n\n Assistant:"
@@ -116,7 +114,7 @@ def template(folder: Path) -> str:
 def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     checkpoint(name, folder)
-    family = import_module(f"test_{PUBLISHED[name][0]}")
+    family = TINY_FAMILIES[PUBLISHED[name][0]]
     frames = np.random.default_rng(1).integers(0, 256, (8, 240, 320, 3), np.uint8)
     wanted = family.inputs(folder, frames, QUESTION, template(folder))
     known = target_architecture(folder)

@@ -144,12 +144,6 @@ def test_what_is_released_comes_back(folder: Path, plain: dict[str, torch.Tensor
     assert_loads(folder, plain)
 
 
-@pytest.mark.parametrize("layout", ["safetensors shards index", "bin", "bin shards index", "old bin"])
-def test_layouts_of_the_weights(folder: Path, plain: dict[str, torch.Tensor], layout: str) -> None:
-    write(folder, weights("draft"), layout)
-    assert_loads(folder, plain)
-
-
 def test_tensors_that_the_model_does_not_need(folder: Path, plain: dict[str, torch.Tensor]) -> None:
     spare = {
         "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(16),

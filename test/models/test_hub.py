@@ -12,8 +12,7 @@ from huggingface_hub import constants
 from stand_in_hub import COMMIT, REVISIONS, Hub, stand_in_hub
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.folders import draft_path
-from crossspec_ros.models.hub import Offer, is_hub_id, known_as, offer, target_folder
+from crossspec_ros.models.hub import Offer, draft_path, is_hub_id, known_as, offer, target_folder
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec

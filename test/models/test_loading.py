@@ -94,6 +94,8 @@ def test_the_models_may_lie_apart(tmp_path: Path) -> None:
     assert pair.frames == 8
     with pytest.raises(InputError, match=r"there is no folder '/nowhere/draft'.* to none to do without one$"):
         load_pair("/nowhere", target=str(target))
+    with pytest.raises(InputError, match=r"there is no folder '/nowhere/target'"):
+        load_pair("/nowhere")
 
 
 def test_a_target_may_do_without_a_draft(models: Path) -> None:
@@ -116,11 +118,6 @@ def test_each_model_ends_in_its_own_way(models: Path) -> None:
     edit(models / "target" / "generation_config.json", eos_token_id="</s>")
     with pytest.raises(InputError, match="lacks the value 'eos_token_id'"):
         load_pair(models)
-
-
-def test_a_missing_folder() -> None:
-    with pytest.raises(InputError, match=r"there is no folder '/nowhere/target'"):
-        load_pair("/nowhere")
 
 
 @pytest.mark.parametrize(

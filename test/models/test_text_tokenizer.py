@@ -21,6 +21,8 @@ from crossspec_ros.models.video_llava import target_prompt, target_prompt_ids
 
 QUESTION = "What are the key elements in this scene?"
 TEXTS = ["A car waits at the light.", "USER: What is it?\nASSISTANT:", "two  spaces", "naïve 赤 😀", "x"]
+HUGE = 1500 << 20
+"""Size of a file with nothing in it."""
 EVENT_TOKENS = ("<ev_patch>", "<ev_start>", "<ev_end>")
 
 
@@ -178,34 +180,21 @@ def test_ids_without_rows_that_every_text_gets(tmp_path: Path) -> None:
      ("tokenizer.model", b"no model", "tokenizer.model' is no tokenizer"),
      ("tokenizer_config.json", b"{", "tokenizer_config.json' is no readable JSON"),
      ("added_tokens.json", b'{"<pad>": 7}', "added_tokens.json' gives '<pad>' the id 7, but"),
-     ("added_tokens.json", b'{"<pad>": "x"}', "added_tokens.json' does not give each token its id")],
+     ("added_tokens.json", b'{"<pad>": "x"}', "added_tokens.json' does not give each token its id"),
+     ("tokenizer.json", HUGE, r"tokenizer.json' is no tokenizer \(NoSmallFileError: it has more than"),
+     ("tokenizer.model", HUGE, r"tokenizer.model' is no tokenizer \(NoSmallFileError: it has more than"),
+     ("added_tokens.json", HUGE, r"added_tokens.json' is no readable JSON \(it has more than"),
+     ("special_tokens_map.json", HUGE, r"special_tokens_map.json' is no readable JSON \(it has more than"),
+     ("tokenizer_config.json", HUGE, r"tokenizer_config.json' is no readable JSON \(it has more than")],
 )  # fmt: skip
-def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, sentence: str) -> None:
-    (folder / file).write_bytes(content)
+def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes | int, sentence: str) -> None:
+    if isinstance(content, int):
+        (folder / file).touch()
+        os.truncate(folder / file, content)
+    else:
+        (folder / file).write_bytes(content)
     with pytest.raises(InputError, match=sentence):
         load_tokenizer(folder, 500)
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
-def test_a_huge_tokenizer(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    os.truncate(tmp_path / name, 1500 << 20)
-    with pytest.raises(InputError, match=rf"{name}' is no tokenizer \(NoSmallFileError: it has more than"):
-        load_tokenizer(tmp_path, 500)
-
-
-@pytest.mark.parametrize("name", ["added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"])
-def test_a_huge_file_beside_a_tokenizer(folder: Path, name: str) -> None:
-    (folder / name).write_text("{}")
-    os.truncate(folder / name, 1500 << 20)
-    with pytest.raises(InputError, match=rf"{name}' is no readable JSON \(it has more than"):
-        load_tokenizer(folder, 500)
-
-
-def test_a_tokenizer_of_very_many_parts(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": [' + "[]," * 2_000_001 + "0]}}")
-    with pytest.raises(InputError, match=r"is no tokenizer \(ValueError: it has too many parts\)"):
-        load_tokenizer(tmp_path, 500)
 
 
 def replacing(content: str) -> dict[str, object]:
@@ -266,8 +255,9 @@ def words(count: int, length: int) -> list[str]:
      ({"model": {"vocab": {}}, "added_tokens": [{"content": word} for word in words(2000, 900)]},
       "too little in common"),
      ({"model": {"vocab": dict.fromkeys(words(500_001, 1))}}, "it has too many tokens"),
-     ('{"model": {"vocab": []}, "model": {"vocab": {}}}', "it says a value twice")],
-    ids=["token", "unigram's token", "trie", "added", "tokens", "twice"],
+     ('{"model": {"vocab": []}, "model": {"vocab": {}}}', "it says a value twice"),
+     ('{"model": {"vocab": [' + "[]," * 2_000_001 + "0]}}", "it has too many parts")],
+    ids=["token", "unigram's token", "trie", "added", "tokens", "twice", "parts"],
 )  # fmt: skip
 def test_what_would_take_much_memory_is_not_given_to_tokenizers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | dict[str, object], problem: str

@@ -9,8 +9,7 @@ import pytest
 from crossspec_ros import paths
 from crossspec_ros.captioning.replay_parameters import chosen_models
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.folders import target_path
-from crossspec_ros.models.hub import is_hub_id
+from crossspec_ros.models.hub import is_hub_id, target_path
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from fakes import FakeDecoder
 from outsider import spinning
 
-from crossspec_ros.captioning.caption_health import CaptionHealth
+from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.aggregate import HARDWARE_ID

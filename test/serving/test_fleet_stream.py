@@ -302,11 +302,11 @@ def test_a_lost_link_fails_what_is_under_way_and_the_next_windows_are_captioned(
         wanted = generated(pair, windows[1])
         assert caption(decoder, windows[0]) == generated(pair, windows[0])
         server.stop()
-        assert _settles(lambda: not decoder._engine.link.is_up)  # type: ignore[attr-defined]
+        assert _settles(lambda: not decoder.engine.link.is_up)  # type: ignore[attr-defined]
         with pytest.raises(LinkError, match="cannot be reached"):
             decoder.caption(windows[1], QUESTION, Trace())
         server.start()
-        assert decoder._engine.link.wait(WAIT_S)  # type: ignore[attr-defined]
+        assert decoder.engine.link.wait(WAIT_S)  # type: ignore[attr-defined]
         # Its frames were sent to nobody: they are sent again.
         assert decoder.caption(windows[1], QUESTION, Trace()).token_ids == wanted
     finally:
@@ -318,7 +318,7 @@ def test_a_server_that_does_not_answer_in_time_blocks_nobody(
 ) -> None:
     decoder = robot(server, "slow", patience_s=0.1)
     try:
-        monkeypatch.setattr(decoder._engine.link, "_on_message", lambda message: None)  # type: ignore[attr-defined]
+        monkeypatch.setattr(decoder.engine.link, "_on_message", lambda message: None)  # type: ignore[attr-defined]
         with pytest.raises(LinkError, match=r"has not answered for 0\.1 s"):
             decoder.caption(windows[0], QUESTION, Trace())
     finally:
@@ -722,7 +722,7 @@ def test_what_is_no_address_is_told(url: str) -> None:
 ROBOT = """
 import sys, numpy as np, psutil
 from types import SimpleNamespace
-from crossspec_ros.captioning.remote_loading import load_remote_decoder
+from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window

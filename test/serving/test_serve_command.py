@@ -24,9 +24,11 @@ import psutil
 import pytest
 from plain_target import generated
 
+from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.remote_loading import link_reading, load_remote_decoder, server_address
+from crossspec_ros.captioning.health import link_reading
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.target_server import server_address
 from crossspec_ros.cli import main
 from crossspec_ros.engine.link import Address
 from crossspec_ros.errors import InputError, LinkError
@@ -244,7 +246,7 @@ def said(pair: ModelPair, window: Window) -> str:
 def test_who_is_not_known_is_refused(
     served: Served, others: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossspec_ros.captioning.remote_loading._CONNECT_S", 3.0)
+    monkeypatch.setattr("crossspec_ros.captioning.target_server._CONNECT_S", 3.0)
     with pytest.raises(InputError, match=sentence):
         load_remote_decoder(served.settings(**others))
 

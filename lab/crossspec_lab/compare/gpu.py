@@ -43,7 +43,7 @@ from crossspec_lab.compare.latency import ALONE, GENERATE, HIDING, OURS, begun_a
 from crossspec_lab.compare.trace import Response, read_trace, replay
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.captioning.model_loading import free_memory
+from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.errors import InputError

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from crossspec_ros.models.architecture import Architecture, DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 

@@ -27,7 +27,7 @@ from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
-from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.video_llava import VideoLlava
 from crossspec_ros.paths import share_dir

@@ -18,16 +18,16 @@ from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, check_name, new_head
 from crossspec_lab.world import dataset
+from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
-from crossspec_ros.captioning.model_loading import asked_placement
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import WEIGHTS, save_head
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.folders import draft_path, target_path
+from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir

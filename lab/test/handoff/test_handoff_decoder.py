@@ -15,11 +15,11 @@ from crossspec_lab.handoff.network import FOLDER, Handoff, save_handoff
 from crossspec_lab.handoff.stand_in import FeatureHandoff
 from plain_target import QUESTION, generated, live
 
+from crossspec_ros.captioning.asked_models import load_handoff
 from crossspec_ros.captioning.caption import RESTS_ON, Caption
 from crossspec_ros.captioning.caption_command import _row
 from crossspec_ros.captioning.code_replay import Captioned
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.model_loading import load_handoff
 from crossspec_ros.captioning.settings import HANDOFFS, CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.cli import main

@@ -17,7 +17,7 @@ from crossspec_lab.train.variants import new_head
 from crossspec_lab.world.grammar import QUESTION
 from peft import PeftModel
 
-from crossspec_ros.captioning.model_loading import asked_heads
+from crossspec_ros.captioning.asked_models import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import save_head

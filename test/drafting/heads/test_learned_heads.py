@@ -133,7 +133,7 @@ def test_untaught_it_costs_no_caption_and_taught_it_saves_passes(
     proposer.load(pair.target)
     # Every node that may help is verified.
     decoder = PrefillHiddenDecoder(pair, Policy((proposer,), None), max_new_tokens=8)
-    decoder.tap(sorted({*head.taps, 0}))
+    decoder.engine.tap(sorted({*head.taps, 0}))
     try:
         for i, window in enumerate(windows[:3]):
             stream(decoder, window, 3)

@@ -11,13 +11,13 @@ import torch
 from crossspec_msgs.msg import WindowClosed, WindowReport
 from fakes import FakeDecoder
 
-from crossspec_ros.captioning import model_loading
-from crossspec_ros.captioning.caption_health import CaptionHealth
-from crossspec_ros.captioning.model_loading import NO_MEMORY, is_out_of_memory, load_smaller
+from crossspec_ros.captioning import asked_models
+from crossspec_ros.captioning.health import CaptionHealth
+from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, load_smaller
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import footprint
+from crossspec_ros.models import footprint, loading
 from crossspec_ros.models.placement import Placement, placement_of
 from crossspec_ros.ros import captioner
 
@@ -44,9 +44,9 @@ def full(n, error):
 
 def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
     given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
-    assert model_loading.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
+    assert asked_models.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
     with pytest.raises(InputError, match=r"models\.draft_device is cuda:77"):
-        model_loading.asked_placement(CaptionerSettings(**given))
+        asked_models.asked_placement(CaptionerSettings(**given))
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
 def test_what_a_publisher_says_of_sampling(tmp_path, caplog, said, wanted, logged):
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **said}))
     settings = CaptionerSettings(target=str(tmp_path), generation="published", seed=3)
-    assert model_loading.asked_sampling(settings) == wanted
-    assert model_loading.asked_sampling(replace(settings, generation="greedy")) is None
+    assert asked_models.asked_sampling(settings) == wanted
+    assert asked_models.asked_sampling(replace(settings, generation="greedy")) is None
     assert logged in caplog.text and len(caplog.records) == bool(logged)
 
 
@@ -79,7 +79,7 @@ def test_sampling_that_contradicts_or_cannot_be(tmp_path, said, given, sentence)
     (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, **said}))
     settings = CaptionerSettings(**{"target": str(tmp_path), "generation": "published", **given})
     with pytest.raises(InputError, match=sentence):
-        model_loading.asked_sampling(settings)
+        asked_models.asked_sampling(settings)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 5])
@@ -148,7 +148,7 @@ def parameters(**given):
 @pytest.mark.parametrize("dtype", ["float32", "nf4"])
 def test_models_that_do_not_fit_end_the_captioner_unless_it_may_fall_back(monkeypatch, dtype):
     monkeypatch.setattr(footprint, "memory", lambda device: (1_000_000, 10**9))
-    monkeypatch.setattr(model_loading, "load_models", lambda *given: pytest.fail("tried nevertheless"))
+    monkeypatch.setattr(loading, "load_pair", lambda *given: pytest.fail("tried nevertheless"))
     with pytest.raises(InputError) as error:
         captioner.load(parameters(models_dtype=dtype))
     sentence = str(error.value)

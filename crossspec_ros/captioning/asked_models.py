@@ -1,0 +1,164 @@
+"""Models that the captioner's parameters ask for: where they are, how they are placed, what is loaded."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.captioning.params import read_names
+from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
+from crossspec_ros.captioning.target_server import is_remote
+from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.extensions import extension
+from crossspec_ros.models.hub import draft_path, target_path
+from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available
+from crossspec_ros.paths import found, share_dir
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.open_windows import StandIn
+    from crossspec_ros.drafting.heads.head import Head
+    from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.models.pair import ModelPair
+
+_LOG = logging.getLogger(__name__)
+
+_APPLIED = ("temperature", "top_p", "top_k")
+_LEFT_OUT: dict[str, object] = {
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "no_repeat_ngram_size": 0,
+    "min_p": 0,
+    "typical_p": 1,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "num_beams": 1,
+}
+"""Values of a generation_config.json that are not applied, with those that change nothing."""
+
+
+def models_folder(settings: CaptionerSettings) -> Path:
+    """The folder of the captioner's parameters, or that of the tiny pair."""
+    return found(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
+
+
+def asked_placement(settings: CaptionerSettings) -> Placement:
+    """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
+    # One for a draft that there is not would never be found taken.
+    draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
+    return available(settings.models_dtype, settings.models_device, draft_device)
+
+
+def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
+    """Sampling that the captioner's parameters ask for; None always takes the likeliest token.
+
+    Raises InputError for values that sampling does not take, or that contradict each other.
+    """
+    is_published = settings.generation == "published"
+    if not is_published and not settings.temperature:
+        return None
+    from crossspec_ros.engine.sampling import Sampling
+
+    if not is_published:
+        return Sampling(settings.temperature, settings.top_p, settings.seed)
+    if settings.temperature or settings.top_p != 1:
+        raise InputError(
+            "generation is published, so temperature and top_p are the target's own: leave yours at 0 and 1, "
+            "or set generation to greedy"
+        )
+    if is_remote(settings.target):
+        raise InputError(
+            "generation is published, but the target's files are on its server: set generation to greedy, "
+            "and temperature and top_p to what its publisher says"
+        )
+    published = published_generation(models_folder(settings), settings.target)
+    if not published.get("do_sample"):
+        return None
+    # What transformers' generate takes for what nobody says.
+    found = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, **published}
+    try:
+        return Sampling(
+            float(found["temperature"]), float(found["top_p"]), settings.seed, int(found["top_k"])
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the target's generation_config.json cannot be followed ({first_line(error)}): set generation "
+            f"to greedy"
+        ) from error
+
+
+@lru_cache
+def published_generation(models: Path, target: str) -> dict[str, Any]:
+    """Sampling by the target's generation_config.json; what is left out of it is logged, once."""
+    from crossspec_ros.models.config_files import generation_values
+
+    values = generation_values(target_path(models, target, with_weights=False))
+    applied = {name: values[name] for name in ("do_sample", *_APPLIED) if name in values}
+    left = [f"{name} {value}" for name, value in values.items() if value != _LEFT_OUT.get(name, value)]
+    if left:
+        _LOG.warning("sampled without what the target's generation_config.json says of %s", ", ".join(left))
+    if not applied.get("do_sample"):
+        _LOG.warning("the target's publisher says nothing of sampling: its likeliest tokens are taken")
+    return applied
+
+
+def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]:
+    """The draft heads that are asked for, by name; changes of the draft itself (L6) are made here.
+
+    Raises InputError where a head that is named is missing, damaged, or of other models.
+    """
+    from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
+    from crossspec_ros.drafting.proposer import proposer_names
+
+    if not settings.heads:
+        return fitting_heads(models_folder(settings) / "heads", pair.target, pair.draft)
+    folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
+    for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
+        if pair.draft is None:
+            raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
+        extension("draft_lora", f"the LoRA adapter '{folder}'")(pair.draft, folder)
+        folders.remove(folder)
+    for folder in folders:
+        if inner := head_folders(folder):
+            raise InputError(
+                f"'{folder}' is a folder of heads, not a head: name those in it, such as '{inner[0]}'"
+            )
+    names = [folder.name for folder in folders]
+    for folder in folders:
+        if names.count(folder.name) > 1 or folder.name in proposer_names():
+            raise InputError(
+                f"the draft head '{folder}' has the name of another proposer: give its folder another name"
+            )
+    return {folder.name: load_head(folder, pair.target, pair.draft) for folder in folders}
+
+
+def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> StandIn | None:
+    """The feature hand-off of the captioner's parameters, which lies beside the checkpoints; None where it is
+    off. Raises InputError where it is missing, damaged, or of another pair."""
+    if settings.handoff == "off":
+        return None
+    load = extension("handoff", "the feature hand-off")
+    stand_in: StandIn = load(models_folder(settings), pair, settings.handoff)
+    return stand_in
+
+
+def load_models(settings: CaptionerSettings, placement: Placement, only: Only = "") -> ModelPair:
+    """Load the models of the captioner's parameters in this placement, see `models.loading.load_pair`.
+
+    Raises MemoryError where the CPU's will not do: the kernel would not raise, but kill the process.
+    """
+    from crossspec_ros.models.footprint import estimate, memory
+    from crossspec_ros.models.loading import load_pair
+    from crossspec_ros.models.registry import draft_architecture, target_architecture
+
+    models = models_folder(settings)
+    target = target_architecture(target_path(models, settings.target, with_weights=False))
+    draft = draft_path(models, settings.draft, with_weights=False)
+    footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
+    needed = footprint.by_device(only).get("cpu", 0)
+    free, _ = memory("cpu")
+    if needed > free:
+        raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
+    return load_pair(models, settings.threads, placement, settings.target, settings.draft, only)

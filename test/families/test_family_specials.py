@@ -1,0 +1,187 @@
+"""What one family alone has: its layout, its ancestors, its newline, its rope."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoint_layouts import TINY, copied, edit, hub_weights, write
+from plain_target import event_draft
+from safetensors.torch import load_file
+from tiny_targets import QUESTION, TINY_FAMILIES, noise
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.footprint import measured_bytes, weight_bytes
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+
+def loaded(folder: Path) -> Any:
+    known = target_architecture(folder)
+    return known.model(known.load(Placement()), known.tokenizer())
+
+
+@pytest.mark.parametrize("layout", ["safetensors shards index", "bin shards index"])
+def test_the_published_layout_of_video_llava(tmp_path: Path, layout: str) -> None:
+    plain = target_architecture(TINY / "target").load(Placement()).state_dict()
+    folder, tensors = copied("target", tmp_path / "target"), hub_weights()
+    assert {name.split(".")[0] for name in tensors} == {
+        "language_model", "video_tower", "image_tower", "multi_modal_projector"
+    }  # fmt: skip
+    write(folder, tensors, layout)
+    model = target_architecture(folder).load(Placement())
+    loaded = model.state_dict()
+    assert loaded.keys() == plain.keys()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
+    assert model.model.image_tower is None
+    assert not model.training and not any(p.requires_grad for p in model.parameters())
+    # Not stored, but needed: computed anew.
+    assert model.model.video_tower.embeddings.position_ids.tolist() == [list(range(17))]
+    assert model.model.language_model.rotary_emb.inv_freq[0] == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"mm_video_tower": "LanguageBind/LanguageBind_Video_merge"},
+        {"architectures": ["LlavaLlamaForCausalLM"]},
+    ],
+)
+@pytest.mark.parametrize("kind", ["llava", "video_llava"])
+@pytest.mark.parametrize("known", [target_spec, target_architecture])
+def test_the_original_video_llava_is_refused(
+    tmp_path: Path, values: dict[str, object], kind: str, known: Callable[[Path], object]
+) -> None:
+    folder = copied("target", tmp_path / "target")
+    edit(folder / "config.json", model_type=kind, **values)
+    sentence = (
+        r"attends over time, so that its frames cannot .*: take its port LanguageBind/Video-LLaVA-7B-hf$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        known(folder)
+
+
+def test_the_frames_of_video_llava_follow_from_its_config(tmp_path: Path) -> None:
+    spec, folder = target_spec(TINY / "target"), copied("target", tmp_path / "target")
+    edit(folder / "config.json", video_seq_length=3 * 17 + 5)
+    fewer = replace(spec, frames=3, frame_tokens=3 * 17)
+    assert target_spec(folder) == target_architecture(folder).spec == fewer
+
+
+def test_values_that_video_llava_leaves_out_are_transformers_own(tmp_path: Path) -> None:
+    folder = copied("target", tmp_path / "target")
+    (folder / "generation_config.json").unlink()
+    edit(folder / "config.json", text_config={"model_type": "llama"}, video_seq_length=None)
+    edit(folder / "config.json", vision_config={"model_type": "clip_vision_model"})
+    assert target_spec(folder) == target_architecture(folder).spec
+
+
+@torch.inference_mode()
+def test_the_newline_of_llava_onevision_belongs_to_the_closing(tmp_path: Path) -> None:
+    target = loaded(TINY_FAMILIES["llava_onevision"].checkpoint(tmp_path))
+    closing = target.closing(QUESTION)
+    assert len(closing) == 1 + len(target.prompt_ids(QUESTION)[1])
+    assert torch.equal(closing.embeds[0], target.module.model.image_newline)
+
+
+def test_eventgpt_drafts_for_llava_onevision(tmp_path: Path, windows: list[Window]) -> None:
+    folder = TINY_FAMILIES["llava_onevision"].checkpoint(tmp_path)
+    pair = load_pair(TINY, target=str(folder))
+    draft = event_draft(pair, windows[0].event_images, QUESTION, 64)
+    assert draft.run(Trace())
+    drafted, probs = draft.proposal()
+    assert len(draft.text.split()) > 5 and len(drafted) == len(probs)
+    # As the target's own chat template has it: no space before the first word, and its end of the text.
+    assert list(drafted) == pair.target.tokenizer.encode(f"{draft.text}<|im_end|>").ids
+
+
+def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path: Path) -> None:
+    family = TINY_FAMILIES["internvl"]
+    folder = family.checkpoint(tmp_path)
+    own = family.loaded(folder).model.language_model.rotary_emb
+    ours = loaded(folder).module.model.language_model.rotary_emb
+    assert (own.rope_type, ours.rope_type) == ("dynamic", "default")
+    torch.testing.assert_close(ours.inv_freq, own.inv_freq, rtol=0, atol=0)
+    assert ours.inv_freq[1] == 1000000.0 ** (-2 / 16) and ours.attention_scaling == own.attention_scaling
+
+
+QWEN3 = {"model_type": "qwen3", "head_dim": 16, "rope_scaling": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "tied", "text"),
+    [("internvl", False, QWEN3), ("internvl", True, {}), ("llava_onevision", True, {}),
+     ("qwen3_vl", True, {}), ("smolvlm", True, {})],
+)  # fmt: skip
+def test_tied_embeddings_and_other_languages(tmp_path: Path, name: str, tied: bool, text: Any) -> None:
+    family, frames = TINY_FAMILIES[name], noise(8, 40, 60)
+    text = text | ({"tie_word_embeddings": True} if name == "llava_onevision" else {})
+    folder = family.checkpoint(tmp_path, tied, **text)
+    assert any("lm_head" in key for key in load_file(folder / "model.safetensors")) == (not tied)
+    target, known = loaded(folder), target_architecture(folder)
+    assert (target.module.lm_head.weight is target.module.get_input_embeddings().weight) == tied
+    assert measured_bytes(target.module) == weight_bytes(known.skeleton(), Placement(), known.unquantized)
+    with torch.inference_mode():
+        out = target.module.generate(**target.inputs(frames, QUESTION), do_sample=False, max_new_tokens=12)
+    assert tuple(out[0, -12:].tolist()) == family.generated(folder, frames, QUESTION, 12)
+
+
+@pytest.mark.parametrize("name", ["internvl", "llava_onevision"])
+def test_a_stored_head_counts_whatever_is_said_of_tied_embeddings(tmp_path: Path, name: str) -> None:
+    family = TINY_FAMILIES[name]
+    folder = family.checkpoint(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    if name == "internvl":
+        # As in the released ones, and so taken for true by transformers.
+        del config["tie_word_embeddings"]
+    else:
+        config["text_config"]["tie_word_embeddings"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    module = loaded(folder).module
+    stored = load_file(folder / "model.safetensors")
+    assert any(torch.equal(module.lm_head.weight, tensor) for tensor in stored.values())
+    known = target_architecture(folder)
+    assert weight_bytes(known.skeleton(), Placement(), known.unquantized) == measured_bytes(module)
+    if name == "internvl":
+        # So it is counted, also before a download.
+        (folder / "model.safetensors").unlink()
+        known = target_architecture(folder)
+        assert weight_bytes(known.skeleton(), Placement(), known.unquantized) == measured_bytes(module)
+
+
+@pytest.fixture(scope="module", params=["llava_onevision", "internvl", "smolvlm", "qwen3_vl"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
+    """A family's name, its tiny checkpoint, and the target from there."""
+    folder = TINY_FAMILIES[request.param].checkpoint(tmp_path_factory.mktemp(request.param))
+    return request.param, folder, loaded(folder)
+
+
+@pytest.mark.parametrize("question", [QUESTION, "", "  Où est 日本? \n\n", "a<|im_end|>b <video><img>"])
+@pytest.mark.parametrize("frames", [1, 8])
+@torch.inference_mode()
+def test_the_pieces_are_the_processors_text(made: tuple[str, Path, Any], question: str, frames: int) -> None:
+    name, folder, target = made
+    window = noise(frames, 48, 64)
+    units = [target.unit(features, i) for i, features in enumerate(target.encode(window))]
+    pieces = [target.opening(), *units, target.closing(question)]
+    if target.spec.axes == 1:
+        assert all(piece.positions.tolist() == [list(range(len(piece)))] for piece in pieces)
+    ids = TINY_FAMILIES[name].inputs(folder, window, question)["input_ids"][0]
+    assert torch.equal(target.inputs(window, question)["input_ids"][0], ids)
+    embeds = torch.cat([piece.embeds for piece in pieces])
+    before, after = target.prompt_ids(question)
+    seen = {target.module.config.image_token_id, getattr(target.module.config, "video_token_id", None)}
+    is_text = torch.tensor([token not in seen for token in ids.tolist()])
+    is_text[: len(before)] = is_text[len(ids) - len(after) :] = True
+    if name == "llava_onevision":
+        is_text[len(ids) - len(after) - 1] = False  # the newline
+    assert len(embeds) == len(ids)
+    assert torch.equal(embeds[is_text], target.words(tuple(ids.tolist())).embeds[is_text])
