@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 from torch import Tensor
 
 from crossspec_lab.baselines.compression import ElasticCompressor
-from crossspec_lab.baselines.whole import Whole
+from crossspec_lab.baselines.one_shot import Whole
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from crossspec_lab.compare.heads import COLD, FIRST, NOVELTY, REPEATED, USUAL
+from crossspec_lab.compare.bench_heads import COLD, FIRST, NOVELTY, REPEATED, USUAL
 
 from crossspec_ros.cli import main
 
