@@ -20,8 +20,8 @@ get() {
     "${platforms[@]}" -d "$1" "$2"
 }
 
-cp "$DATA/qwen3_vl_4b.tar.xz" .gpu/
-cp "$TRACE" .gpu/trace.jsonl
+cp -f "$DATA/qwen3_vl_4b.tar.xz" .gpu/
+cp -f "$TRACE" .gpu/trace.jsonl
 get .whl transformers==5.23.0
 get "$WORK" bitsandbytes==0.50.2
 # bitsandbytes has 43 MB of libraries for other versions of CUDA; those of 13.0 and of the CPU stay, 4 MB.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import cast
 
 from torch import Tensor
 
@@ -44,8 +44,6 @@ class SpecVLMHead(Eagle):
 
 class SpecVLM(Whole):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
         proposers = [HeadProposer("specvlm", head)]

@@ -137,7 +137,7 @@ def draw_headline(measured: Path, out: Path) -> None:
     axes = figure.subplots()
     try:
         figures = json.loads(measured.read_text())
-        mode_bars(axes, figures["modes"], NAMES, _WAIT)
+        mode_bars(axes, figures["modes"], NAMES)
         axes.set_title(headline(figures), fontsize=10)
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(

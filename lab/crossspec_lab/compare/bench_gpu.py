@@ -317,7 +317,7 @@ def _draw(figures: dict[str, Any]) -> Figure:
         curve.fill_between(sizes, *ends, color=line.get_color(), alpha=0.2)
         curve.axhline(run["bound_ms"], color=line.get_color(), linestyle=":")
         modes = run["latency"]["modes"]
-        mode_bars(axes, modes, {name: name for name in modes}, "last_frame_to_caption_ms")
+        mode_bars(axes, modes, {name: name for name in modes})
         axes.set_title(dtype)
     curve.set(xlabel="tokens of a pass", ylabel="ms", ylim=(0, None), title="T_verify(n); dotted: read once")
     curve.legend()

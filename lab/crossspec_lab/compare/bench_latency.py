@@ -109,7 +109,7 @@ def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _draw(figures: dict[str, Any], typical: Trace) -> Figure:
     figure = Figure(figsize=(10, 7), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=(3, 2))
-    mode_bars(above, figures["modes"], {name: name for name in figures["modes"]}, "last_frame_to_caption_ms")
+    mode_bars(above, figures["modes"], {name: name for name in figures["modes"]})
     ratio = figures["last_frame_to_caption_ratio"]
     above.set_title(f"{figures['windows']} held-out windows; ours {ratio:.1f}x sooner than the target alone")
     draw_timeline(below, typical)

@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 OURS_COLOUR, OTHERS_COLOUR, LOSSY_COLOUR = "#31a354", "#969696", "#fdae6b"
-SINCE = {"caption_ms": "from the end of a second", "last_frame_to_caption_ms": "from a second's last frame"}
 WAIT_LABEL = "ms from the last frame to the caption: median, 10th to 90th percentile"
 
 
@@ -31,12 +30,11 @@ def bars(
     bare(axes)
 
 
-def mode_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str], key: str) -> None:
+def mode_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str]) -> None:
     """How long captions take by decoder, by what each is to be called; the first is ours."""
-    rows = {shown: modes[name][key] for name, shown in names.items()}
+    rows = {shown: modes[name]["last_frame_to_caption_ms"] for name, shown in names.items()}
     ours = next(iter(rows))
-    label = f"ms {SINCE[key]} to the caption: median, 10th to 90th percentile"
-    bars(axes, rows, label, lambda name: OURS_COLOUR if name == ours else OTHERS_COLOUR)
+    bars(axes, rows, WAIT_LABEL, lambda name: OURS_COLOUR if name == ours else OTHERS_COLOUR)
     for i, row in enumerate(rows.values()):
         axes.annotate(f" {row['median']:.0f} ms", (row["p90"], i), va="center", fontsize=9)
     axes.invert_yaxis()
