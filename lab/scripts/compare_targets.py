@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
-from crossspec_lab.compare.harness import Decoder, ratio, spread, table, take_turns
-from crossspec_lab.compare.held_out import held_out_windows
-from crossspec_lab.compare.latency import begun_at_last_frame, captions, lived
+from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.compare.harness import compared, table, take_turns, tokens_per_pass
+from crossspec_lab.compare.held_out import held_out_windows, timed
 from rich.progress import track
 
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 
 def main() -> None:
@@ -33,30 +32,25 @@ def main() -> None:
         raise SystemExit(f"the targets look at windows of several shapes ({sizes}): compare tiny ones")
     windows = [window for window, _ in held_out_windows(pairs[names[0]], count)]
     with ExitStack() as stack:
-        decoders: dict[str, Decoder[Window]] = {}
+        decoders = {}
         for name, pair in pairs.items():
-            ours, alone = (
-                stack.enter_context(closing(make(pair)))
-                for make in (speculative_decoder, autoregressive_decoder)
-            )
-            decoders[f"{name} ours"] = lived(ours)
-            decoders[f"{name} alone"] = begun_at_last_frame(captions(alone))
+            decoders[f"{name} ours"] = timed(speculative_decoder(pair), stack)
+            decoders[f"{name} alone"] = timed(Whole(autoregressive_decoder(pair)), stack)
         for decoder in decoders.values():
             decoder(windows[0], Trace())
         runs = take_turns(decoders, track(windows, "captioning in real time"))
     figures = {}
     for name in names:
-        mine, than = runs[f"{name} ours"], runs[f"{name} alone"]
-        passes = sum(span.stage in ("verify", "decode") for trace in mine.traces for span in trace.spans)
+        both = {who: runs[f"{name} {who}"] for who in ("ours", "alone")}
+        ours, alone = compared(both, "alone").values()
         figures[name] = {
-            "close_to_caption_ms": spread(mine.ms()),
-            "close_to_caption_ratio": ratio(than.ms(), mine.ms()),
-            "last_frame_to_caption_ms": spread(mine.ms_from_last_frame()),
-            "last_frame_to_caption_ratio": ratio(than.ms_from_last_frame(), mine.ms_from_last_frame()),
-            "target_alone_ms": spread(than.ms_from_last_frame()),
-            # The first pass of a caption reads the question.
-            "tokens_per_pass": sum(map(len, mine.tokens)) / (len(mine.tokens) + passes),
-            "equal": sum(a == b for a, b in zip(mine.tokens, than.tokens, strict=True)),
+            "close_to_caption_ms": ours["caption_ms"],
+            "close_to_caption_ratio": ours["close_to_caption_ratio"],
+            "last_frame_to_caption_ms": ours["last_frame_to_caption_ms"],
+            "last_frame_to_caption_ratio": ours["last_frame_to_caption_ratio"],
+            "target_alone_ms": alone["last_frame_to_caption_ms"],
+            "tokens_per_pass": tokens_per_pass(both["ours"]),
+            "equal": ours["equal"],
         }
     print(table(f"{count} windows, median (10th-90th percentile); ratio: alone / ours", figures))
     out.write_text(json.dumps({"windows": count, "targets": figures}, indent=1) + "\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-from crossspec_lab.compare.heads import NOVELTY, USUAL
+from crossspec_lab.compare.bench_heads import NOVELTY, USUAL
 from crossspec_lab.train.variants import VARIANTS
 from reference_pages import ROOT, table, with_blocks
 

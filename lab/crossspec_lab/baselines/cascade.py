@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.speculative import DraftAsYouGo, event_chain
 from crossspec_lab.baselines.suffix import EarlierOutputs
@@ -22,8 +20,6 @@ class Cascade(OneShot):
     have said itself, and adds its next one, until there are `gamma` for the target. Both agree greedily, not
     fuzzily as published, which would be lossy.
     """
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair, gamma: int = 4) -> None:
         super().__init__(pair)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -118,8 +118,6 @@ class CompressedTarget(Alone):
 
     It is lossy, for the target sees less. Raises ValueError for a target that is no Video-LLaVA.
     """
-
-    lossless: ClassVar[bool] = False
 
     def __init__(self, pair: ModelPair) -> None:
         target = pair.target

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from functools import partial
-from typing import ClassVar
 
 import torch
 
@@ -33,8 +32,6 @@ class Lookahead(OneShot):
     that begin with the last token are verified. The first branch, whose mask is that of a tree, shares the
     second's pass and is never accepted.
     """
-
-    lossless: ClassVar[bool] = True
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         branches = _Branches(self.pair.target.prompt_ids(question)[1])

@@ -1,4 +1,4 @@
-"""Ways that give the target all frames with the question, and then put one guess after the other to it."""
+"""Decoders that get a window whole: the loop of guesses and passes, the target alone, one of ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
@@ -52,3 +53,18 @@ class Alone(OneShot):
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         return self.answer(window, question, trace, lambda tokens: DraftTree())
+
+
+class Whole:
+    """A decoder of ours after the last frame: nothing is read, drafted or looked up before."""
+
+    def __init__(self, decoder: PrefillHiddenDecoder) -> None:
+        self._decoder = decoder
+
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        caption = self._decoder.caption(window, question, trace)
+        return Written(caption.token_ids, caption.accept_lengths)
+
+    def close(self) -> None:
+        """End the threads of draft and engine."""
+        self._decoder.close()

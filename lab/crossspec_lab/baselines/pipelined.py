@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
-from typing import ClassVar
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.speculative import DraftAsYouGo, event_chain
@@ -22,8 +21,6 @@ class Pipelined(OneShot):
     Neither waits for the other: the target verifies as a chain all that was drafted since, or decodes a token
     alone where that is nothing, and the draft goes on from its own tokens until the target says otherwise.
     """
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair) -> None:
         super().__init__(pair)

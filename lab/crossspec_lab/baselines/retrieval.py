@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import ClassVar
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
@@ -34,8 +33,6 @@ class Retrieval(OneShot):
     followed it there, up to 10 tokens deep, the 64 most frequent nodes are put to the target. A datastore of
     another kind than `training_captions` may be given.
     """
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair, datastore: Iterable[Tokens] | None = None) -> None:
         super().__init__(pair)

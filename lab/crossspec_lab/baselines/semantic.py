@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import ClassVar
 
 import torch
 
@@ -24,8 +23,6 @@ class Semantic(OneShot):
     It stands for acceptance by meaning as it was published, and is lossy as that is. See `TypicalAcceptance`
     for `epsilon` and `delta`, here Medusa's.
     """
-
-    lossless: ClassVar[bool] = False
 
     def __init__(self, pair: ModelPair, gamma: int = 4, epsilon: float = 0.09, delta: float = 0.3) -> None:
         super().__init__(pair)

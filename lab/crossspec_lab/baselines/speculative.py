@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import ClassVar
 
 import torch
 from transformers import DynamicCache
@@ -20,8 +19,6 @@ from crossspec_ros.windows.window import Window
 
 class FixedGamma(OneShot):
     """Standard speculative decoding (Leviathan et al., ICML 2023): gamma tokens of the draft a round."""
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair, gamma: int) -> None:
         super().__init__(pair)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import cast
 
 from torch import Tensor
 
 from crossspec_lab.baselines.compression import ElasticCompressor
-from crossspec_lab.baselines.whole import Whole
+from crossspec_lab.baselines.one_shot import Whole
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes
@@ -43,8 +43,6 @@ class SpecVLMHead(Eagle):
 
 class SpecVLM(Whole):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
         proposers = [HeadProposer("specvlm", head)]

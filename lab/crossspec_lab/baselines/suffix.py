@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from functools import partial
-from typing import ClassVar
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
@@ -32,8 +31,6 @@ class SuffixDecoding(OneShot):
     probability of 0.1 at least, and indices are 64 tokens deep. Of all drafts that is taken of which most
     tokens are to be expected.
     """
-
-    lossless: ClassVar[bool] = True
 
     def __init__(self, pair: ModelPair) -> None:
         super().__init__(pair)

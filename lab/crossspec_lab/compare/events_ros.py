@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from crossspec_lab.compare.peak_memory import status_mb
-from crossspec_lab.trials.processes import cpu_seconds, end
-from crossspec_ros.children import start
+from crossspec_lab.trials.processes import Child, cpu_seconds
 from crossspec_ros.environment import ros_environment
 
 RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
@@ -24,7 +21,7 @@ MOST_BEHIND_MS = 1000.0
 def measure(rates: Sequence[float] = RATES, seconds: float = 5.0) -> list[dict[str, Any]]:
     """A row for each rate in million events per second, each on a fresh synchronizer; for Linux.
 
-    A row has what `ros.event_load` says, the synchronizer's `cpu_share` of one core, its `peak_mb` of
+    A row has what `event_load` says, the synchronizer's `cpu_share` of one core, its `peak_mb` of
     memory, and `holds`: whether the load was given as it should, every event was counted and no event image
     came a second late. Raises RuntimeError when a rate cannot be measured.
     """
@@ -43,31 +40,24 @@ def highest(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dict[str, Any]:
-    synchronizer = _start(["synchronizer"], environment)
-    load = _start(["event_load", str(rate), "--seconds", str(seconds)], environment, stdout=subprocess.PIPE)
-    try:
-        assert load.stdout is not None
-        load.stdout.readline()  # it has found the synchronizer and begins
+    load_options = [str(rate), "--seconds", str(seconds)]
+    with ExitStack() as stack:
+        synchronizer = Child(["-m", "crossspec_ros.ros.synchronizer"], environment=environment)
+        stack.callback(synchronizer.end)
+        load = Child(["-m", "crossspec_lab.compare.event_load", *load_options], environment=environment)
+        stack.callback(load.end)
+        failure = f"{rate:g} Mev/s could not be measured: the load ended"
+        load.wait(lambda: load.said, failure)  # it has found the synchronizer and begins
         before_s = cpu_seconds(synchronizer.pid)
-        output, _ = load.communicate()
-        if load.returncode or synchronizer.poll() is not None:
-            raise RuntimeError(f"{rate:g} Mev/s could not be measured: see what the nodes said above")
-        row: dict[str, Any] = json.loads(output)
+        load.wait(lambda: load.lines, failure)
+        if load.process.wait() or synchronizer.process.poll() is not None:
+            raise RuntimeError(f"{rate:g} Mev/s could not be measured: a node has failed")
+        row = load.lines[0]
         row["cpu_share"] = (cpu_seconds(synchronizer.pid) - before_s) / seconds
         row["peak_mb"] = status_mb("VmHWM", synchronizer.pid)
-    finally:
-        for process in (load, synchronizer):
-            end(process)
     row["holds"] = (
         row["publishing_late_ms"]["max"] <= _MOST_LATE_MS
         and row["event_image_ms"]["max"] <= MOST_BEHIND_MS
         and row["events_counted"] == row["events_sent"]
     )
     return row
-
-
-def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
-    node, *arguments = command
-    return start(
-        [sys.executable, "-m", f"crossspec_ros.ros.{node}", *arguments], environment, text=True, **options
-    )

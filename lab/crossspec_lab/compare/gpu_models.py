@@ -6,6 +6,7 @@ What is fast or slow depends on shapes and numbers' sizes, not on what a model w
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,13 @@ from torch import nn
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import (
+    draft_architecture,
+    released_draft,
+    released_target,
+    target_architecture,
+)
+from crossspec_ros.paths import share_dir
 
 _SPREAD = 0.02
 """Standard deviation of quantised weights; transformers draws all others."""
@@ -28,6 +36,21 @@ class Dimensions(NamedTuple):
     draft: DraftArchitecture
     tokenizer: Tokenizer | None = None
     """The target's own."""
+
+
+def tiny() -> Dimensions:
+    """Those of the shipped pair."""
+    folder = share_dir() / "models" / "tiny"
+    return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
+
+
+def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
+    """Those of the shipped pair, or of the released 7B models; the target may be that of a folder."""
+    found = tiny() if is_tiny else Dimensions("7B", released_target(), released_draft())
+    if not target:
+        return found
+    known = target_architecture(Path(target))
+    return found._replace(name=Path(target).name, target=known, tokenizer=known.tokenizer())
 
 
 def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -> ModelPair:

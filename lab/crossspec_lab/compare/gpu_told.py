@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from crossspec_lab.compare.trace import Response
+from crossspec_lab.compare.bench_trace import Response
 from crossspec_ros.models.base import LanguageModel, VideoTarget
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.translation import Translation

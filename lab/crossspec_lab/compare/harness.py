@@ -1,4 +1,4 @@
-"""What the benches share: decoders take turns on the same windows in one run, and what is told of it.
+"""Comparison of decoders: they take turns on the same cases in one run, and what each did is reported.
 
 The order of the turns rotates, so that a machine that drifts favours none.
 """
@@ -8,93 +8,121 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from crossspec_lab.baselines.written import Written
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.telemetry.trace import Trace
 
 Case = TypeVar("Case")
-Decoder = Callable[[Case, Trace], tuple[int, ...]]
-"""Captions what it is given and gives the token ids; where it is timed, it marks "last_frame" and "closed" in
-the trace."""
-SINCE = {"caption_ms": "from the end of a second", "last_frame_to_caption_ms": "from a second's last frame"}
+Decoder = Callable[[Case, Trace], Written]
+"""Captions a case; where it is timed, it marks "last_frame" and "closed" in the trace."""
 _LEAST_MS = 1.0
-"""Of a wait in a ratio: an answer may be there when its window closes."""
+"""Shortest wait in a ratio: an answer may be there when its window closes."""
 
 
-@dataclass
-class Runs:
-    """What one decoder did, case by case; `ended_ns` are the times of its captions."""
+@dataclass(frozen=True)
+class Run:
+    """One case captioned by one decoder, which returned at `ended_ns`."""
 
-    traces: list[Trace] = field(default_factory=list)
-    ended_ns: list[int] = field(default_factory=list)
-    tokens: list[tuple[int, ...]] = field(default_factory=list)
+    trace: Trace
+    written: Written
+    ended_ns: int
 
-    def extend(self, others: Runs) -> None:
-        """Count those of another round."""
-        self.traces += others.traces
-        self.ended_ns += others.ended_ns
-        self.tokens += others.tokens
+    @classmethod
+    def of(cls, decoder: Decoder[Case], case: Case) -> Run:
+        """Let the decoder caption the case now."""
+        trace = Trace()
+        written = decoder(case, trace)
+        return cls(trace, written, time.perf_counter_ns())
 
-    def ms(self, mark: str = "caption") -> np.ndarray:
-        """Milliseconds from the close to a mark, or to the caption where there is none; 0 if before it."""
-        found = zip((trace.marks for trace in self.traces), self.ended_ns, strict=True)
-        return np.array([max(0, m.get(mark, end_ns) - m["closed"]) / 1e6 for m, end_ns in found])
+    @property
+    def answered_ns(self) -> int:
+        """End of the caption's last pass: ours returns at the close, and others tidy up first."""
+        return max(
+            (span.end_ns for span in self.trace.spans if span.stage == "answer"), default=self.ended_ns
+        )
 
-    def ms_from_last_frame(self) -> np.ndarray:
+    @property
+    def first_token_ns(self) -> int:
+        """End of the pass that gave the first token."""
+        firsts = [span.end_ns for span in self.trace.spans if span.stage == "answer_first"]
+        return min(firsts, default=self.trace.marks.get("first_token", self.answered_ns))
+
+    @property
+    def wait_ms(self) -> float:
         """Milliseconds from the arrival of the last frame to the end of the caption's last pass."""
-        ends = [
-            max((span.end_ns for span in trace.spans if span.stage == "answer"), default=end_ns)
-            for trace, end_ns in zip(self.traces, self.ended_ns, strict=True)
-        ]
-        starts = [trace.marks["last_frame"] for trace in self.traces]
-        return (np.array(ends) - np.array(starts)) / 1e6
+        return (self.answered_ns - self.trace.marks["last_frame"]) / 1e6
 
-    def stages(self) -> dict[str, float]:
-        """The median milliseconds of each stage, and of the draft's work that was hidden."""
-        found = [trace.stages | {"hidden": trace.hidden} for trace in self.traces]
-        names = sorted({stage for stages in found for stage in stages})
-        return {name: float(np.median([stages.get(name, 0.0) for stages in found])) for name in names}
+    def from_close_ms(self, mark: str = "caption") -> float:
+        """Milliseconds from the close to a mark, or to the return where there is none; 0 if before it."""
+        marks = self.trace.marks
+        return max(0, marks.get(mark, self.ended_ns) - marks["closed"]) / 1e6
 
 
-def take_turns(decoders: Mapping[str, Decoder[Case]], cases: Iterable[Case]) -> dict[str, Runs]:
-    """Let each decoder caption each case, one case after the other."""
-    runs, names = {name: Runs() for name in decoders}, list(decoders)
-    for i, case in enumerate(cases):
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            trace = Trace()
-            runs[name].tokens.append(decoders[name](case, trace))
-            runs[name].ended_ns.append(time.perf_counter_ns())
-            runs[name].traces.append(trace)
+def in_turns(names: Iterable[str], cases: Iterable[Case]) -> Iterator[tuple[str, Case]]:
+    """Every name with every case, one case after the other; another name begins each time."""
+    order = list(names)
+    for case in cases:
+        yield from ((name, case) for name in order)
+        order = order[1:] + order[:1]
+
+
+def take_turns(decoders: Mapping[str, Decoder[Case]], cases: Iterable[Case]) -> dict[str, list[Run]]:
+    """Let each decoder caption each case."""
+    runs: dict[str, list[Run]] = {name: [] for name in decoders}
+    for name, case in in_turns(decoders, cases):
+        runs[name].append(Run.of(decoders[name], case))
     return runs
 
 
-def compared(runs: Mapping[str, Runs], alone: str) -> dict[str, Any]:
+def waits(runs: Sequence[Run]) -> np.ndarray:
+    """Milliseconds of each from the last frame."""
+    return np.array([run.wait_ms for run in runs])
+
+
+def compared(runs: Mapping[str, Sequence[Run]], alone: str) -> dict[str, Any]:
     """Times and stages of each decoder, ready for JSON, beside those of the one named `alone`."""
+
+    def closes(of: Sequence[Run], mark: str) -> list[float]:
+        return [run.from_close_ms(mark) for run in of]
+
     than = runs[alone]
     return {
         name: {
-            "caption_ms": spread(mine.ms()),
-            "first_token_ms": spread(mine.ms("first_token")),
-            "close_to_caption_ratio": ratio(than.ms(), mine.ms()),
-            "close_to_first_token_ratio": ratio(than.ms("first_token"), mine.ms("first_token")),
-            "last_frame_to_caption_ms": spread(mine.ms_from_last_frame()),
-            "last_frame_to_caption_ratio": ratio(than.ms_from_last_frame(), mine.ms_from_last_frame()),
-            "equal": sum(a == b for a, b in zip(mine.tokens, than.tokens, strict=True)),
-            "stages_ms": mine.stages(),
+            "caption_ms": spread(closes(mine, "caption")),
+            "first_token_ms": spread(closes(mine, "first_token")),
+            "close_to_caption_ratio": ratio(closes(than, "caption"), closes(mine, "caption")),
+            "close_to_first_token_ratio": ratio(closes(than, "first_token"), closes(mine, "first_token")),
+            "last_frame_to_caption_ms": spread(waits(mine)),
+            "last_frame_to_caption_ratio": ratio(waits(than), waits(mine)),
+            "equal": sum(a.written.tokens == b.written.tokens for a, b in zip(mine, than, strict=True)),
+            "stages_ms": _stages(mine),
         }
         for name, mine in runs.items()
     }
 
 
-def ratio(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
+def tokens_per_pass(runs: Sequence[Run]) -> float:
+    """Tokens that a pass of the target gave; the first pass of a caption reads the question as prefill."""
+    passes = sum(span.stage in ("verify", "decode") for run in runs for span in run.trace.spans)
+    return sum(len(run.written.tokens) for run in runs) / (len(runs) + passes)
+
+
+def _stages(runs: Sequence[Run]) -> dict[str, float]:
+    """The median milliseconds of each stage, and of the draft's work that was hidden."""
+    found = [run.trace.stages | {"hidden": run.trace.hidden} for run in runs]
+    names = sorted({stage for stages in found for stage in stages})
+    return {name: float(np.median([stages.get(name, 0.0) for stages in found])) for name in names}
+
+
+def ratio(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> dict[str, float]:
     """How many times as long one waited as the other, case by case."""
     return spread(np.maximum(one, _LEAST_MS) / np.maximum(other, _LEAST_MS))
 
@@ -110,12 +138,11 @@ def table(title: str, rows: Mapping[str, Mapping[Any, Any]]) -> str:
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     cells = [["", *map(str, columns)]]
     cells += [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        line[0].ljust(widths[0])
-        + "".join(f"  {cell:>{w}}" for cell, w in zip(line[1:], widths[1:], strict=True))
+    first, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
+    lines = (
+        line[0].ljust(first) + "".join(f"  {cell:>{w}}" for cell, w in zip(line[1:], others, strict=True))
         for line in cells
-    ]
+    )
     return "\n".join([title, "", *lines, ""])
 
 
@@ -126,23 +153,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
     return "-" if value is None else str(value)
-
-
-def draw_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str], key: str) -> None:
-    """How long captions take: medians and outer deciles of those named, by what to call them; the first is
-    ours."""
-    rows = [modes[name][key] for name in names]
-    ends = [[row["median"] - row["p10"] for row in rows], [row["p90"] - row["median"] for row in rows]]
-    colours = ["#31a354", *["#969696"] * (len(rows) - 1)]
-    medians = [row["median"] for row in rows]
-    axes.barh(range(len(rows)), medians, xerr=ends, color=colours, ecolor="#404040", capsize=2)
-    for i, row in enumerate(rows):
-        axes.annotate(f" {row['median']:.0f} ms", (row["p90"], i), va="center", fontsize=9)
-    axes.set_yticks(range(len(rows)), list(names.values()), fontsize=9)
-    axes.invert_yaxis()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(0, 1.12 * max(row["p90"] for row in rows))
-    axes.set_xlabel(f"ms {SINCE[key]} to the caption: median, 10th to 90th percentile", fontsize=9)
 
 
 def tell(

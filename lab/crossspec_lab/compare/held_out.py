@@ -1,14 +1,19 @@
-"""Windows of drives that training never saw, and how a decoder lives through them."""
+"""Windows of drives that training never saw, and how decoders live through them or get them afterwards."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import ExitStack, closing
 from functools import partial
+from typing import Any
 
+from crossspec_lab.baselines.written import Baseline, Written
+from crossspec_lab.compare.harness import Decoder
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.dataset import HELD_OUT
+from crossspec_lab.world.grammar import QUESTION
 from crossspec_lab.world.scene import Scene, drive
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -24,6 +29,8 @@ from crossspec_ros.windows.window import Window
 
 FIRST_SEED = HELD_OUT + 500_000
 WINDOWS_PER_DRIVE = 4
+_IDLE_S = 0.1
+"""Pause before a decoder that begins at the last frame: ours too comes from idling."""
 
 
 def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
@@ -85,7 +92,7 @@ def live(
     arrivals.sort(key=lambda arrival: arrival[0])
     ends = [offset for offset, _ in arrivals[1:]] + [length]
     for (offset, take_image), end in zip(arrivals, ends, strict=True):
-        _sleep_until(opened + offset)
+        sleep_until(opened + offset)
         work = take_image()
         if opened + offset < last_ns:
             # As the captioner does, once a frame is read, and looking for other work in between.
@@ -96,15 +103,49 @@ def live(
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
             decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)
-    _sleep_until(opened + length)
+    sleep_until(opened + length)
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
     return decoder.caption(trusted or window, question, trace)
 
 
-def _sleep_until(at_ns: int) -> None:
+def sleep_until(at_ns: int) -> None:
+    """Sleep until this time of `perf_counter_ns`."""
     time.sleep(max(0, at_ns - time.perf_counter_ns()) / 1e9)
+
+
+def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
+    """How a decoder captions in real time: ours lives through the window, others begin at its last frame.
+
+    The decoder is closed with the stack.
+    """
+    if hasattr(decoder, "close"):
+        stack.enter_context(closing(decoder))
+    return lived(decoder) if isinstance(decoder, PrefillHiddenDecoder) else begun_at_last_frame(decoder)
+
+
+def lived(decoder: PrefillHiddenDecoder) -> Decoder[Window]:
+    """Read the window while it is open."""
+
+    def run(window: Window, trace: Trace) -> Written:
+        caption = live(decoder, window, trace, QUESTION)
+        return Written(caption.token_ids, caption.accept_lengths)
+
+    return run
+
+
+def begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
+    """Get the window when its last frame has come."""
+
+    def run(window: Window, trace: Trace) -> Written:
+        time.sleep(_IDLE_S)
+        came_ns = time.perf_counter_ns()
+        trace.mark("last_frame", came_ns)
+        trace.mark("closed", came_ns + window.end_ns - max(window.frame_stamps_ns))
+        return answer(window, QUESTION, trace)
+
+    return run
 
 
 def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:

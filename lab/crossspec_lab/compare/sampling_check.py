@@ -10,11 +10,13 @@ from itertools import product
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 
 from crossspec_ros.engine.sampling import Sampling, sample_path
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
 VOCABULARY, LENGTH = 5, 3
+_LEVEL = 1e-3
 _SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=0)
 
 Verifier = Callable[
@@ -126,7 +128,5 @@ def _chi_square(counts: Counter[tuple[int, ...]]) -> Check:
             rare = (rare[0] + counts[tokens], rare[1] + expected)
     # Sequences that nucleus sampling never says must not come at all.
     cells.append((rare[0], max(rare[1], 1e-9)))
-    free = len(cells) - 1
-    # Wilson and Hilferty (1931); 3.0902 is the normal distribution's quantile at 1 - 1e-3.
-    critical = free * (1 - 2 / (9 * free) + 3.0902 * (2 / (9 * free)) ** 0.5) ** 3
+    critical = float(chi2.ppf(1 - _LEVEL, len(cells) - 1))
     return Check(size, sum((seen - expected) ** 2 / expected for seen, expected in cells), critical)

@@ -7,18 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
+from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.speculative import FixedGamma
-from crossspec_lab.baselines.whole import Whole
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.held_out import stream
+from crossspec_lab.compare.plots import bare
 from crossspec_lab.experiments import statistics
+from crossspec_lab.experiments.by_frames import with_count
 from crossspec_lab.experiments.compare import compare
-from crossspec_lab.experiments.frames import seen_with, with_frames
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.report_plots import wall_bars
+from crossspec_lab.experiments.result import SOONER, TOKENS, WALL, Cell, P, Result, Table, cells
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SEQUENTIAL, made
 from crossspec_ros.captioning.assembly import speculative_decoder
@@ -31,12 +32,8 @@ from crossspec_ros.windows.window import Window
 
 TITLE = "Ablations"
 NUMBER = 6
-TIMED, COUNTED, AT_16, LENGTHS = (
-    "each idea taken out, in time",
-    "each idea taken out, tokens",
-    "16 frames",
-    "draft length",
-)
+TIMED, COUNTED = "each idea taken out, in time", "each idea taken out, tokens"
+AT_16, LENGTHS = "16 frames", "draft length"
 GAMMAS = (2, 4, 8, 12, 16, 24, 32)
 _NODES = 64
 
@@ -61,10 +58,8 @@ class Chain(Policy):
             at = max(children[at], key=lambda node: tree.probs[node])
             path.append(at)
         sources = tuple(tree.sources[node] for node in path)
-        best = DraftTree.chain(
-            [tree.token_ids[node] for node in path], [tree.probs[node] for node in path], ""
-        )
-        return replace(best, sources=sources)
+        tokens, probs = [tree.token_ids[node] for node in path], [tree.probs[node] for node in path]
+        return replace(DraftTree.chain(tokens, probs, ""), sources=sources)
 
 
 def _ours(
@@ -76,9 +71,8 @@ def _ours(
     pair = setting.pair if "event_draft" in names else replace(setting.pair, draft=None, translation=None)
     proposers = make_proposers(names, setting.heads)
     decoder = speculative_decoder(pair, proposers=proposers)
-    decoder.policy = (
-        kind(proposers, None, Limits(max_nodes=_NODES)) if counted else kind(proposers, decoder.policy.cost)
-    )
+    limits = Limits(max_nodes=_NODES) if counted else Limits()
+    decoder.policy = kind(proposers, None if counted else decoder.policy.cost, limits)
     return decoder
 
 
@@ -115,9 +109,7 @@ def measure(setting: Setting) -> Log:
     compare(setting, NUMBER, COUNTED, counted, windows, setting.warm)
     lengths = {str(gamma): partial(FixedGamma, setting.pair, gamma) for gamma in GAMMAS}
     compare(setting, NUMBER, LENGTHS, lengths, windows, setting.warm)
-    changed = replace(setting, pair=with_frames(setting.pair, 16))
-    wide = [(seen_with(changed.pair, window), truth) for window, truth in windows]
-    warm = seen_with(changed.pair, setting.warm)
+    changed, wide, warm = with_count(setting, 16, windows)
     return compare(changed, NUMBER, AT_16, made(changed, (PARALLEL, SEQUENTIAL, ALONE)), wide, warm)
 
 
@@ -129,101 +121,84 @@ def result(setting: Setting, log: Log) -> Result:
     """What is lost without each idea, acceptance by draft length, and parallel against sequential."""
     found = Result()
     found.tables += [_ideas(setting, log), _lengths(setting, log, found), _hiding(setting, log, found)]
-    found.plots["ablations"] = _draw(setting, log)
+    found.plots["ablations"] = _draw(log)
     return found
 
 
 def _ideas(setting: Setting, log: Log) -> Table:
-    ours, rows = log.rows(TIMED, OURS), list[list[Cell]]()
+    ours, rows = log.rows(TIMED, OURS), dict[str, dict[str, Cell]]()
     for way in log.ways(TIMED):
         mine, whole = paired(log.rows(TIMED, way), ours)
-        walls, others = [r.wall_s for r in mine], [r.wall_s for r in whole]
-        counted = log.rows(COUNTED, way)
-        rows.append(
-            [
-                way,
-                statistics.median([1e3 * wall for wall in walls], setting.seed),
-                statistics.speed(walls, others, setting.seed),
-                statistics.paired_p(walls, others),
-                statistics.ratio([len(r.tokens) for r in counted], [r.passes for r in counted], setting.seed)
-                if counted
-                else None,
-            ]
-        )
+        multiple = statistics.speed([r.wall_s for r in mine], [r.wall_s for r in whole], setting.seed)
+        rows[way] = {
+            **cells([WALL], mine, whole, setting.seed),
+            "as a multiple of ours": multiple,
+            **cells([P], mine, whole, setting.seed),
+            TOKENS: cells([TOKENS], log.rows(COUNTED, way), log.rows(COUNTED, way), setting.seed)[TOKENS],
+        }
     return Table(
         f"each idea taken out; {len(ours)} windows. tokens a pass are of trees of {_NODES} nodes, "
         f"where nothing depends on time",
-        ["", "last frame to caption, ms", "as a multiple of ours", "p of the difference", "tokens a pass"],
         rows,
     )
 
 
 def _lengths(setting: Setting, log: Log, found: Result) -> Table:
-    rows: list[list[Cell]] = []
+    rows: dict[str, dict[str, Cell]] = {}
     for gamma in GAMMAS:
         records = log.rows(LENGTHS, str(gamma))
         accepted, passes = _accepted(records)
         share = statistics.ratio([100 * a / gamma for a in accepted], passes, setting.seed)
         tokens = statistics.ratio(accepted, passes, setting.seed)
-        wall = statistics.median([1e3 * r.wall_s for r in records], setting.seed)
         found.figures[f"gamma_{gamma}"] = f"{share} % ({statistics.number(tokens.value)} tokens)"
-        rows.append([str(gamma), share, tokens, wall])
+        rows[str(gamma)] = {
+            "accepted, %": share,
+            "accepted tokens a pass": tokens,
+            **cells([WALL], records, records, setting.seed),
+        }
     return Table(
         "standard speculative decoding by draft length; the last pass of a caption, which its end cuts off, "
         "is left out",
-        ["tokens drafted a round", "accepted, %", "accepted tokens a pass", "last frame to caption, ms"],
         rows,
+        "tokens drafted a round",
     )
 
 
 def _hiding(setting: Setting, log: Log, found: Result) -> Table:
-    rows, alone = list[list[Cell]](), log.rows(AT_16, ALONE)
+    seed, alone = setting.seed, log.rows(AT_16, ALONE)
     parallel, sequential = paired(log.rows(AT_16, PARALLEL), log.rows(AT_16, SEQUENTIAL))
-    gain = statistics.median(
-        [1e3 * (b.wall_s - a.wall_s) for a, b in zip(parallel, sequential, strict=True)], setting.seed
-    )
+    gains = [1e3 * (b.wall_s - a.wall_s) for a, b in zip(parallel, sequential, strict=True)]
+    gain = statistics.median(gains, seed)
+    rows = {
+        way: cells([WALL, SOONER], log.rows(AT_16, way), alone, seed) for way in (PARALLEL, SEQUENTIAL, ALONE)
+    }
+    times = [b.wall_s / a.wall_s for a, b in zip(*paired(parallel, alone), strict=True)]
+    change = statistics.median([100 * (1 / sooner - 1) for sooner in times], seed)
     found.figures["parallel_gain"] = f"{gain} ms"
-    for way in (PARALLEL, SEQUENTIAL, ALONE):
-        mine, theirs = paired(log.rows(AT_16, way), alone)
-        walls, others = [r.wall_s for r in mine], [r.wall_s for r in theirs]
-        speed = statistics.speed(others, walls, setting.seed)
-        if way == PARALLEL:
-            change = statistics.median(
-                [100 * (a / b - 1) for a, b in zip(walls, others, strict=True)], setting.seed
-            )
-            peak = max(b / a for a, b in zip(walls, others, strict=True))
-            found.figures["hiding_gain"] = f"{change} % at 16 frames"
-            found.figures["hiding_speed"] = (
-                f"{speed} median, {statistics.number(peak)}x peak; without an adapter, at 16 frames"
-            )
-        rows.append([way, statistics.median([1e3 * wall for wall in walls], setting.seed), speed])
-    return Table(
-        f"published prefill hiding at 16 frames; parallel is {gain} ms sooner than sequential",
-        ["way", "last frame to caption, ms", "sooner than alone, times"],
-        rows,
+    found.figures["hiding_gain"] = f"{change} % at 16 frames"
+    found.figures["hiding_speed"] = (
+        f"{rows[PARALLEL][SOONER]} median, {statistics.number(max(times))}x peak; without an adapter, at 16 "
+        f"frames"
     )
+    title = f"published prefill hiding at 16 frames; parallel is {gain} ms sooner than sequential"
+    return Table(title, rows, "way")
 
 
-def _draw(setting: Setting, log: Log) -> Figure:
+def _draw(log: Log) -> Figure:
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     ideas, lengths = figure.subplots(1, 2, width_ratios=(3, 2))
-    names = log.ways(TIMED)
-    names.sort(key=lambda way: -float(np.median([r.wall_s for r in log.rows(TIMED, way)])))
-    spreads = [np.percentile([1e3 * r.wall_s for r in log.rows(TIMED, way)], (10, 50, 90)) for way in names]
-    ends = [[m - low for low, m, _ in spreads], [high - m for _, m, high in spreads]]
-    colours = ["#31a354" if way == OURS else "#969696" for way in names]
-    ideas.barh(range(len(names)), [m for _, m, _ in spreads], xerr=ends, color=colours, capsize=2)
-    ideas.set_yticks(range(len(names)), names, fontsize=8)
-    ideas.set_xlabel("ms from the last frame to the caption\n(median, 10th to 90th percentile)")
-    shares = [_share(log.rows(LENGTHS, str(gamma)), gamma) for gamma in GAMMAS]
-    lengths.plot(GAMMAS, shares, marker="o", label="measured")
+    wall_bars(ideas, {way: log.rows(TIMED, way) for way in log.ways(TIMED)})
+    lengths.plot(
+        GAMMAS,
+        [_share(log.rows(LENGTHS, str(gamma)), gamma) for gamma in GAMMAS],
+        marker="o",
+        label="measured",
+    )
     predicted = {4: 85, 8: 72, 12: 65, 16: 55, 24: 40}
     lengths.plot(list(predicted), list(predicted.values()), "k:", label="predicted")
-    lengths.set_xlabel("tokens drafted a round")
-    lengths.set_ylabel("accepted, %")
+    lengths.set(xlabel="tokens drafted a round", ylabel="accepted, %")
     lengths.legend(fontsize=8)
-    for axes in (ideas, lengths):
-        axes.spines[["top", "right"]].set_visible(False)
+    bare(lengths)
     return figure
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crossspec_lab.compare.latency import CROSS_MODAL_SHARE, SAME_MODAL_SHARE
+from crossspec_lab.compare.bench_latency import CROSS_MODAL_SHARE, SAME_MODAL_SHARE
 from crossspec_lab.experiments import formulae, statistics
 from crossspec_lab.experiments.records import Log, Record, paired
 from crossspec_lab.experiments.stages import ALL, NUMBER

@@ -17,8 +17,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
+from crossspec_lab.compare.harness import Decoder, Run
+from crossspec_lab.compare.held_out import timed
 from crossspec_lab.experiments import statistics
-from crossspec_lab.experiments.compare import Run, running
+from crossspec_lab.experiments.compare import record
 from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Cell, Result, Table
 from crossspec_lab.experiments.setting import Setting
@@ -42,88 +44,67 @@ def measure(setting: Setting) -> Log:
     task = setting.progress.add_task("7: use of the device", total=len(_WAYS))
     for way, make in made(setting, _WAYS).items():
         with ExitStack() as stack:
-            run = running(make(), stack)
-            run(setting.warm, Trace())
-            rows = [_measured(setting, way, run, window, truth, bandwidth) for window, truth in windows]
-            ops = _longest(run, setting.warm)
+            decoder = timed(make(), stack)
+            decoder(setting.warm, Trace())
+            rows = [_measured(setting, way, decoder, *each, bandwidth) for each in windows]
+            ops = _longest(decoder, setting.warm)
         for row in rows:
             log.add(replace(row, more={**row.more, "ops": ops}))
         setting.progress.advance(task)
     return log
 
 
-def _measured(setting: Setting, way: str, run: Run, window: Window, truth: str, bandwidth: float) -> Record:
-    trace, cpu_s, begun_ns = Trace(), time.process_time(), time.perf_counter_ns()
-    written = run(window, trace)
-    ended_ns, cpu_s = time.perf_counter_ns(), time.process_time() - cpu_s
+def _measured(
+    setting: Setting, way: str, decoder: Decoder[Window], window: Window, truth: str, bandwidth: float
+) -> Record:
+    cpu_s, begun_ns = time.process_time(), time.perf_counter_ns()
+    run = Run.of(decoder, window)
+    cpu_s = time.process_time() - cpu_s
     # Ours works from the first frame on, others from the last.
-    since_ns = begun_ns if way == OURS else trace.marks["last_frame"]
-    stages, cores = trace.stages, len(os.sched_getaffinity(0))
+    since_ns = begun_ns if way == OURS else run.trace.marks["last_frame"]
+    stages, passes = run.trace.stages, len(run.written.accept_lengths) - 1
     decoding_s = sum(stages.get(name, 0.0) for name in ("verify", "decode")) / 1e3
-    read = pass_bytes(setting.pair, setting.pair.target.spec.frame_tokens)
     drafting = sum(stages.get(name, 0.0) for name in DRAFT_STAGES)
-    return Record(
-        NUMBER,
-        CONDITION,
-        way,
-        window.index,
-        "",
-        written.tokens,
-        written.accept_lengths,
-        (ended_ns - trace.marks["last_frame"]) / 1e9,
-        stages_ms=stages,
-        truth=truth,
-        more={
-            "busy": cpu_s / ((ended_ns - since_ns) / 1e9) / cores,
-            "hidden": trace.hidden / drafting if drafting else None,
-            "bandwidth": read * (len(written.accept_lengths) - 1) / decoding_s / bandwidth
-            if decoding_s
-            else None,
-        },
-    )
+    read = pass_bytes(setting.pair, setting.pair.target.spec.frame_tokens) * passes
+    more = {
+        "busy": cpu_s / ((run.ended_ns - since_ns) / 1e9) / len(os.sched_getaffinity(0)),
+        "hidden": run.trace.hidden / drafting if drafting else None,
+        "bandwidth": read / decoding_s / bandwidth if decoding_s else None,
+    }
+    return replace(record(setting, NUMBER, CONDITION, way, window, truth, run), more=more)
 
 
-def _longest(run: Run, window: Window) -> dict[str, float]:
+def _longest(decoder: Decoder[Window], window: Window) -> dict[str, float]:
     """The operations that took most time by themselves, in milliseconds."""
     # The models have threads of their own.
     threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     with profile(activities=[ProfilerActivity.CPU], experimental_config=threads) as profiled:
-        run(window, Trace())
+        decoder(window, Trace())
     rows = sorted(profiled.key_averages(), key=lambda row: -row.self_cpu_time_total)[:3]
     return {row.key: row.self_cpu_time_total / 1e3 for row in rows}
 
 
 def result(setting: Setting, log: Log) -> Result:
     """Busy share, hidden draft work and bandwidth of each way."""
-    found, rows = Result(), list[list[Cell]]()
+    found, rows, seed = Result(), dict[str, dict[str, Cell]](), setting.seed
     for way in _WAYS:
         records = log.rows(CONDITION, way)
-        cells = [_share(records, name, setting.seed) for name in ("busy", "hidden", "bandwidth")]
         ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].told("ops", dict).items())
-        rows.append([way, *cells, ops])
-        key = {OURS: "ours", SPECVLM: "specvlm"}.get(way)
-        if key:
-            found.figures[f"{key}_busy"] = _share(records, "busy", setting.seed, " %")
-            bandwidth = _share(records, "bandwidth", setting.seed, " %")
-            if bandwidth is None:
-                found.unmeasured[f"{key}_bandwidth"] = (
-                    "captions took one pass, and no pass that reads few tokens"
-                )
+        rows[way] = {
+            "busy, %": _share(records, "busy", seed),
+            "draft's work hidden, %": _share(records, "hidden", seed),
+            "bandwidth in decoding, %": _share(records, "bandwidth", seed),
+            "longest operations of a window": ops,
+        }
+        if key := {OURS: "ours", SPECVLM: "specvlm"}.get(way):
+            found.figures[f"{key}_busy"] = _share(records, "busy", seed, " %")
+            if (bandwidth := _share(records, "bandwidth", seed, " %")) is None:
+                reason = "captions took one pass, and no pass that reads few tokens"
+                found.unmeasured[f"{key}_bandwidth"] = reason
             else:
                 found.figures[f"{key}_bandwidth"] = bandwidth
-    found.tables.append(
-        Table(
-            f"on {setting.pair.target.device.type}, {len(log.rows(CONDITION, OURS))} windows, means",
-            [
-                "way",
-                "busy, %",
-                "draft's work hidden, %",
-                "bandwidth in decoding, %",
-                "longest operations of a window",
-            ],
-            rows,
-        )
-    )
+    count = len(log.rows(CONDITION, OURS))
+    found.tables.append(Table(f"on {setting.pair.target.device.type}, {count} windows, means", rows, "way"))
     found.notes.append(
         "Busy counts the whole second for ours, which works while the window is open, and the time from the "
         "last frame for others. The bandwidth is what passes must read at least, as a share of what a copy "

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import torch
 
 from crossspec_lab.experiments.predictions import PREDICTIONS
-from crossspec_lab.experiments.result import Result, Table, figures_as_json
+from crossspec_lab.experiments.result import Cell, Result, Table, figures_as_json
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.statistics import FEW_DRIVES
 from crossspec_ros.files import write_report
@@ -47,9 +47,7 @@ def environment(setting: Setting, identity: Mapping[str, Any], command: str) -> 
     return {
         "command": command,
         "seed": str(setting.seed),
-        "windows": ", ".join(
-            f"{key.replace('_', ' ')} {value}" for key, value in asdict(setting.size).items()
-        ),
+        "windows": ", ".join(f"{key.replace('_', ' ')} {n}" for key, n in asdict(setting.size).items()),
         "device": f"{identity['device']}, torch threads a model: {torch.get_num_threads()}",
         "intervals": FEW_DRIVES,
         "numbers": str(setting.pair.target.dtype).removeprefix("torch."),
@@ -72,12 +70,9 @@ def write(
     """Write NAME.md with its plots as files, NAME.html with them inside, and NAME.json with the figures;
     returns the first two."""
     out.mkdir(parents=True, exist_ok=True)
-    markdown = [
-        "# Experiments",
-        "",
-        *_markdown_table(Table("", ["", ""], [[k, v] for k, v in around.items()])),
-    ]
-    page = ["<h1>Experiments</h1>", _html_table(Table("", ["", ""], [[k, v] for k, v in around.items()]))]
+    run = Table("", {name: {"": value} for name, value in around.items()})
+    markdown = ["# Experiments", "", *_markdown_table(run)]
+    page = ["<h1>Experiments</h1>", _html_table(run)]
     markdown += ["## What to run here", "", advice, ""]
     page += ["<h2>What to run here</h2>", f"<p>{html.escape(advice)}</p>"]
     for number, (title, result) in results.items():
@@ -112,11 +107,15 @@ def write(
 
 def predicted(number: int, result: Result) -> Table:
     """Each published figure beside ours; KeyError where there is neither that nor a reason."""
-    rows = [
-        [one.what, one.published, _KINDS[one.kind], result.beside(one.key, one.unit)]
+    rows: dict[str, dict[str, Cell]] = {
+        one.what: {
+            "published": one.published,
+            "how": _KINDS[one.kind],
+            "here": result.beside(one.key, one.unit),
+        }
         for one in PREDICTIONS[number]
-    ]
-    return Table("published and measured", ["", "published", "how", "here"], rows)
+    }
+    return Table("published and measured", rows)
 
 
 def _markdown_table(table: Table) -> list[str]:
@@ -126,7 +125,5 @@ def _markdown_table(table: Table) -> list[str]:
 
 def _html_table(table: Table) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in table.columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in table.texts()
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table.texts())
+    return f"<table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"

@@ -8,28 +8,65 @@ from math import isnan
 
 from matplotlib.figure import Figure
 
+from crossspec_lab.experiments import statistics
+from crossspec_lab.experiments.records import Record, paired
 from crossspec_lab.experiments.statistics import Interval, number
 
 Cell = Interval | float | int | str | None
 
+SOONER = "sooner than alone, times"
+WALL = "last frame to caption, ms"
+CLOSE = "close to caption, ms"
+FIRST = "last frame to first token, ms"
+TOKENS = "tokens a pass"
+P = "p of the difference"
+
+
+def cells(
+    names: Sequence[str], mine: Sequence[Record], others: Sequence[Record], seed: int
+) -> dict[str, Cell]:
+    """The columns of these names, of one way's records beside another's of the same windows."""
+    mine, others = paired(mine, others)
+    walls, than = ([record.wall_s for record in records] for records in (mine, others))
+    told = [record for record in mine if record.passes]
+    found = {
+        SOONER: lambda: statistics.speed(than, walls, seed),
+        WALL: lambda: statistics.median([1e3 * wall for wall in walls], seed),
+        CLOSE: lambda: statistics.median([1e3 * record.from_close_s for record in mine], seed),
+        FIRST: lambda: statistics.median([1e3 * record.first_token_s for record in mine], seed),
+        TOKENS: lambda: _tokens(told, seed) if told else None,
+        P: lambda: statistics.paired_p(walls, than),
+    }
+    return {name: found[name]() for name in names}
+
+
+def _tokens(records: Sequence[Record], seed: int) -> Interval:
+    return statistics.ratio([len(r.tokens) for r in records], [r.passes for r in records], seed)
+
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under their columns; the first column names the row."""
+    """Named rows of cells, under the names of all their columns."""
 
     title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Mapping[str, Mapping[str, Cell]]
+    corner: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, that of the rows first."""
+        return [self.corner, *dict.fromkeys(name for row in self.rows.values() for name in row)]
 
     def texts(self) -> list[list[str]]:
         """The cells as they are printed."""
-        return [[text(cell) for cell in row] for row in self.rows]
+        columns = self.columns[1:]
+        return [[name, *(text(row.get(column)) for column in columns)] for name, row in self.rows.items()]
 
 
 @dataclass
 class Result:
-    """Of one experiment. `figures` stand beside the predictions of the same keys; `unmeasured` says of others
-    why there is no figure. `plots` are by the name of their file."""
+    """What one experiment found. `figures` stand beside the predictions of the same keys; `unmeasured` says
+    of others why there is no figure. `plots` are by the name of their file."""
 
     figures: dict[str, Cell] = field(default_factory=dict)
     unmeasured: dict[str, str] = field(default_factory=dict)

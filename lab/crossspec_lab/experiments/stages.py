@@ -9,23 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from crossspec_lab.experiments import formulae, statistics
+from crossspec_lab.experiments.by_frames import HEADS_NOTE, with_count
 from crossspec_lab.experiments.compare import compare
-from crossspec_lab.experiments.frames import HEADS_NOTE, seen_with, with_frames
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.report_plots import marked, wall_bars
+from crossspec_lab.experiments.result import CLOSE, SOONER, TOKENS, WALL, Cell, P, Result, Table, cells
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.statistics import number
-from crossspec_lab.experiments.ways import (
-    ALONE,
-    DEPENDS_ON_TIME,
-    LOSSY,
-    OURS,
-    SPECVLM,
-    STANDARD,
-    SUFFIX,
-    WAYS,
-    made,
-)
+from crossspec_lab.experiments.ways import ALONE, DEPENDS_ON_TIME, OURS, SPECVLM, STANDARD, SUFFIX, WAYS, made
 
 TITLE = "Latency breakdown per stage, and all ways side by side"
 NUMBER = 2
@@ -43,9 +34,8 @@ _STAGES = {
 def measure(setting: Setting) -> Log:
     """All ways with the target's own number of frames, and those of the prediction with 16."""
     compare(setting, NUMBER, ALL, made(setting, WAYS), setting.some(setting.size.windows), setting.warm)
-    changed = replace(setting, pair=with_frames(setting.pair, 16), heads={})
-    windows = [(seen_with(changed.pair, w), truth) for w, truth in setting.some(setting.size.frame_windows)]
-    warm = seen_with(changed.pair, setting.warm)
+    few = setting.some(setting.size.frame_windows)
+    changed, windows, warm = with_count(replace(setting, heads={}), 16, few)
     return compare(changed, NUMBER, AT_16, made(changed, (OURS, ALONE, SPECVLM)), windows, warm)
 
 
@@ -54,7 +44,7 @@ def result(setting: Setting, log: Log) -> Result:
     found = Result()
     found.tables += [_all(setting, log), _against_suffix(setting, log), _by_stage(setting, log, found)]
     found.tables.append(_formulae(setting, log, found))
-    found.plots["ways"] = _draw(setting, log)
+    found.plots["ways"] = _draw(log)
     found.notes.append(
         "All ways but ours begin when the last frame has come. 'equal' counts captions that are token for "
         "token the target's own; lossy ways need not be. How many tokens a pass "
@@ -70,62 +60,31 @@ def result(setting: Setting, log: Log) -> Result:
 
 
 def _all(setting: Setting, log: Log) -> Table:
-    alone, rows = log.rows(ALL, ALONE), list[list[Cell]]()
+    alone, rows = log.rows(ALL, ALONE), dict[str, dict[str, Cell]]()
     for way in WAYS:
         mine, theirs = paired(log.rows(ALL, way), alone)
+        row = cells([SOONER, WALL, CLOSE, TOKENS, P], mine, theirs, setting.seed)
         equal = sum(a.tokens == b.tokens for a, b in zip(mine, theirs, strict=True))
-        walls, others = [r.wall_s for r in mine], [r.wall_s for r in theirs]
-        told = [r for r in mine if r.passes]
-        rows.append(
-            [
-                way + (" (lossy)" if way in LOSSY else ""),
-                statistics.speed(others, walls, setting.seed),
-                statistics.median([1e3 * wall for wall in walls], setting.seed),
-                statistics.median([1e3 * r.from_close_s for r in mine], setting.seed),
-                statistics.ratio([len(r.tokens) for r in told], [r.passes for r in told], setting.seed)
-                if told
-                else None,
-                f"{equal} of {len(mine)}",
-                statistics.paired_p(walls, others),
-            ]
-        )
-    return Table(
-        f"{len(alone)} windows, all ways in one run; medians with their 95 % interval",
-        [
-            "way",
-            "sooner than alone, times",
-            "last frame to caption, ms",
-            "close to caption, ms",
-            "tokens a pass",
-            "equal",
-            "p of the difference",
-        ],
-        rows,
-    )
+        rows[marked(way)] = row | {"equal": f"{equal} of {len(mine)}"}
+    title = f"{len(alone)} windows, all ways in one run; medians with their 95 % interval"
+    return Table(title, rows, "way")
 
 
 def _against_suffix(setting: Setting, log: Log) -> Table:
     mine, theirs = paired(log.rows(ALL, OURS), log.rows(ALL, SUFFIX))
-    rows: list[list[Cell]] = []
-    for name, of, factor in (
-        ("tokens a pass", lambda r: len(r.tokens) / max(1, r.passes), 1.0),
-        ("close to caption, ms", lambda r: r.from_close_s, 1e3),
-        ("last frame to caption, ms", lambda r: r.wall_s, 1e3),
+    rows: dict[str, dict[str, Cell]] = {}
+    for name, of in (
+        (TOKENS, lambda r: len(r.tokens) / max(1, r.passes)),
+        (CLOSE, lambda r: 1e3 * r.from_close_s),
+        (WALL, lambda r: 1e3 * r.wall_s),
     ):
-        ours, suffix = [factor * of(r) for r in mine], [factor * of(r) for r in theirs]
-        rows.append(
-            [
-                name,
-                statistics.mean(ours, setting.seed),
-                statistics.mean(suffix, setting.seed),
-                statistics.paired_p(ours, suffix),
-            ]
-        )
-    return Table(
-        "ours and suffix decoding on the same stream (means)",
-        ["", "ours", SUFFIX, "p of the difference"],
-        rows,
-    )
+        ours, suffix = [of(r) for r in mine], [of(r) for r in theirs]
+        rows[name] = {
+            "ours": statistics.mean(ours, setting.seed),
+            SUFFIX: statistics.mean(suffix, setting.seed),
+            P: statistics.paired_p(ours, suffix),
+        }
+    return Table("ours and suffix decoding on the same stream (means)", rows)
 
 
 def stage_ms(records: Sequence[Record], stage: str) -> list[float]:
@@ -138,19 +97,17 @@ def stage_ms(records: Sequence[Record], stage: str) -> list[float]:
 
 
 def _by_stage(setting: Setting, log: Log, found: Result) -> Table:
-    rows: list[list[Cell]] = []
+    rows: dict[str, dict[str, Cell]] = {}
     for stage in (*_STAGES, "total", "hidden"):
-        cells: list[Cell] = []
+        row = rows[stage.replace("_", " ")] = {}
         for key, way in (("ours", OURS), ("specvlm", SPECVLM), ("alone", ALONE)):
-            cell = statistics.median(stage_ms(log.rows(AT_16, way), stage), setting.seed)
-            found.figures[f"{key}_{stage}"] = cell
-            cells.append(cell)
-        rows.append([stage.replace("_", " "), *cells])
+            row[way] = statistics.median(stage_ms(log.rows(AT_16, way), stage), setting.seed)
+            found.figures[f"{key}_{stage}"] = row[way]
     return Table(
         "milliseconds by stage, 16 frames, without our head (ours works while the window is open, so stages "
         "add up to more than its total)",
-        ["stage", OURS, SPECVLM, ALONE],
         rows,
+        "stage",
     )
 
 
@@ -195,39 +152,26 @@ def _formulae(setting: Setting, log: Log, found: Result) -> Table:
         f"{_or_never(break_even)} at g = {drafted}, c = {number(cost)}",
     }
     found.unmeasured["specvlm_compress"] = "it is a part of drafting here"
-    rows: list[list[Cell]] = [
-        ["acceptance of a draft token, a", acceptance, None],
-        ["cost of a draft token, c", cost, None],
-        ["a pass over 5 tokens, as a share of one over a token (taken for 1)", verify / a_pass, None],
-        ["tokens a pass", expected, float(np.mean(lengths))],
-        ["speed-up of decoding", predicted, measured],
-        ["break-even acceptance", _or_never(break_even), None],
-        ["prefill share of the target alone", share, None],
-        ["draft tokens that are free while the target prefills", free, None],
-    ]
-    return Table(
-        f"formulae, fed with what {STANDARD} of the event draft took and gave",
-        ["", "by formula", "measured"],
-        rows,
-    )
+    by_formula: dict[str, Cell] = {
+        "acceptance of a draft token, a": acceptance,
+        "cost of a draft token, c": cost,
+        "a pass over 5 tokens, as a share of one over a token (taken for 1)": verify / a_pass,
+        TOKENS: expected,
+        "speed-up of decoding": predicted,
+        "break-even acceptance": _or_never(break_even),
+        "prefill share of the target alone": share,
+        "draft tokens that are free while the target prefills": free,
+    }
+    seen: dict[str, Cell] = {TOKENS: float(np.mean(lengths)), "speed-up of decoding": measured}
+    rows = {name: {"by formula": cell, "measured": seen.get(name)} for name, cell in by_formula.items()}
+    return Table(f"formulae, fed with what {STANDARD} of the event draft took and gave", rows)
 
 
 def _or_never(acceptance: float | None) -> str:
     return "none, for drafting never pays" if acceptance is None else number(acceptance)
 
 
-def _draw(setting: Setting, log: Log) -> Figure:
+def _draw(log: Log) -> Figure:
     figure = Figure(figsize=(9, 0.8 + 0.3 * len(WAYS)), layout="constrained")
-    axes = figure.subplots()
-    medians = {way: [1e3 * r.wall_s for r in log.rows(ALL, way)] for way in WAYS}
-    names = sorted(WAYS, key=lambda way: -float(np.median(medians[way])))
-    spreads = [np.percentile(medians[way], (10, 50, 90)) for way in names]
-    ends = [[m - low for low, m, _ in spreads], [high - m for _, m, high in spreads]]
-    colours = ["#31a354" if way == OURS else "#fdae6b" if way in LOSSY else "#969696" for way in names]
-    axes.barh(
-        range(len(names)), [m for _, m, _ in spreads], xerr=ends, color=colours, ecolor="#404040", capsize=2
-    )
-    axes.set_yticks(range(len(names)), [way + (" (lossy)" if way in LOSSY else "") for way in names])
-    axes.set_xlabel("ms from the last frame to the caption: median, 10th to 90th percentile")
-    axes.spines[["top", "right"]].set_visible(False)
+    wall_bars(figure.subplots(), {way: log.rows(ALL, way) for way in WAYS})
     return figure

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_lab.compare.held_out import live
+from crossspec_lab.compare.held_out import live, sleep_until
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Cell, Result, Table
@@ -73,22 +73,18 @@ def run(
         last_ns, closed_ns = opened_ns + window.frame_stamps_ns[-1] - window.start_ns, opened_ns + period_ns
         trace = Trace()
         if isinstance(decoder, PrefillHiddenDecoder):
-            _sleep_until(opened_ns)
+            sleep_until(opened_ns)
             caption = live(decoder, window, trace, QUESTION, opened_ns=opened_ns)
             tokens, lengths = caption.token_ids, caption.accept_lengths
             ended_ns = max(span.end_ns for span in trace.spans if span.stage == "answer")
         else:
-            _sleep_until(last_ns)
+            sleep_until(last_ns)
             written = decoder(window, QUESTION, trace)
             tokens, lengths, ended_ns = written.tokens, written.accept_lengths, time.perf_counter_ns()
         from_last, from_close = (ended_ns - last_ns) / SECOND, max(0, ended_ns - closed_ns) / SECOND
         since_begin = (ended_ns - begun_ns) / SECOND
-        tell(
-            Record(
-                NUMBER, str(rate), way, n, "", tokens, lengths, from_last, from_close,
-                more={"dropped": False, "ended_s": since_begin},
-            )
-        )  # fmt: skip
+        more = {"dropped": False, "ended_s": since_begin}
+        tell(Record(NUMBER, str(rate), way, n, "", tokens, lengths, from_last, from_close, more=more))
 
 
 def paced(window: Window, index: int, period_ns: int) -> Window:
@@ -101,63 +97,42 @@ def paced(window: Window, index: int, period_ns: int) -> Window:
     )
 
 
-def _sleep_until(at_ns: int) -> None:
-    time.sleep(max(0, at_ns - time.perf_counter_ns()) / SECOND)
-
-
 def result(setting: Setting, log: Log) -> Result:
     """What each way sustains at each rate."""
-    found, rows = Result(), list[list[Cell]]()
+    found, rows, frames = Result(), dict[str, dict[str, Cell]](), setting.pair.frames
     for rate in RATES:
         for way in _WAYS:
             records = log.rows(str(rate), way)
+            is_dropped = [record.told("dropped", bool) for record in records]
             done = [record for record in records if not record.told("dropped", bool)]
-            dropped = statistics.mean(
-                [100.0 * record.told("dropped", bool) for record in records], setting.seed
-            )
+            dropped = statistics.mean([100.0 * one for one in is_dropped], setting.seed)
             waits = [np.nan if record.told("dropped", bool) else 1e3 * record.wall_s for record in records]
-            frames = setting.pair.frames
+            mean = statistics.mean(waits, setting.seed)
             # Its last caption may be there before its last window has ended, but no more frames came.
             ended_s = max([len(records) * frames / rate, *(record.told("ended_s", float) for record in done)])
             sustained = len(done) * frames / ended_s
-            low, middle, high = np.nanpercentile(waits, (50, 90, 99))
-            rows.append(
-                [
-                    f"{rate}: {way}",
-                    sustained,
-                    dropped,
-                    statistics.mean(waits, setting.seed),
-                    low,
-                    middle,
-                    high,
-                ]
-            )
+            median, late, latest = map(float, np.nanpercentile(waits, (50, 90, 99)))
+            rows[f"{rate}: {way}"] = {
+                "frames sustained a second": sustained,
+                "windows dropped, %": dropped,
+                "mean": mean,
+                "median": median,
+                "90th": late,
+                "99th percentile": latest,
+            }
             if rate == _PREDICTED and way != ALONE:
                 key = "ours" if way == OURS else "specvlm"
                 found.figures |= {
-                    f"{key}_latency_mean": statistics.mean(waits, setting.seed),
-                    f"{key}_latency_p99": float(high),
+                    f"{key}_latency_mean": mean,
+                    f"{key}_latency_p99": latest,
                     f"{key}_dropped": dropped,
                     f"{key}_sustained": sustained,
                 }
-    found.tables.append(
-        Table(
-            "by frames a second and way; latency from a window's last frame, ms",
-            [
-                "frames a second: way",
-                "frames sustained a second",
-                "windows dropped, %",
-                "mean",
-                "median",
-                "90th",
-                "99th percentile",
-            ],
-            rows,
-        )
-    )
+    title = "by frames a second and way; latency from a window's last frame, ms"
+    found.tables.append(Table(title, rows, "frames a second: way"))
     found.notes.append(
         "The prediction counts a caption for each frame, in 33 ms; here a caption is of a window of "
-        f"{setting.pair.frames} frames, and what is sustained is frames that ended up in captions."
+        f"{frames} frames, and what is sustained is frames that ended up in captions."
     )
     found.notes.append(setting.trained.note)
     return found

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.written import LIMIT
+from crossspec_lab.compare.bench_trace import Response
 from crossspec_lab.compare.gpu_told import Teller
-from crossspec_lab.compare.trace import Response
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.drafting.draft_model import DraftModel

@@ -12,7 +12,7 @@ from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import CompressedTarget
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
 from crossspec_lab.baselines.lookahead import Lookahead
-from crossspec_lab.baselines.one_shot import Alone
+from crossspec_lab.baselines.one_shot import Alone, Whole
 from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import Retrieval
@@ -20,7 +20,6 @@ from crossspec_lab.baselines.semantic import Semantic
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.baselines.whole import Whole
 from crossspec_lab.experiments.setting import Setting
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.handoff.network import Handoff, likeness, save_handoff
-from crossspec_lab.train.checkpoint import damaged, load_checkpoint, save_checkpoint
+from crossspec_lab.train.checkpoint import damaged
+from crossspec_lab.train.loop import Loop
 from crossspec_lab.world import dataset
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes, state_loss, token_loss
@@ -157,46 +158,23 @@ def _fit_aligner(
     target: VideoTarget, handoff: Handoff, lessons: dict[str, Tensor], steps: int, folder: Path
 ) -> None:
     optimizer = torch.optim.AdamW(handoff.parameters(), _RATE, (0.9, 0.98), weight_decay=0.02)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps, pct_start=0.1)
-    checkpoint, log, first = folder / "checkpoint.pt", folder / "log.csv", 0
-    if checkpoint.exists():
-        saved = load_checkpoint(checkpoint)
-        if (saved["steps"], saved["windows"]) != (steps, len(lessons["true"])):
-            raise InputError(
-                f"'{checkpoint}' is of another training: name another --work folder or remove it"
-            )
-        handoff.load_state_dict(saved["handoff"])
-        optimizer.load_state_dict(saved["optimizer"])
-        scheduler.load_state_dict(saved["scheduler"])
-        first = saved["step"]
-    for step in track(range(first, steps), "aligning"):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps, pct_start=0.1)
+    known, count = {"steps": steps, "windows": len(lessons["true"])}, len(lessons["true"])
+    loop = Loop(handoff, optimizer, schedule, folder / "checkpoint.pt", known)
+    for step in track(range(loop.resume().get("step", 0), steps), "aligning"):
         # Any step's batch follows from its number alone, so that a resumed run sees the same ones.
-        rows = torch.from_numpy(
-            np.random.default_rng([step, 0xA1]).permutation(len(lessons["true"]))[:_BATCH]
-        )
+        rows = torch.from_numpy(np.random.default_rng([step, 0xA1]).permutation(count)[:_BATCH])
         aligned = handoff(lessons["whole" if step % 4 == 0 else "early"][rows])
         true = lessons["true"][rows].float()
         near = state_loss(aligned, true, torch.ones(true.shape[:-1], dtype=torch.bool))
         spoken = spoken_loss(target, aligned[:_SPOKEN], lessons["answers"][rows[:_SPOKEN]])
-        (near + spoken).backward()
-        torch.nn.utils.clip_grad_norm_(handoff.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        scheduler.step()
+        loop.step(near + spoken)
         if (step + 1) % 20 == 0:
-            with log.open("a", newline="") as file:
-                row = (step + 1, likeness(aligned, true).mean().item(), near.item(), spoken.item())
-                csv.writer(file).writerow([row[0], *(f"{value:.4f}" for value in row[1:])])
+            with (folder / "log.csv").open("a", newline="") as file:
+                row = likeness(aligned, true).mean().item(), near.item(), spoken.item()
+                csv.writer(file).writerow([step + 1, *(f"{value:.4f}" for value in row)])
         if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
-            state = {
-                "handoff": handoff.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "scheduler": scheduler.state_dict(),
-                "step": step + 1,
-                "steps": steps,
-                "windows": len(lessons["true"]),
-            }
-            save_checkpoint(state, checkpoint)
+            loop.save(step=step + 1)
 
 
 def _fit_predictor(handoff: Handoff, lessons: dict[str, Tensor]) -> Tensor:

@@ -8,7 +8,6 @@ alone teaches a vision tower slowly: most of its tokens need no eyes. The heads 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,14 +19,16 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.train.checkpoint import load_checkpoint, save_checkpoint
+from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.models import Student
 from crossspec_lab.world.dataset import scenes_of
 from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, attributes, caption
-from crossspec_ros.errors import InputError
 
 _IGNORED = -100
 _CHECKPOINT_EVERY = 200
+_WARM_STEPS = 200
+_ORDER = 0xE9
+"""Seed of the order in which windows are seen."""
 
 
 @dataclass(frozen=True)
@@ -79,53 +80,28 @@ def fit(
     optimizer = torch.optim.AdamW(
         modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02, fused=True
     )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
-    checkpoint, curve = folder / "checkpoint.pt", folder / "curve.jsonl"
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: warmed_cosine(step, recipe.steps, _WARM_STEPS)
+    )
     # Also what the auxiliary heads look at.
-    known, first = asdict(recipe) | {"summary": heads.in_features}, 0
-    if checkpoint.exists():
-        saved = load_checkpoint(checkpoint)
-        if saved["recipe"] != known:
-            raise InputError(f"'{checkpoint}' is of another recipe: name another --work folder or remove it")
-        modules.load_state_dict(saved["modules"])
-        optimizer.load_state_dict(saved["optimizer"])
-        scheduler.load_state_dict(saved["scheduler"])
-        first = saved["step"]
-    for step in range(first, recipe.steps):
-        rows = _rows(step, recipe.batch, len(images))
+    known = asdict(recipe) | {"summary": heads.in_features}
+    loop = Loop(modules, optimizer, schedule, folder / "checkpoint.pt", known)
+    for step in range(loop.resume().get("step", 0), recipe.steps):
+        rows = rows_of_step(step, recipe.batch, len(images), _ORDER)
         features = student.features(torch.from_numpy(images[rows]))
         guesses = heads(student.summary(features))
         auxiliary = _attribute_loss(guesses, labels.classes, labels.attributes[rows])
         loss = _caption_loss(student, features, labels.captions[rows]) if step >= recipe.eyes_steps else None
-        (auxiliary if loss is None else loss + 0.1 * auxiliary).backward()
-        nn.utils.clip_grad_norm_(modules.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        scheduler.step()
+        loop.step(auxiliary if loss is None else loss + 0.1 * auxiliary)
         if (step + 1) % 20 == 0:
             report(step + 1, (auxiliary if loss is None else loss).item())
         if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == recipe.steps:
             point = {"step": step + 1, "auxiliary": auxiliary.item()}
             if loss is not None:
                 point |= {"loss": loss.item()} | evaluate(student, *held_out)
-            with curve.open("a") as file:
+            with (folder / "curve.jsonl").open("a") as file:
                 file.write(json.dumps(point) + "\n")
-            state = {"modules": modules.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
-            state["recipe"] = known
-            save_checkpoint(state | {"scheduler": scheduler.state_dict()}, checkpoint)
-
-
-def _rate(step: int, steps: int) -> float:
-    warm = min(1.0, (step + 1) / 200)
-    return warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps))))
-
-
-def _rows(step: int, batch: int, total: int) -> NDArray[np.int64]:
-    # Any step's batch follows from its number alone, so that a resumed run sees the same ones.
-    per_epoch = total // batch
-    order = np.random.default_rng([step // per_epoch, 0xE9]).permutation(total)
-    at = step % per_epoch * batch
-    return np.sort(order[at : at + batch])
+            loop.save(step=step + 1)
 
 
 def _caption_loss(student: Student, features: Tensor, wanted: Tensor) -> Tensor:

@@ -7,18 +7,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from crossspec_lab.train.checkpoint import load_checkpoint, save_checkpoint
+from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.drafting.heads.head import IGNORED, Head
 from crossspec_ros.errors import InputError
 
 _CHECK_EVERY = 100
 _BATCH_CHECKED = 32
+_WARM_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -52,69 +53,37 @@ def fit_head(
     learned, rows = usable[:-held], usable[-held:]
     known = {"recipe": asdict(recipe), "pairs": pairs.identity, "windows": len(usable)}
     optimizer = torch.optim.AdamW(head.parameters(), recipe.learning_rate, (0.9, 0.95), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
-    log, checkpoint = folder / "log.csv", folder / "checkpoint.pt"
-    step, best, stale = 0, {"loss": math.inf}, 0
-    kept = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    if checkpoint.exists():
-        saved = load_checkpoint(checkpoint, device)
-        if saved["known"] != known:
-            raise InputError(
-                f"'{checkpoint}' is of another recipe or other windows: name another --work folder or remove "
-                f"it"
-            )
-        head.load_state_dict(saved["head"])
-        optimizer.load_state_dict(saved["optimizer"])
-        schedule.load_state_dict(saved["schedule"])
-        torch.set_rng_state(saved["random"].cpu())
-        step, best, stale, kept = saved["step"], saved["best"], saved["stale"], saved["kept"]
-    while step < recipe.steps and stale < recipe.patience:
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: warmed_cosine(step, recipe.steps, _WARM_STEPS)
+    )
+    loop = Loop(head, optimizer, schedule, folder / "checkpoint.pt", known)
+    state: dict[str, Any] = {"step": 0, "best": {"loss": math.inf}, "stale": 0, "kept": _copy(head)}
+    state |= loop.resume(device)
+    batch = min(recipe.batch, len(learned))
+    while state["step"] < recipe.steps and state["stale"] < recipe.patience:
         head.train()
-        loss = head.loss(pairs.batch([learned[row] for row in _rows(step, recipe, len(learned))], device))
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        step += 1
+        rows_now = rows_of_step(state["step"], batch, len(learned), recipe.seed)
+        loss = head.loss(pairs.batch([learned[row] for row in rows_now.tolist()], device))
+        loop.step(loss)
+        state["step"] += 1
+        step = state["step"]
         if step % 10 == 0:
             report(step, f"loss {loss.item():.3f}")
         if step % _CHECK_EVERY and step < recipe.steps:
             continue
         found = held_out_figures(head, pairs, rows, device)
-        _log(log, {"step": step, "training_loss": loss.item()} | found)
-        if found["loss"] < best["loss"]:
-            best, stale = found | {"step": step}, 0
-            kept = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-        else:
-            stale += 1
-        state = {
-            "known": known,
-            "head": head.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "schedule": schedule.state_dict(),
-            "random": torch.get_rng_state(),
-            "step": step,
-            "best": best,
-            "stale": stale,
-            "kept": kept,
-        }
-        save_checkpoint(state, checkpoint)
-    head.load_state_dict(kept)
+        _log(folder / "log.csv", {"step": step, "training_loss": loss.item()} | found)
+        state["stale"] += 1
+        if found["loss"] < state["best"]["loss"]:
+            state |= {"best": found | {"step": step}, "stale": 0, "kept": _copy(head)}
+        loop.save(**state)
+    head.load_state_dict(state["kept"])
+    best: dict[str, float] = state["best"]
     return best
 
 
-def _rate(step: int, steps: int) -> float:
-    return min(1.0, (step + 1) / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps))))
-
-
-def _rows(step: int, recipe: Recipe, count: int) -> list[int]:
-    # They follow from the step's number alone, so that a resumed run sees the same.
-    batch = min(recipe.batch, count)
-    per_epoch = count // batch
-    order = np.random.default_rng([step // per_epoch, recipe.seed]).permutation(count)
-    at = step % per_epoch * batch
-    return sorted(order[at : at + batch].tolist())
+def _copy(head: Head) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in head.state_dict().items()}
 
 
 @torch.no_grad()

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
+from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, check_name, new_head
@@ -42,21 +43,11 @@ def run(args: argparse.Namespace) -> int:
     names = list(VARIANTS) if ALL in args.names else args.names
     for name in names:
         check_name(name)
-    settings = CaptionerSettings.of(
-        {
-            name: value
-            for name, value in (("models.dtype", args.dtype), ("models.device", args.device))
-            if value
-        }
-    )
-    pair = load_pair(
-        args.models or share_dir() / "models" / "tiny",
-        placement=asked_placement(settings),
-        target=args.target or "",
-        draft=args.draft or "",
-    )
-    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    asked = {"models.dtype": args.dtype, "models.device": args.device}
+    settings = CaptionerSettings.of({name: value for name, value in asked.items() if value})
+    models, placement = args.models or share_dir() / "models" / "tiny", asked_placement(settings)
+    pair = load_pair(models, placement=placement, target=args.target or "", draft=args.draft or "")
+    with progress_bars() as progress:
         pairs = _pairs(pair, args, args.question or settings.question, progress)
         if len(pairs) < args.windows:
             progress.console.print(
@@ -118,11 +109,14 @@ def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: P
 
 def _origin(args: argparse.Namespace) -> dict[str, Any]:
     """What tells these models and windows from others."""
-    folders = [target_path(args.models or share_dir() / "models" / "tiny", args.target or "")]
-    draft = draft_path(args.models or share_dir() / "models" / "tiny", args.draft or "")
-    folders += [] if draft is None else [draft]
+    models = args.models or share_dir() / "models" / "tiny"
+    folders = [target_path(models, args.target or ""), draft_path(models, args.draft or "")]
     recordings = [str(path.resolve()) for path in args.recordings or ()]
-    return {"models": models_digest(folders), "dtype": args.dtype or "float32", "recordings": recordings}
+    return {
+        "models": models_digest([path for path in folders if path]),
+        "dtype": args.dtype or "float32",
+        "recordings": recordings,
+    }
 
 
 def synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
@@ -177,10 +171,8 @@ def _plot(names: Sequence[str], work: Path, out: Path) -> None:
         with (work / name / "log.csv").open() as file:
             rows = list(csv.DictReader(file))
         steps = [int(row["step"]) for row in rows]
-        (line,) = losses.plot(steps, [float(row["loss"]) for row in rows], label=name)
-        right.plot(
-            steps, [100 * float(row["tokens_right"]) for row in rows], color=line.get_color(), label=name
-        )
+        losses.plot(steps, [float(row["loss"]) for row in rows], label=name)
+        right.plot(steps, [100 * float(row["tokens_right"]) for row in rows], label=name)
     losses.set(xlabel="step", ylabel="loss, held out", yscale="log")
     right.set(xlabel="step", ylabel="tokens right, held out (%)")
     right.legend(fontsize="small")

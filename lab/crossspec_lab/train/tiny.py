@@ -36,15 +36,9 @@ FAMILIES = (PAIR, "qwen3_vl")
 def run(args: argparse.Namespace) -> int:
     """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes
     on."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import TimeRemainingColumn
 
+    from crossspec_lab.progress import progress_bars
     from crossspec_lab.train.tokenizer import train_tokenizers
 
     # Or those that train would go on alone, and write into what the next run writes.
@@ -69,14 +63,7 @@ def run(args: argparse.Namespace) -> int:
         )
         for name in names
     ]
-    columns = (
-        TextColumn("{task.description:34}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns) as progress:
+    with progress_bars(TimeRemainingColumn()) as progress:
         tasks = {name: progress.add_task(name) for name in names}
         for worker in workers:
             worker.start()
@@ -182,12 +169,10 @@ def _write(model: Any, folder: Path, out: Path) -> None:
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
     for name in names:
         points = [json.loads(line) for line in (work / name / "curve.jsonl").read_text().splitlines()]
         points = [point for point in points if "loss" in point]

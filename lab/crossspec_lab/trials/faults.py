@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from matplotlib.figure import Figure
 
 from crossspec_lab.compare.harness import table, tell
+from crossspec_lab.compare.plots import bare
 from crossspec_lab.trials.faults_fleet import (
     CUT_S,
     FAILED,
@@ -268,6 +269,5 @@ def draw(figures: Mapping[str, Any]) -> Figure:
     left.legend(fontsize=8)
     right.barh(names, [rows[name]["again_s"] for name in names], color="tab:blue")
     right.set_xlabel("seconds until every robot captions again")
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
+    bare(left, right)
     return figure

@@ -6,29 +6,25 @@ was not handled well is kept, to be read again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-import threading
 import zipfile
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Any
 
 import yaml
 from rich.progress import Progress
 
-from crossspec_lab.compare.harness import tell
 from crossspec_lab.trials.mutations import mutated, mutated_text, mutated_value
 from crossspec_lab.trials.own_samples import OWN, TORCH
+from crossspec_lab.trials.processes import Child
 from crossspec_lab.trials.recording_samples import RECORDINGS
 from crossspec_ros.plain_text import plain_text
 
@@ -42,14 +38,6 @@ _PATIENCE_S = 3 * MOST_S
 _WEIGHTS = {"aedat4": 0.1}
 """Of formats that are read rarely: a process of its own reads each of these, which takes seconds."""
 _TREES, _TEXTS = (".json", ".yaml"), (".txt", ".csv", ".json", ".yaml", ".toml")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the figures and write them where asked; 1 where anything was found."""
-    figures = fuzz(args.count, args.seed, args.findings)
-    print(json.dumps(figures, indent=1))
-    tell(args, figures)
-    return int(bool(figures["found"]))
 
 
 def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
@@ -95,7 +83,7 @@ def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
 
 def _made(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True)
-    title, write = SAMPLES[name]
+    title, write, *_ = SAMPLES[name]
     write(folder / title)
     return folder / title
 
@@ -179,54 +167,26 @@ class _Readers:
     """One process that reads recordings, one that has torch, and the tiny pair for its heads."""
 
     def __init__(self) -> None:
-        self._running: dict[bool, _Reader] = {}
-
-    def read(self, name: str, path: Path) -> dict[str, Any]:
-        with_torch = name in TORCH
-        if with_torch not in self._running:
-            self._running[with_torch] = _Reader(["torch"] if with_torch else [])
-        result = self._running[with_torch].read(name, path)
-        if result["outcome"] in ("ended", "hung"):
-            self._running.pop(with_torch).close()
-        return result
-
-    def close(self) -> None:
-        for reader in self._running.values():
-            reader.close()
-
-
-class _Reader:
-    def __init__(self, arguments: list[str]) -> None:
-        command = [sys.executable, "-m", "crossspec_lab.trials.fuzz_reader", *arguments]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self._lines: Queue[str] = Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-        self._idle_mb = float(json.loads(self._lines.get())["idle_mb"])
+        self._running: dict[bool, Child] = {}
 
     def read(self, name: str, path: Path) -> dict[str, Any]:
         """What became of a file: read, refused, raised, or the reader hung or ended."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([name, str(path)]) + "\n")
-        self._process.stdin.flush()
-        try:
-            line = self._lines.get(timeout=_PATIENCE_S)
-        except Empty:
+        with_torch = name in TORCH
+        if with_torch not in self._running:
+            arguments = ["-m", "crossspec_lab.trials.fuzz_reader", *(["torch"] if with_torch else [])]
+            self._running[with_torch] = Child(arguments, Path(os.devnull))
+        reader = self._running[with_torch]
+        reader.wait(lambda: reader.lines, "a reader did not start")
+        result = reader.ask(json.dumps([name, str(path)]), _PATIENCE_S)
+        if result is not None:
+            above_idle_mb = result["peak_mb"] - reader.lines[0]["idle_mb"]
+            return {**result, "above_idle_mb": max(0.0, above_idle_mb)}
+        code = reader.process.poll()
+        self._running.pop(with_torch).kill()
+        if code is None:
             return {"outcome": "hung", "said": "", "seconds": _PATIENCE_S, "above_idle_mb": 0.0}
-        if not line:
-            code = self._process.wait()
-            return {"outcome": "ended", "said": f"code {code}", "seconds": 0.0, "above_idle_mb": 0.0}
-        result: dict[str, Any] = json.loads(line)
-        return {**result, "above_idle_mb": max(0.0, result["peak_mb"] - self._idle_mb)}
+        return {"outcome": "ended", "said": f"code {code}", "seconds": 0.0, "above_idle_mb": 0.0}
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                self._lines.put(line)
-        self._lines.put("")
+        for reader in self._running.values():
+            reader.kill()

@@ -6,10 +6,7 @@ player beside them whose captions never come, and a dv_camera whose camera is no
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -18,12 +15,10 @@ from typing import Any
 
 from rich.progress import Progress
 
-from crossspec_lab.compare.harness import tell
+from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
 from crossspec_lab.trials.fuzz_publisher import PLAYED
-from crossspec_lab.trials.growth import FUZZ_WARM_SHARE, MemoryWatch, missed
 from crossspec_lab.trials.own_samples import TINY
-from crossspec_lab.trials.processes import Child, end, free_ports
-from crossspec_lab.trials.soak_bars import missed_bars
+from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.captioning.params import Value
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
@@ -37,14 +32,6 @@ _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """What the nodes said."""
 _QUESTION, _TOKENS = "What is there to be seen?", 64
 """Asked of each window, and the tokens of the longest answers."""
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the figures and write them where asked; 1 where a bar is missed."""
-    figures = fuzz(args.count, args.seed, args.compressed)
-    print(json.dumps(figures, indent=1))
-    tell(args, figures)
-    return int(bool(figures["missed_bars"]))
 
 
 def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
@@ -64,16 +51,14 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
             graph.processes[0].parameters["event_type"] = "dvs_msgs/EventArray"
         _LOG.unlink(missing_ok=True)
 
-        def child(command: list[str]) -> Child:
-            process = Child(command, environment, _LOG)
-            stack.callback(end, process.process)
-            return process
+        def child(arguments: list[str]) -> Child:
+            made = Child(arguments, _LOG, environment)
+            stack.callback(made.end)
+            return made
 
-        nodes = {process.name: child(process.command()) for process in [*graph.processes, *_beside()]}
-        command = [sys.executable, "-m", "crossspec_lab.trials.fuzz_publisher", str(count), str(seed)]
-        publisher = child(command)
-        memory = MemoryWatch({name: node.process.pid for name, node in nodes.items()})
-        began_s = time.monotonic()
+        nodes = {process.name: child(process.command()[1:]) for process in [*graph.processes, *_beside()]}
+        publisher = child(["-m", "crossspec_lab.trials.fuzz_publisher", str(count), str(seed)])
+        memory = MemoryWatch({name: node.pid for name, node in nodes.items()})
         progress = stack.enter_context(Progress(transient=True))
         task = progress.add_task("publishing", total=count)
         while publisher.process.poll() is None and not ended:
@@ -81,8 +66,7 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
             progress.update(task, completed=max((line.get("sent", 0) for line in publisher.lines), default=0))
             codes = {name: node.process.poll() for name, node in nodes.items()}
             ended = {name: code for name, code in codes.items() if code is not None}
-        memory.stop()
-        warm_s = FUZZ_WARM_SHARE * (time.monotonic() - began_s)
+        rss = memory.fuzzed()
         said = publisher.heard()
     if not said:
         raise RuntimeError(f"the nodes did not come up: see {_LOG}")
@@ -96,7 +80,7 @@ def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
         "diagnosed": sum(line["diagnosed"] for line in stretches),
         "failed_callbacks": said[-1].get("failed_callbacks"),
         "ended": ended,
-        "rss": memory.figures(warm_s),
+        "rss": rss,
     }
     bars = {
         "nodes live": not ended and figures["messages"] == count,

@@ -31,9 +31,9 @@ from rclpy.publisher import Publisher
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
+from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.mutations import mutated
 from crossspec_lab.trials.pictures import pictures
-from crossspec_lab.trials.soak_bars import is_whole
 from crossspec_ros.captioning.settings import NODES as SETTINGS
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs

@@ -13,20 +13,17 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from copy import deepcopy
 from pathlib import Path
 
 from crossspec_lab.compare.peak_memory import begin_peak, status_mb
-from crossspec_lab.trials.own_samples import IDENTITY, TINY, tiny_pair
+from crossspec_lab.trials.own_samples import OWN, TORCH, tiny_pair
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.telemetry.memory import resident_mb
 
 _MOST_TOLD = 20_000
-_VOCABULARY, _IDS = "a vocabulary", 600
-_ROWS = 4000
-"""Of the tiny target's embeddings, or more."""
+"""Characters of what was said."""
 
 
 def _play(path: Path) -> None:
@@ -35,117 +32,9 @@ def _play(path: Path) -> None:
             pass
 
 
-def _memory(path: Path) -> None:
-    from crossspec_ros.drafting.memory_file import MemoryFile
-    from crossspec_ros.drafting.proposers.memory import CaptionMemory
-
-    MemoryFile(CaptionMemory(), path, _VOCABULARY, _IDS).close()
-
-
-def _golden(path: Path) -> None:
-    from crossspec_ros.regress.checks import junit
-    from crossspec_ros.regress.golden import compare, read_golden
-    from crossspec_ros.regress.page import Page
-
-    golden = read_golden(path, _AnySetup())  # type: ignore[arg-type]
-    checks = compare(golden, golden)
-    junit("golden", checks)
-    Page().html("golden", [], checks)
-
-
-class _AnySetup:
-    """Of a golden that is of no recording that is here."""
-
-    origin_ns = 0
-
-    def check(self, path: Path, identity: object) -> None:
-        """Every identity is right."""
-
-
-def _parameters(path: Path) -> None:
-    from crossspec_ros.captioning.config import read_config
-
-    read_config(path)
-
-
-def _config(path: Path) -> None:
-    from crossspec_ros.models.config_files import read_config
-
-    read_config(path, ["model_type"])
-
-
-def _folder(path: Path) -> Path:
-    """The checkpoint's: some samples are one of its files, some the folder itself."""
-    return path if path.is_dir() else path.parent
-
-
-def _tokenizer(path: Path) -> None:
-    from crossspec_ros.models.text_tokenizer import load_tokenizer
-
-    load_tokenizer(_folder(path), _ROWS)
-
-
-def _tokens(path: Path) -> None:
-    from crossspec_ros.serving.options import read_tokens
-
-    read_tokens(path)
-
-
-def _weights(path: Path) -> None:
-    from crossspec_ros.models.checkpoint import stored_tensors
-
-    stored_tensors(_folder(path))
-
-
-def _head(path: Path) -> None:
-    from crossspec_ros.drafting.heads.head_files import load_head
-
-    load_head(path, tiny_pair().target, tiny_pair().draft)
-
-
-def _adapter(path: Path) -> None:
-    from crossspec_lab.heads.draft_lora import merge
-
-    # The draft is changed for good.
-    draft = deepcopy(tiny_pair().draft)
-    assert draft is not None
-    merge(draft, path)
-
-
-def _handoff(path: Path) -> None:
-    from crossspec_lab.handoff.network import load_handoff
-
-    load_handoff(path, tiny_pair().target, tiny_pair().draft)
-
-
-def _drafts(path: Path) -> None:
-    from crossspec_ros.drafting.stored_draft import load_drafts
-    from crossspec_ros.models.registry import draft_architecture
-
-    sizes = draft_architecture(TINY / "draft").sizes
-    load_drafts(path, IDENTITY, sizes.vocabulary, sizes.width)
-
-
 _Uses = Sequence[Callable[[Path], object]]
 _RECORDING: _Uses = [survey, _play]
-_OWN: dict[str, _Uses] = {
-    "caption memory": [_memory],
-    "golden": [_golden],
-    "config": [_config],
-    "parameters": [_parameters],
-    "tokenizer": [_tokenizer],
-    "tokenizer.model": [_tokenizer],
-    "tokens of robots": [_tokens],
-    "draft head": [_head],
-    "EAGLE-3 head": [_head],
-    "Medusa heads": [_head],
-    "adapter": [_adapter],
-    "hand-off": [_handoff],
-    "stored drafts": [_drafts],
-    "weights": [_weights],
-    "weights, safetensors": [_weights],
-    "weights, shards": [_weights],
-}
+_OWN: dict[str, _Uses] = {name: [sample.read] for name, sample in (OWN | TORCH).items()}
 
 
 def main() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -11,11 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from crossspec_lab.compare.harness import tell
+from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
 from crossspec_lab.trials.faults import noise, told
 from crossspec_lab.trials.faults_fleet import FAILED, RIGHT, WRONG, Life, Server, cases_of
-from crossspec_lab.trials.growth import FUZZ_WARM_SHARE, MemoryWatch, missed
-from crossspec_lab.trials.soak_bars import missed_bars
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 
@@ -23,14 +19,6 @@ _ROBOTS = 2
 _CAPTIONS_FIRST = 0.15
 """For each unsound message, before the first: 3,000 of 20,000, which fill the memory of all robots."""
 _NO_CAPTION_S = 60.0
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the figures and write them where asked; 1 where a bar is missed."""
-    figures = fuzz(args.count, args.seed)
-    print(json.dumps(figures, indent=1))
-    tell(args, figures)
-    return int(bool(figures["missed_bars"]))
 
 
 def fuzz(count: int, seed: int) -> dict[str, Any]:
@@ -47,13 +35,10 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         _caption(lives, int(_CAPTIONS_FIRST * count))
         replica = server.replica()
         memory = MemoryWatch({"replica": replica.pid})
-        began_s = time.monotonic()
         row = told(lives, lambda: noise(server, cases, count, seed))
-        took_s = time.monotonic() - began_s
-        memory.stop()
+        rss = memory.fuzzed()
         # Ray Serve starts another within half a minute, and robots find it.
         is_same = server.replica() == replica
-    rss = memory.figures(FUZZ_WARM_SHARE * took_s)
     bars = {"captions": row[RIGHT] > 0 == row[WRONG] + row[FAILED], "replica": is_same}
     figures = {"messages": count, "seed": seed, "robots": row, "rss": rss}
     return {**figures, "missed_bars": missed_bars(bars) + missed(rss)}

@@ -1,13 +1,14 @@
-"""Small sound files that are no recordings: what nodes keep, are told, and take their models from."""
+"""Small sound files that are no recordings, and what reads them: what nodes keep and take models from."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 IDENTITY = {"recording": "a digest"}
 """What stored drafts are of."""
+_VOCABULARY = "a vocabulary"
+_IDS = 600
+"""Token ids of the caption memory's model."""
+_ROWS = 4000
+"""Embeddings of a tokenizer's model, of which the tiny target has fewer."""
 TINY = share_dir() / "models" / "tiny"
 
 
@@ -37,7 +43,7 @@ def _memory(path: Path) -> None:
     memory = CaptionMemory()
     for said in ((5, 6, 7, 8), (5, 6, 9, 8)):
         memory.observe(PassResult(Context("what?"), DraftTree(), (), said, True))
-    memory.save(path, "a vocabulary")
+    memory.save(path, _VOCABULARY)
 
 
 def _golden(path: Path) -> None:
@@ -157,25 +163,125 @@ def _drafts(path: Path) -> None:
     save_drafts(path, dict(zip(images, said, strict=True)), IDENTITY)
 
 
-OWN: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "caption memory": ("memory.json", _memory),
-    "golden": ("windows.json", _golden),
-    "parameters": ("a.yaml", _parameters),
-    "config": ("config.json", _config),
-    "tokenizer": ("tokenizer.json", _tokenizer),
-    "tokenizer.model": ("tokenizer", _sentencepiece),
-    "tokens of robots": ("tokens.txt", _tokens),
+def _read_memory(path: Path) -> None:
+    from crossspec_ros.drafting.memory_file import MemoryFile
+    from crossspec_ros.drafting.proposers.memory import CaptionMemory
+
+    MemoryFile(CaptionMemory(), path, _VOCABULARY, _IDS).close()
+
+
+def _read_golden(path: Path) -> None:
+    from crossspec_ros.regress.junit import junit
+
+    from crossspec_ros.regress.golden import compare, read_golden
+    from crossspec_ros.regress.page import Page
+
+    golden = read_golden(path, _AnySetup())  # type: ignore[arg-type]
+    checks = compare(golden, golden)
+    junit("golden", checks)
+    Page().html("golden", [], checks)
+
+
+class _AnySetup:
+    """Of a golden that is of no recording that is here."""
+
+    origin_ns = 0
+
+    def check(self, path: Path, identity: object) -> None:
+        """Every identity is right."""
+
+
+def _read_parameters(path: Path) -> None:
+    from crossspec_ros.captioning.config import read_config
+
+    read_config(path)
+
+
+def _read_config(path: Path) -> None:
+    from crossspec_ros.models.config_files import read_config
+
+    read_config(path, ["model_type"])
+
+
+def _folder(path: Path) -> Path:
+    """The checkpoint's: some samples are one of its files, some the folder itself."""
+    return path if path.is_dir() else path.parent
+
+
+def _read_tokenizer(path: Path) -> None:
+    from crossspec_ros.models.text_tokenizer import load_tokenizer
+
+    load_tokenizer(_folder(path), _ROWS)
+
+
+def _read_tokens(path: Path) -> None:
+    from crossspec_ros.serving.options import read_tokens
+
+    read_tokens(path)
+
+
+def _read_weights(path: Path) -> None:
+    from crossspec_ros.models.checkpoint import stored_tensors
+
+    stored_tensors(_folder(path))
+
+
+def _read_head(path: Path) -> None:
+    from crossspec_ros.drafting.heads.head_files import load_head
+
+    load_head(path, tiny_pair().target, tiny_pair().draft)
+
+
+def _read_adapter(path: Path) -> None:
+    from crossspec_lab.heads.draft_lora import merge
+
+    # The draft is changed for good.
+    draft = deepcopy(tiny_pair().draft)
+    assert draft is not None
+    merge(draft, path)
+
+
+def _read_handoff(path: Path) -> None:
+    from crossspec_lab.handoff.network import load_handoff
+
+    load_handoff(path, tiny_pair().target, tiny_pair().draft)
+
+
+def _read_drafts(path: Path) -> None:
+    from crossspec_ros.drafting.stored_draft import load_drafts
+    from crossspec_ros.models.registry import draft_architecture
+
+    sizes = draft_architecture(TINY / "draft").sizes
+    load_drafts(path, IDENTITY, sizes.vocabulary, sizes.width)
+
+
+class Sample(NamedTuple):
+    """A sound file or folder: its name, what writes it, and what reads it as the commands do."""
+
+    name: str
+    write: Callable[[Path], None]
+    read: Callable[[Path], None]
+
+
+OWN: dict[str, Sample] = {
+    "caption memory": Sample("memory.json", _memory, _read_memory),
+    "golden": Sample("windows.json", _golden, _read_golden),
+    "parameters": Sample("a.yaml", _parameters, _read_parameters),
+    "config": Sample("config.json", _config, _read_config),
+    "tokenizer": Sample("tokenizer.json", _tokenizer, _read_tokenizer),
+    "tokenizer.model": Sample("tokenizer", _sentencepiece, _read_tokenizer),
+    "tokens of robots": Sample("tokens.txt", _tokens, _read_tokens),
 }
-"""By kind, as `RECORDINGS`."""
-TORCH: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "draft head": ("head", _head),
-    "weights": ("pytorch_model.bin", _weights),
-    "weights, safetensors": ("model.safetensors", _safetensors),
-    "weights, shards": ("model", _shards),
-    "EAGLE-3 head": ("head", _eagle3),
-    "Medusa heads": ("head", _medusa),
-    "adapter": ("adapter", _adapter),
-    "hand-off": ("handoff", _handoff),
-    "stored drafts": ("drafts.safetensors", _drafts),
+"""By kind."""
+TORCH: dict[str, Sample] = {
+    "draft head": Sample("head", _head, _read_head),
+    "weights": Sample("pytorch_model.bin", _weights, _read_weights),
+    "weights, safetensors": Sample("model.safetensors", _safetensors, _read_weights),
+    "weights, shards": Sample("model", _shards, _read_weights),
+    "EAGLE-3 head": Sample("head", _eagle3, _read_head),
+    "Medusa heads": Sample("head", _medusa, _read_head),
+    "adapter": Sample("adapter", _adapter, _read_adapter),
+    "hand-off": Sample("handoff", _handoff, _read_handoff),
+    "stored drafts": Sample("drafts.safetensors", _drafts, _read_drafts),
 }
-"""Likewise, of those whose reader has torch. The memory of one without it tells more of the others."""
+"""Samples whose reader has torch, by kind. The memory of a reader without it tells more of the others."""

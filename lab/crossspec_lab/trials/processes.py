@@ -1,14 +1,16 @@
-"""What a bench needs of the processes that it starts: ports, what they say, figures, and their end."""
+"""Processes that a trial starts: what they say, what they are told, what they take, and their end."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +23,30 @@ _STARTUP_S = 120.0
 
 
 class Child:
-    """A child, the lines of JSON that it has said so far, and its input where it is asked for.
+    """A Python process, the lines that it has written so far, and those of JSON among them.
 
-    All else that it says goes into `log`.
+    `arguments` are those of Python, such as `-m MODULE`. What it says beside goes into `log`, or to our own
+    standard error. It ends with the thread that starts it at the latest.
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], log: Path, **options: Any
+        self, arguments: Sequence[str], log: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
+        self.said: list[str] = []
         self.lines: list[dict[str, Any]] = []
-        with log.open("a") as errors:
+        self._log, self._changed, self._is_over = log, threading.Condition(), False
+        command = [sys.executable, *arguments]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with log.open("a") if log else nullcontext() as errors:
             self.process: subprocess.Popen[str] = start(
-                command, environment, stdout=subprocess.PIPE, stderr=errors, text=True, **options
+                command, os.environ if environment is None else environment, stderr=errors, **pipes
             )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def tell(self, line: str) -> None:
         """Write a line to its input."""
@@ -43,35 +54,52 @@ class Child:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def heard(self) -> list[dict[str, Any]]:
-        """All lines of a child that has ended."""
-        self._reading.join(_END_S)
+    def ask(self, line: str, patience_s: float) -> dict[str, Any] | None:
+        """Tell it a line, and return the line of JSON that follows; None where it ends or takes too long."""
+        known = len(self.lines)
+        self.tell(line)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or len(self.lines) > known, patience_s)
+            return self.lines[known] if len(self.lines) > known else None
+
+    def wait(self, condition: Callable[[], object], complaint: str) -> None:
+        """Return once it holds, which its lines must tell; RuntimeError with the complaint after two minutes,
+        or where the process ends before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or condition(), _STARTUP_S)
+            if not condition():
+                why = "before its process ended" if self._is_over else f"within {_STARTUP_S:g} s"
+                raise RuntimeError(f"{complaint} {why}: see {self._log or 'what it said above'}")
+
+    def heard(self, timeout_s: float = _END_S) -> list[dict[str, Any]]:
+        """All lines of JSON, once it has ended; those so far after the timeout."""
+        self._reading.join(timeout_s)
         return self.lines
+
+    def end(self) -> None:
+        """Interrupt it, and kill it where that does not help."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.startswith("{"):
-                self.lines.append(json.loads(line))
-
-
-def wait_for(condition: Callable[[], bool], complaint: str, log: Path) -> None:
-    """Return once it holds; raises RuntimeError with the complaint after two minutes."""
-    deadline_s = time.monotonic() + _STARTUP_S
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise RuntimeError(f"{complaint} within {_STARTUP_S:g} s: see {log}")
-        time.sleep(0.05)
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """Interrupt it, and kill it where that does not help."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+            with self._changed:
+                self.said.append(line)
+                if line.startswith("{"):
+                    self.lines.append(json.loads(line))
+                self._changed.notify_all()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
 
 
 def cpu_seconds(pid: int) -> float:

@@ -17,8 +17,7 @@ import numpy as np
 import psutil
 
 from crossspec_lab.compare.harness import tell
-from crossspec_lab.trials.growth import MOST_MB_PER_MIN, MemoryWatch
-from crossspec_lab.trials.soak_bars import missed_bars
+from crossspec_lab.trials.bars import MOST_MB_PER_MIN, MemoryWatch, missed_bars
 from crossspec_lab.trials.soak_faults import soak_faults
 from crossspec_lab.trials.soak_setup import soak_setup
 
@@ -56,7 +55,7 @@ def soak(
     with soak_setup(rate, inference_s, models) as running:
         nodes, collector = running.nodes, running.collector
         writer = running.serve()
-        pids = {name: node.process.pid for name, node in nodes.items()}
+        pids = {name: node.pid for name, node in nodes.items()}
         readers = psutil.Process(pids["dv_camera"]).children()
         pids |= {f"dv_camera reader {i}": reader.pid for i, reader in enumerate(readers)}
         memory = MemoryWatch(pids)
@@ -65,7 +64,7 @@ def soak(
         # The last second's window is still being captioned.
         sent = {line["end_s"]: line for line in writer.lines[2:-1]}
         behind_s = max(line["behind_s"] for line in writer.lines[1:])
-        writer.process.kill()
+        writer.kill()
         time.sleep(_AWAY_S)
         again = running.serve()
         time.sleep(_AFTER_S)

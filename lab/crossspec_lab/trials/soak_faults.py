@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 import psutil
 from rich.progress import track
 
-from crossspec_lab.trials.growth import MemoryWatch, missed
-from crossspec_lab.trials.processes import wait_for
-from crossspec_lab.trials.soak_bars import is_whole, missed_bars
-from crossspec_lab.trials.soak_setup import LOG, Soak, soak_setup
+from crossspec_lab.trials.bars import MemoryWatch, is_whole, missed, missed_bars
+from crossspec_lab.trials.soak_setup import Soak, soak_setup
 
 EVERY_S = 30.0
 MOST_AGAIN_S = 10.0
@@ -43,9 +41,7 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
         memory_file = Path(folder) / "memory.json"
         with soak_setup(rate, models=models, memory=str(memory_file)) as soak:
             faults = _Faults(soak)
-            watch = MemoryWatch(
-                {name: soak.nodes[name].process.pid for name in ("synchronizer", "captioner")}
-            )
+            watch = MemoryWatch({name: soak.nodes[name].pid for name in ("synchronizer", "captioner")})
             turns = [_meet(soak, name, faults.all[name]) for name in track(faults.in_turn(seconds), "faults")]
             watch.stop()
             end_s = math.floor(time.time())
@@ -130,7 +126,7 @@ class _Faults:
     def __init__(self, soak: Soak) -> None:
         self._soak, self._writer = soak, soak.serve()
         self._actor = soak.child(["-m", "crossspec_lab.trials.soak_actor"])
-        wait_for(lambda: bool(self._actor.lines), "the captioner did not answer", LOG)
+        self._actor.wait(lambda: self._actor.lines, "the captioner did not answer")
         self.all: dict[str, Callable[[], None]] = {
             "none": lambda: None,
             "the camera's software is killed": self._kill_writer,
@@ -148,22 +144,22 @@ class _Faults:
         return [names[i % len(names)] for i in range(max(len(names), round(seconds / EVERY_S)))]
 
     def _kill_writer(self) -> None:
-        self._writer.process.kill()
+        self._writer.kill()
         time.sleep(_AWAY_S)
         self._writer = self._soak.serve()
 
     def _kill_camera(self) -> None:
-        self._soak.nodes["dv_camera"].process.kill()
+        self._soak.nodes["dv_camera"].kill()
         time.sleep(_AWAY_S)
         self._soak.start("dv_camera")
 
     def _act(self, name: str) -> None:
         said = len(self._actor.lines)
         self._actor.tell(name)
-        wait_for(lambda: len(self._actor.lines) > said, f"the captioner did not take the {name}", LOG)
+        self._actor.wait(lambda: len(self._actor.lines) > said, f"the captioner did not take the {name}")
 
     def _fill_disk(self) -> None:
-        captioner = psutil.Process(self._soak.nodes["captioner"].process.pid)
+        captioner = psutil.Process(self._soak.nodes["captioner"].pid)
         soft, hard = captioner.rlimit(psutil.RLIMIT_FSIZE)
         captioner.rlimit(psutil.RLIMIT_FSIZE, (0, hard))
         time.sleep(_DISK_S)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from crossspec_lab.trials.processes import Child, end, free_ports, wait_for
+from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.graph import Process, live_graph
 
@@ -35,12 +33,12 @@ class Soak:
         self.nodes: dict[str, Child] = {}
         for name in self._commands:
             self.start(name)
-        wait_for(lambda: bool(self.collector.lines), "synchronizer and captioner did not come up", LOG)
+        self.collector.wait(lambda: self.collector.lines, "synchronizer and captioner did not come up")
 
     def child(self, arguments: Sequence[str]) -> Child:
         """A Python process whose input and output are ours."""
-        child = Child([sys.executable, *arguments], self._environment, LOG, stdin=subprocess.PIPE)
-        self._stack.callback(end, child.process)
+        child = Child(arguments, LOG, self._environment)
+        self._stack.callback(child.end)
         return child
 
     def start(self, name: str) -> None:
@@ -51,7 +49,7 @@ class Soak:
         """A writer to which dv_camera has connected; raises RuntimeError where it does not."""
         ports = map(str, self._ports)
         writer = self.child(["-m", "crossspec_lab.trials.soak_writer", *ports, "--rate", str(self._rate)])
-        wait_for(lambda: bool(writer.lines), "dv_camera did not connect", LOG)
+        writer.wait(lambda: writer.lines, "dv_camera did not connect")
         return writer
 
 

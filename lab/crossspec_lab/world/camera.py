@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from crossspec_lab.world.dvs import DvsSensor
+from crossspec_lab.world.dvs_sensor import DvsSensor
 from crossspec_lab.world.render import draw
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.events.batch import EventBatch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from crossspec_lab.compare.bench_events import draw, measure, peak_of_window, print_figures
 from crossspec_lab.compare.event_streams import ENCODERS, batches, synthetic
 from crossspec_lab.compare.event_ways import STAGES, decoder_of, loop, ways
-from crossspec_lab.compare.events import draw, measure, peak_of_window, print_figures
 from matplotlib.figure import Figure
 
 from crossspec_ros.events.batch import EventBatch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from crossspec_lab.compare import animation
-from crossspec_lab.compare.figure import _texts, headline
+from crossspec_lab.compare.bench_figure import _texts, headline
 from crossspec_lab.compare.lived import Drive, live_second
 from crossspec_lab.world.scene import drive
 from PIL import Image

@@ -9,19 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.compare import gpu
-from crossspec_lab.compare.gpu import latencies, noise, replay_windows
+from crossspec_lab.compare.bench_gpu import latencies, noise, replay_windows
+from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS
+from crossspec_lab.compare.bench_trace import Response, read_trace
 from crossspec_lab.compare.gpu_models import random_pair
+from crossspec_lab.compare.gpu_models import tiny as tiny_dimensions
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
+from crossspec_lab.compare.gpu_static import graphs, make_static
 from crossspec_lab.compare.gpu_told import Teller
-from crossspec_lab.compare.latency import ALONE, GENERATE, HIDING, OURS
-from crossspec_lab.compare.trace import Response, read_trace
+from crossspec_lab.compare.harness import waits
 from crossspec_lab.world.grammar import QUESTION
 from tokenizers import Tokenizer
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.engine.runner import SIZES
+from crossspec_ros.engine.runner import SIZES, ModelRunner
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -88,31 +90,33 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
     heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
     told.append(Response(told[0].target, ()))  # an empty draft is no draft
-    pair = random_pair(tiny, gpu.tiny(), Placement("float32"))
+    pair = random_pair(tiny, tiny_dimensions(), Placement("float32"))
     # It raises where a decoder says something else.
     runs, _ = replay_windows(pair, told, 1, heard, window_s=0.5)
     eos_id = tiny.target.spec.eos_ids[0]
     for name, reads in ((OURS, range(2, tiny.frames + 1)), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
-        assert runs[name].tokens == [(*response.target, eos_id) for response in told]
-        for mine in runs[name].traces:  # frame by frame and then the last and the question, or all at once
+        assert [run.written.tokens for run in runs[name]] == [(*one.target, eos_id) for one in told]
+        for mine in (
+            run.trace for run in runs[name]
+        ):  # frame by frame and then the last and the question, or all at once
             assert sum(span.stage == "target_prefill" for span in mine.spans) in reads
             late_ns = mine.marks["last_frame"]
             assert name == OURS or min(span.start_ns for span in mine.spans) > late_ns
-    for mine, tokens in zip(runs[ALONE].traces, runs[ALONE].tokens, strict=True):
+    for run in runs[ALONE]:
         # Without proposers each token is a pass, of which the first reads the question.
-        assert sum(span.stage == "decode" for span in mine.spans) == len(tokens) - 1
-    for mine in runs[HIDING].traces:
-        assert sum(span.stage == "verify" for span in mine.spans) <= 1
+        assert sum(span.stage == "decode" for span in run.trace.spans) == len(run.written.tokens) - 1
+    for run in runs[HIDING]:
+        assert sum(span.stage == "verify" for span in run.trace.spans) <= 1
     figures = latencies(runs)
     assert figures["tokens_per_pass"] > 1  # the memory has heard these
     assert figures["times_sooner_than_generate"]["median"] == pytest.approx(
-        np.median(runs[GENERATE].ms_from_last_frame() / runs[OURS].ms_from_last_frame())
+        np.median(waits(runs[GENERATE]) / waits(runs[OURS]))
     )
 
 
 @pytest.mark.parametrize("images", [4, 5])
 def test_a_told_draft_takes_a_step_for_every_token_and_is_sure(tiny: ModelPair, images: int) -> None:
-    teller = Teller(random_pair(tiny, gpu.tiny(), Placement("float32")), QUESTION)
+    teller = Teller(random_pair(tiny, tiny_dimensions(), Placement("float32")), QUESTION)
     told = (7, 8, 9)
     teller.tell(Response((5,), told))
     pixels = noise(np.random.default_rng(0), images, tiny.event_image_size)
@@ -129,7 +133,7 @@ def test_a_told_draft_takes_a_step_for_every_token_and_is_sure(tiny: ModelPair, 
 @pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
 def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
     torch.manual_seed(0)
-    dimensions, placement = gpu.tiny(), Placement(dtype)
+    dimensions, placement = tiny_dimensions(), Placement(dtype)
     pair = random_pair(tiny, dimensions, placement)
     estimated = estimate(placement, dimensions.target, dimensions.draft)
     assert pair.draft and tiny.draft
@@ -144,6 +148,16 @@ def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: Model
             torch.testing.assert_close(buffer, wanted, msg=name)
     logits = target(input_ids=torch.arange(3, 40)[None]).logits
     assert logits.isfinite().all() and logits.std() > 0.01
+
+
+def test_pools_have_buffers_where_a_rehearsal_wants_them(
+    tiny: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelRunner, "__init__", ModelRunner.__init__)
+    assert not ModelRunner(tiny.target.body, 600).is_static
+    make_static(True)
+    runner = ModelRunner(tiny.target.body, 600)
+    assert runner.is_static and graphs(runner) == 0
 
 
 def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> None:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from crossspec_lab.compare.heads import COLD, FIRST, NOVELTY, REPEATED, USUAL
+from crossspec_lab.compare import bench_heads
+from crossspec_lab.compare.bench_heads import COLD, FIRST, NOVELTY, REPEATED, USUAL, Captioned
 
 from crossspec_ros.cli import main
 
@@ -40,6 +41,23 @@ def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
     assert -1 <= rows["B1"]["offline"]["cosine"] <= 1 and "cosine" not in rows["event_head"]["offline"]
     assert rows["B1"]["alone_tokens_per_pass"]["mean"] >= 1
     assert plot.stat().st_size > 10_000
+
+
+def test_lengths_and_gains_have_intervals_over_drives() -> None:
+    usual = [Captioned(i // 4, 10 + i // 4, 2, 8.0, 1.0, 0.5) for i in range(8)]
+    mine = [row._replace(passes=1, ms=4.0) for row in usual]
+    lengths = {name: bench_heads.length(rows) for name, rows in (("usual", usual), ("mine", mine))}
+    assert lengths["usual"] == {"mean": 5.25, "low": 5.0, "high": 5.5}
+    live = {
+        name: dict.fromkeys(NOVELTY, rows)
+        for name, rows in ((USUAL, usual), (bench_heads.NONE, usual), ("head", mine), ("head, alone", mine))
+    }
+    row = bench_heads.summary({}, {"head": {"top1": 0.5}}, live)["heads"]["head"]
+    assert row["gain"][COLD] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert row["time_ratio"]["median"] == 0.5 and row["propose_ms"]["median"] == 1.0
+    assert row["alone_tokens_per_pass"] == lengths["mine"] and row["offline"] == {"top1": 0.5}
+    # Of one drive nothing tells how another would be.
+    assert bench_heads.length(usual[:4]) == {"mean": 5.0, "low": 5.0, "high": 5.0}
 
 
 def test_a_name_that_there_is_not_and_an_empty_folder_are_refused(

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from crossspec_lab.compare.trace import Response, read_trace, replay
+from crossspec_lab.compare.bench_trace import Response, read_trace, replay
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy

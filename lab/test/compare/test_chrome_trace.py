@@ -24,43 +24,27 @@ def two_threads() -> Trace:
     return trace
 
 
-def test_every_span_is_there_in_microseconds_from_the_first_thing_of_all() -> None:
+def test_spans_marks_and_rows_are_those_of_the_traces_in_microseconds_from_the_first_thing_of_all() -> None:
     early = Trace()
     early.mark("closed", 1_000 * US)
-    out = json.loads(json.dumps(chrome_trace({"ours": [two_threads()], "other": [early]})))
-    spans = {event["name"]: event for event in out["traceEvents"] if event["ph"] == "X"}
-    assert {name: (event["ts"], event["dur"]) for name, event in spans.items()} == {
-        "frame_encode[0]": (1000.0, 500.0),
-        "verify[1]": (3000.0, 500.25),
-        "learn": (3600.0, 100.0),
-        "draft_decode": (1100.0, 2100.0),
-    }
-    marks = [event for event in out["traceEvents"] if event["ph"] == "i"]
-    assert [(event["pid"], event["ts"]) for event in marks] == [(0, 2000.0), (1, 0.0)]
-
-
-def test_rows_are_named_and_models_and_threads_have_their_own() -> None:
-    events = chrome_trace({"ours": [two_threads(), two_threads()], "none": []})["traceEvents"]
-    names = {
+    events = json.loads(json.dumps(chrome_trace({"ours": [two_threads()], "other": [early]})))["traceEvents"]
+    rows = {
         (event["pid"], event["tid"]): event["args"]["name"]
         for event in events
         if event["name"] == "thread_name"
     }
-    assert set(names.values()) == {"marks", "target (MainThread)", "draft (drafter)", "other (MainThread)"}
-    row = {e["name"]: names[e["pid"], e["tid"]] for e in events if e["ph"] in "Xi"}
-    assert row == {
-        "frame_encode[0]": "target (MainThread)",
-        "verify[1]": "target (MainThread)",
-        "draft_decode": "draft (drafter)",
-        "learn": "other (MainThread)",
-        "closed": "marks",
+    spans = {e["name"]: (e["ts"], e["dur"], rows[e["pid"], e["tid"]]) for e in events if e["ph"] == "X"}
+    assert spans == {
+        "frame_encode[0]": (1000.0, 500.0, "target (MainThread)"),
+        "verify[1]": (3000.0, 500.25, "target (MainThread)"),
+        "learn": (3600.0, 100.0, "other (MainThread)"),
+        "draft_decode": (1100.0, 2100.0, "draft (drafter)"),
     }
+    marks = [(e["pid"], e["ts"], rows[e["pid"], e["tid"]]) for e in events if e["ph"] == "i"]
+    assert marks == [(0, 2000.0, "marks"), (1, 0.0, "marks")]
     processes = [event["args"]["name"] for event in events if event["name"] == "process_name"]
-    assert processes == ["ours", "none"]
+    assert processes == ["ours", "other"]
     for event in events:
         wanted = {"X": {"ts", "dur", "cat"}, "i": {"ts", "s", "cat"}, "M": {"args"}}[event["ph"]]
         assert {"name", "ph", "pid", "tid"} | wanted == set(event)
-
-
-def test_nothing_makes_an_empty_file_that_opens() -> None:
     assert chrome_trace({}) == {"traceEvents": [], "displayTimeUnit": "ms"}

@@ -5,38 +5,28 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.experiments import quality
+from crossspec_lab.experiments import caption_quality
 from crossspec_lab.experiments.ablations import Chain
+from crossspec_lab.experiments.by_frames import with_frames
 from crossspec_lab.experiments.compare import compare
-from crossspec_lab.experiments.frames import with_frames
 from crossspec_lab.experiments.records import Record
-from crossspec_lab.experiments.setting import QUICK, Setting
+from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import stage_ms
 from crossspec_lab.experiments.told import Told, said
-from crossspec_lab.experiments.trained import Trained
 from crossspec_lab.experiments.ways import ALONE, OURS, TWO_THREADS, WAYS, made
 from crossspec_lab.world.grammar import QUESTION
-from rich.progress import Progress
 
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
-
-
-@pytest.fixture
-def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
-    progress = Progress(disable=True)
-    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
-    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
 
 
 def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, windows: list[Window]) -> None:
@@ -135,7 +125,13 @@ def test_quality_of_the_truth_is_full_and_of_another_caption_less() -> None:
         return [Record(5, "c", "w", i, t, (), (), 0.0, truth=truths[i]) for i, t in enumerate(texts)]
 
     right, wrong = told(truths), told([truths[0].replace("red", "blue"), truths[1]])
-    assert quality.scores(right)["bleu4"] == pytest.approx(100, abs=1e-3)
-    assert quality.scores(right)["rouge_l"] == pytest.approx(100)
-    assert all(quality.scores(wrong)[name] < quality.scores(right)[name] for name in quality.scores(right))
-    assert quality.attributes_right(right[0]) == 1 and 0.8 < quality.attributes_right(wrong[0]) < 1
+    assert caption_quality.scores(right)["bleu4"] == pytest.approx(100, abs=1e-3)
+    assert caption_quality.scores(right)["rouge_l"] == pytest.approx(100)
+    assert all(
+        caption_quality.scores(wrong)[name] < caption_quality.scores(right)[name]
+        for name in caption_quality.scores(right)
+    )
+    assert (
+        caption_quality.attributes_right(right[0]) == 1
+        and 0.8 < caption_quality.attributes_right(wrong[0]) < 1
+    )

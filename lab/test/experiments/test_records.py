@@ -43,52 +43,38 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
     assert not again.rows("cut") and not Log(file).rows("cut")
 
 
+WHOLE = record("ours", 0).line()
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"question_id": 1}',
-        b"[" * 100_000,
-        b"\xff\xfe",
-        record("ours", 0).line().replace("0.25", '"0.25"').encode(),
-        record("ours", 0).line().replace("3.0", "[]").encode(),
-        record("ours", 0).line().replace("3.0", "9" * 400).encode(),
-        record("ours", 0).line().replace("0.25", "NaN").encode(),
-        record("ours", 0).line().replace('"ours"', "[]").encode(),
-        record("ours", 0).line().replace('"more": {}', '"more": 5').encode(),
-        record("ours", 0).line().replace('"more": {}', '"more": [["a", 1]]').encode(),
-        record("ours", 0).line().replace('"more": {}', '"more": {"a": [' + 1000 * "[]," + "[]]}").encode(),
-        record("ours", 0).line().replace('"more": {}', '"more": {"a": 1' + 400 * "0" + "}").encode(),
-        record("ours", 0).line().replace('"more": {}', '"more": {"a": [NaN]}').encode(),
-        record("ours", 0).line().replace('"more": {}', '"more": {"a": {"b": "x"}}').encode(),
-        record("ours", 0).line().replace("0.25", "true").encode(),
-        record("ours", 0).line().replace("0.25", "1" + 25 * "0").encode(),
-        record("ours", 0).line().replace("0.25", "-1e308").encode(),
-        record("ours", 0).line().replace('"question_id": 0', '"question_id": 1' + 25 * "0").encode(),
+        '{"question_id": 1}',
+        "[" * 100_000,
+        "\udcff",
+        *(
+            WHOLE.replace(*change)
+            for change in (
+                ("0.25", '"0.25"'),
+                ("0.25", "NaN"),
+                ("0.25", "true"),
+                ("0.25", "-1e308"),
+                ("3.0", "[]"),
+                ("3.0", "9" * 400),
+                ('"ours"', "[]"),
+                ('"question_id": 0', '"question_id": 1' + 25 * "0"),
+                ('"more": {}', '"more": 5'),
+                ('"more": {}', '"more": {"a": [' + 1000 * "[]," + "[]]}"),
+                ('"more": {}', '"more": {"a": [NaN]}'),
+                ('"more": {}', '"more": {"a": {"b": "x"}}'),
+            )
+        ),
     ],
-    ids=[
-        "part",
-        "deep",
-        "no text",
-        "time",
-        "stage",
-        "long stage",
-        "no time",
-        "way",
-        "more",
-        "pairs",
-        "lists",
-        "long figure",
-        "no figure",
-        "text for a figure",
-        "truth",
-        "long time",
-        "time long ago",
-        "long window",
-    ],
+    ids=range(15),
 )
-def test_a_line_that_is_none_is_told(tmp_path: Path, line: bytes) -> None:
+def test_a_line_that_is_none_is_told(tmp_path: Path, line: str) -> None:
     file = tmp_path / "e.jsonl"
-    file.write_bytes(line + b"\n" + record("ours", 0).line().encode() + b"\n")
+    file.write_bytes(f"{line}\n{WHOLE}\n".encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match=r"line 1 of .*e\.jsonl.* is no record .*remove the file"):
         Log(file)
 

@@ -8,14 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crossspec_lab.experiments import ablations, alignment, device, frames, quality, report, stages, streaming
-from crossspec_lab.experiments.command import EXPERIMENTS, asked, check_same
+from crossspec_lab.experiments import (
+    ablations,
+    by_alignment,
+    by_frames,
+    caption_quality,
+    device,
+    report,
+    stages,
+    streaming,
+)
+from crossspec_lab.experiments.all_experiments import EXPERIMENTS, asked, check_same
 from crossspec_lab.experiments.predictions import PREDICTIONS
 from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Result, Table
-from crossspec_lab.experiments.setting import QUICK, Setting
+from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.statistics import Interval
-from crossspec_lab.experiments.trained import Trained
 from crossspec_lab.experiments.ways import (
     ALONE,
     GENERATE,
@@ -27,12 +35,9 @@ from crossspec_lab.experiments.ways import (
     WAYS,
 )
 from matplotlib.figure import Figure
-from rich.progress import Progress
 
 from crossspec_ros.cli import make_parser
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.windows.window import Window
 
 CAPTION = (
     "The key elements in this scene include a red car driving down a straight road, nobody on foot, and "
@@ -40,21 +45,18 @@ CAPTION = (
 )
 
 
-@pytest.fixture
-def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
-    progress = Progress(disable=True)
-    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
-    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
-
-
 def synthetic(setting: Setting, number: int) -> Log:
     """A log with every condition of an experiment; what is in it is made up."""
     conditions = {
-        1: {str(count): frames._WAYS for count in frames.FRAMES}
-        | {frames._same(count): frames._SAME_WAYS for count in frames._GROWTH},
+        1: {str(count): by_frames._WAYS for count in by_frames.FRAMES}
+        | {by_frames._same(count): by_frames._SAME_WAYS for count in by_frames._GROWTH},
         2: {stages.ALL: tuple(WAYS), stages.AT_16: (OURS, ALONE, SPECVLM)},
         3: {
-            alignment.CONDITION: (alignment.NONE, alignment.SPECVLM, *alignment.levels(setting.trained.sizes))
+            by_alignment.CONDITION: (
+                by_alignment.NONE,
+                by_alignment.SPECVLM,
+                *by_alignment.levels(setting.trained.sizes),
+            )
         },
         4: {str(rate): streaming._WAYS for rate in streaming.RATES},
         6: {
@@ -122,7 +124,7 @@ def test_a_prediction_without_figure_or_reason_is_an_error() -> None:
 def test_markdown_and_page_have_tables_plots_and_no_markup_of_captions(tmp_path: Path) -> None:
     found = Result(
         figures={one.key: Interval(2.0, 1.0, 3.0) for one in PREDICTIONS[7]},
-        tables=[Table("t", ["way", "x"], [["<script>|", 1.5], ["b", None]])],
+        tables=[Table("t", {"<script>|": {"x": 1.5}, "b": {"x": None}}, "way")],
         plots={"p": Figure()},
         notes=["a & b"],
     )
@@ -189,7 +191,7 @@ def test_every_prediction_has_a_figure_or_a_reason(number: int, setting: Setting
     found = EXPERIMENTS[number].result(setting, log)
     rows = report.predicted(number, found).rows
     assert len(rows) == len(PREDICTIONS[number]) > 0
-    assert all(len(row) == len(table.columns) for table in found.tables for row in table.rows)
+    assert all(len(row) == len(table.columns) for table in found.tables for row in table.texts())
     assert not any("nan" in cell for table in found.tables for row in table.texts() for cell in row)
 
 
@@ -198,24 +200,26 @@ def test_a_caption_that_is_not_the_targets_own_is_counted(setting: Setting) -> N
     for i, record in enumerate(log.records):
         if record.way == OURS and record.window == 3:
             log.records[i] = replace(record, tokens=(1, 2), text="Another.")
-    equal = {row[0]: row[5] for row in stages.result(setting, log).tables[0].rows}
-    assert (equal[OURS], equal[SPECVLM]) == ("4 of 5", "5 of 5")
-    found = quality.result(setting, log)
-    differ = {row[0]: row[-1] for row in found.tables[0].rows}
-    assert (differ[OURS], differ[SPECVLM], found.figures["lossless_differ"]) == (1, 0, 1)
+    rows = stages.result(setting, log).tables[0].rows
+    assert (rows[OURS]["equal"], rows[SPECVLM]["equal"]) == ("4 of 5", "5 of 5")
+    found = caption_quality.result(setting, log)
+    differ = [found.tables[0].rows[way]["captions that differ from the target's"] for way in (OURS, SPECVLM)]
+    assert (*differ, found.figures["lossless_differ"]) == (1, 0, 1)
 
 
 def test_what_is_there_when_a_window_closes_has_no_growth(setting: Setting) -> None:
     log = synthetic(setting, 1)
     log.records = [replace(one, from_close_s=0.0) if one.way == OURS else one for one in log.records]
-    growth = {row[0]: row[6] for row in frames.result(setting, log).tables[-1].rows}
-    assert growth[OURS] is None and growth[SPECVLM] is not None
+    rows = by_frames.result(setting, log).tables[-1].rows
+    assert rows[OURS]["from the close"] is None and rows[SPECVLM]["from the close"] is not None
 
 
 def test_no_more_frames_are_sustained_than_come(setting: Setting) -> None:
     log = synthetic(setting, 4)
     log.records = [replace(one, more={"dropped": False, "ended_s": 0.01}) for one in log.records]
-    assert [row[1] for row in streaming.result(setting, log).tables[0].rows[::3]] == list(streaming.RATES)
+    rows = streaming.result(setting, log).tables[0].rows
+    sustained = [rows[f"{rate}: {OURS}"]["frames sustained a second"] for rate in streaming.RATES]
+    assert sustained == list(streaming.RATES)
 
 
 def test_a_mean_of_some_windows_says_of_how_many(setting: Setting) -> None:
@@ -226,7 +230,7 @@ def test_a_mean_of_some_windows_says_of_how_many(setting: Setting) -> None:
     found = device.result(setting, log)
     assert found.figures["ours_bandwidth"] == "10.0 %, of 1 of 5 windows"
     assert found.figures["ours_busy"] == "50.0 %"
-    assert found.tables[0].rows[0][3] == "10.0, of 1 of 5 windows"
+    assert found.tables[0].rows[OURS]["bandwidth in decoding, %"] == "10.0, of 1 of 5 windows"
 
 
 def test_experiments_are_those_of_the_predictions() -> None:

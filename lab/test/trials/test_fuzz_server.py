@@ -25,7 +25,7 @@ def test_a_replica_that_died_and_a_caption_that_failed_miss_a_bar(
 ) -> None:
     at = iter([SimpleNamespace(pid=pid) for pid in pids])
     served = SimpleNamespace(port=1, stop=lambda: None, replica=lambda: next(at))
-    watch = SimpleNamespace(stop=lambda: None, figures=lambda warm_s: {})
+    watch = SimpleNamespace(fuzzed=lambda: {})
     for name, stand_in in {
         "load_pair": lambda folder: None,
         "cases_of": lambda pair: [],

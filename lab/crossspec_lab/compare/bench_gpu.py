@@ -11,9 +11,8 @@ import argparse
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,26 +22,32 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.written import Written
+from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS, times
+from crossspec_lab.compare.bench_trace import Response, read_trace, replay
 from crossspec_lab.compare.chrome_trace import chrome_trace
-from crossspec_lab.compare.gpu_models import Dimensions, random_pair
+from crossspec_lab.compare.gpu_models import Dimensions, dimensions_of, random_pair
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.compare.gpu_told import Teller
 from crossspec_lab.compare.harness import (
     Decoder,
-    Runs,
+    Run,
     compared,
-    draw_bars,
     ratio,
     spread,
     table,
     take_turns,
     tell,
+    tokens_per_pass,
+    waits,
 )
-from crossspec_lab.compare.latency import ALONE, GENERATE, HIDING, OURS, begun_at_last_frame, captions, lived
-from crossspec_lab.compare.trace import Response, read_trace, replay
+from crossspec_lab.compare.held_out import timed
+from crossspec_lab.compare.plots import mode_bars
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
@@ -52,12 +57,6 @@ from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
-from crossspec_ros.models.registry import (
-    draft_architecture,
-    released_draft,
-    released_target,
-    target_architecture,
-)
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.memory import resident_mb
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
@@ -85,11 +84,7 @@ def run(args: argparse.Namespace) -> int:
     placements = _placements(args)
     logging.set_verbosity_error()
     like = load_pair(share_dir() / "models" / "tiny")
-    dimensions = tiny() if args.tiny else Dimensions("7B", released_target(), released_draft())
-    if args.target:
-        known = target_architecture(Path(args.target))
-        name = Path(args.target).name
-        dimensions = dimensions._replace(name=name, target=known, tokenizer=known.tokenizer())
+    dimensions = dimensions_of(args.tiny, args.target)
     heard, responses = _responses(args, dimensions)
     device = torch.device(placements[0].device)
     copies = copy_bandwidth(device, _TINY_COPY_BYTES if args.tiny else _COPY_BYTES, args.repeats)
@@ -126,7 +121,9 @@ def run(args: argparse.Namespace) -> int:
             runs, cost = replay_windows(pair, responses, args.rounds, heard, window_s)
         latency = latencies(runs) | {"policy_cost_ms": {n: 1e3 * s for n, s in cost.items()}}
         result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
-        timelines |= {f"{placement.dtype}: {name}": mine.traces for name, mine in runs.items()}
+        timelines |= {
+            f"{placement.dtype}: {name}": [run.trace for run in mine] for name, mine in runs.items()
+        }
         # Now, because the next dtype may take longer than there is time.
         tell(args, result, lambda: _draw(result))
         if args.timeline:
@@ -136,12 +133,6 @@ def run(args: argparse.Namespace) -> int:
         free_memory()
     print_tables(result)
     return 0
-
-
-def tiny() -> Dimensions:
-    """Those of the shipped pair."""
-    folder = share_dir() / "models" / "tiny"
-    return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 
 def _placements(args: argparse.Namespace) -> list[Placement]:
@@ -205,37 +196,39 @@ def replay_windows(
     rounds: int,
     heard: Sequence[Response] = (),
     window_s: float = 1.0,
-) -> tuple[dict[str, Runs], dict[int, float]]:
+    make: Callable[[ModelPair], PrefillHiddenDecoder] = speculative_decoder,
+) -> tuple[dict[str, list[Run]], dict[int, float]]:
     """Caption a window of noise for each response, `rounds` times, by all decoders in turn.
 
     Ours begins each round with a memory that knows the captions `heard` and none of `responses`. A window
-    lasts `window_s`, which ours lives through in real time. Returns as well what passes cost, in seconds by
-    size, as ours measured it.
+    lasts `window_s`, which ours lives through in real time. `make` makes ours. Returns as well what passes
+    cost, in seconds by size, as ours measured it.
     """
     teller, rng = Teller(pair, QUESTION), np.random.default_rng(0)
     with ExitStack() as stack:
 
-        def owned(decoder: Any) -> Any:
-            return stack.enter_context(closing(decoder))
+        def told(decoder: Any) -> Decoder[Case]:
+            caption = timed(decoder, stack)
 
-        def told(decoder: Decoder[Window]) -> Decoder[Case]:
-            def caption(case: Case, trace: Trace) -> tuple[int, ...]:
+            def run(case: Case, trace: Trace) -> Written:
                 wanted = teller.tell(case.response)
-                said = decoder(case.window, trace)
-                if said != wanted:
-                    raise AssertionError(f"told {wanted}, but said {said}")
-                return said
+                written = caption(case.window, trace)
+                if written.tokens != wanted:
+                    raise AssertionError(f"told {wanted}, but said {written.tokens}")
+                return written
 
-            return caption
+            return run
 
-        ours = owned(speculative_decoder(teller.pair))
+        ours = make(teller.pair)
         decoders = {
-            OURS: told(lived(ours)),
-            ALONE: told(begun_at_last_frame(captions(owned(ours.alone())))),
-            HIDING: told(begun_at_last_frame(owned(PublishedPrefillHiding(teller.pair)))),
-            GENERATE: told(begun_at_last_frame(TransformersGenerate(teller.pair, "plain"))),
+            OURS: told(ours),
+            ALONE: told(Whole(ours.alone())),
+            HIDING: told(PublishedPrefillHiding(teller.pair)),
+            GENERATE: told(TransformersGenerate(teller.pair, "plain")),
         }
-        cost, runs = ours.policy.cost, {name: Runs() for name in decoders}
+        cost = ours.policy.cost
+        assert cost is not None
+        runs: dict[str, list[Run]] = {name: [] for name in decoders}
         windows = _windows(pair, window_s, rng)
         for turn in range(rounds + 1):
             ours.policy = Policy(make_proposers(USUAL), copy.deepcopy(cost))
@@ -248,7 +241,7 @@ def replay_windows(
             done = take_turns(decoders, cases)
             if turn:
                 for name, mine in runs.items():
-                    mine.extend(done[name])
+                    mine += done[name]
     return runs, cost.table()
 
 
@@ -267,17 +260,15 @@ def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
     return rng.integers(0, 256, (images, size, size, 3), np.uint8)
 
 
-def latencies(runs: Mapping[str, Runs]) -> dict[str, Any]:
+def latencies(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Times by decoder, tokens of ours a pass, and how much of our draft was hidden."""
     ours = runs[OURS]
-    passes = sum(span.stage in ("verify", "decode") for trace in ours.traces for span in trace.spans)
     return {
-        "windows": len(ours.traces),
+        "windows": len(ours),
         "modes": compared(runs, ALONE),
-        "times_sooner_than_generate": ratio(runs[GENERATE].ms_from_last_frame(), ours.ms_from_last_frame()),
-        # The first pass of a caption reads the question and counts as prefill.
-        "tokens_per_pass": sum(map(len, ours.tokens)) / (len(ours.tokens) + passes),
-        "hidden_share": spread([_hidden_share(trace) for trace in ours.traces]),
+        "times_sooner_than_generate": ratio(waits(runs[GENERATE]), waits(ours)),
+        "tokens_per_pass": tokens_per_pass(ours),
+        "hidden_share": spread([_hidden_share(run.trace) for run in ours]),
     }
 
 
@@ -309,8 +300,7 @@ def print_tables(figures: dict[str, Any]) -> None:
     sizes = {d: {name: size / 1e9 for name, size in run["bytes"].items()} for d, run in runs.items()}
     print(table("memory, at most after each phase, GB", sizes))
     for dtype, found in latency.items():
-        rows = {name: {k: row[k] for k in row if k != "stages_ms"} for name, row in found["modes"].items()}
-        print(table(f"{dtype}: {found['windows']} windows, ms", rows))
+        print(table(f"{dtype}: {found['windows']} windows, ms", times(found["modes"])))
     ours = ("tokens_per_pass", "hidden_share", "times_sooner_than_generate")
     print(table(OURS, {d: {key: found[key] for key in ours} for d, found in latency.items()}))
 
@@ -327,7 +317,7 @@ def _draw(figures: dict[str, Any]) -> Figure:
         curve.fill_between(sizes, *ends, color=line.get_color(), alpha=0.2)
         curve.axhline(run["bound_ms"], color=line.get_color(), linestyle=":")
         modes = run["latency"]["modes"]
-        draw_bars(axes, modes, {name: name for name in modes}, "last_frame_to_caption_ms")
+        mode_bars(axes, modes, {name: name for name in modes})
         axes.set_title(dtype)
     curve.set(xlabel="tokens of a pass", ylabel="ms", ylim=(0, None), title="T_verify(n); dotted: read once")
     curve.legend()

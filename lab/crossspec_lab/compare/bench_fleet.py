@@ -7,13 +7,10 @@ a round trip each way, and what is lost is sent again as TCP would.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,8 @@ from rich.progress import Progress
 from crossspec_lab.compare.fleet_robot import APART, ENCODERS, OURS, STEPWISE, UNSHARED, WAYS, Job, write
 from crossspec_lab.compare.harness import spread, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows
+from crossspec_lab.compare.plots import bare
+from crossspec_lab.trials.processes import Child
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.errors import InputError
@@ -145,8 +144,8 @@ class Bench:
             )
             for i in range(count)
         ]
-        with _processes(self._folder, jobs) as processes:
-            rows = [_rows(process) for process in processes]
+        with _started(self._folder, jobs) as robots:
+            rows = [_rows(robot) for robot in robots]
         began, ended = min(at for at, _, _ in rows), max(at for _, at, _ in rows)
         done = [row for _, _, robot in rows for row in robot if "tokens" in row]
         skipped = sum("skipped" in row for _, _, robot in rows for row in robot)
@@ -195,39 +194,28 @@ def record(pair: ModelPair, file: Path, drives: int) -> list[tuple[int, ...]]:
 
 
 @contextmanager
-def _processes(folder: Path, jobs: Sequence[Job]) -> Iterator[list[subprocess.Popen[str]]]:
+def _started(folder: Path, jobs: Sequence[Job]) -> Iterator[list[Child]]:
     """All robots, which begin at the same time once all are ready."""
-    processes: list[subprocess.Popen[str]] = []
-    try:
+    with ExitStack() as stack:
+        robots: list[Child] = []
         for job in jobs:
             file = folder / f"{job.name}.json"
             write(job, file)
-            command = [sys.executable, "-m", "crossspec_lab.compare.fleet_robot", str(file)]
-            processes.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            )
-        for process in processes:
-            assert process.stdout is not None
-            if '"ready"' not in (line := process.stdout.readline()):
-                raise RuntimeError(f"a robot did not start: {line or process.wait()}")
+            robots.append(Child(["-m", "crossspec_lab.compare.fleet_robot", str(file)]))
+            stack.callback(robots[-1].kill)
+        for robot in robots:
+            robot.wait(lambda robot=robot: robot.lines, "a robot did not start")  # type: ignore[misc]
         start_s = time.time() + _START_S
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(f"{start_s}\n")
-            process.stdin.flush()
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        for robot in robots:
+            robot.tell(str(start_s))
+        yield robots
 
 
-def _rows(process: subprocess.Popen[str]) -> tuple[float, float, list[dict[str, Any]]]:
+def _rows(robot: Child) -> tuple[float, float, list[dict[str, Any]]]:
     """When the robot began and ended, and what it wrote of each window."""
-    out, _ = process.communicate(timeout=_WAIT_S)
-    rows = [json.loads(line) for line in out.splitlines()]
-    if process.returncode or not rows or "began" not in rows[-1]:
-        raise RuntimeError(f"a robot failed with {process.returncode}")
+    _, *rows = robot.heard(_WAIT_S)
+    if robot.process.wait(_WAIT_S) or not rows or "began" not in rows[-1]:
+        raise RuntimeError(f"a robot failed with {robot.process.returncode}")
     end = rows.pop()
     return end["began"], end["ended"], rows
 
@@ -294,6 +282,5 @@ def draw(figures: Mapping[str, Any]) -> Figure:
     right.set_ylabel("ms from the close to the caption")
     if figures["links"]:
         right.legend(fontsize=8)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
+    bare(left, right)
     return figure

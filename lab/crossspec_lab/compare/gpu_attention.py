@@ -1,6 +1,7 @@
 """What a GPU gains by another masked attention and without the event draft, at 7B dimensions.
 
-python lab/scripts/gpu_attention.py OUT.json cuda:0 FOLDER_OF_QWEN3_VL TRACE.jsonl; four minutes on an H200.
+`python -m crossspec_lab.compare.gpu_attention OUT.json cuda:0 FOLDER_OF_QWEN3_VL TRACE.jsonl` takes four
+minutes on an H200.
 """
 
 from __future__ import annotations
@@ -9,25 +10,29 @@ import json
 import sys
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from crossspec_lab.compare import gpu
-from crossspec_lab.compare.gpu_models import Dimensions, random_pair
-from crossspec_lab.compare.trace import read_trace
 from transformers import AttentionInterface
 from transformers.utils import logging
 
+from crossspec_lab.compare.bench_gpu import latencies, replay_windows
+from crossspec_lab.compare.bench_trace import read_trace
+from crossspec_lab.compare.gpu_models import dimensions_of, random_pair, tiny
+from crossspec_lab.compare.gpu_shared_passes import milliseconds
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import available
-from crossspec_ros.models.registry import released_draft, released_target, target_architecture
 from crossspec_ros.paths import share_dir
 
-HEARD, WINDOWS = 100, 8
+HEARD = 100
+"""Recorded responses that the memory begins with."""
+WINDOWS = 8
+"""Responses that follow."""
 
 
 def grouped(
@@ -49,8 +54,8 @@ def grouped(
     return (weights @ value).view(b, heads, n, width).transpose(1, 2).contiguous(), None
 
 
-def _decoder(make: Any, dropped: dict[str, Any], pair: ModelPair) -> Any:
-    return make(replace(pair, **dropped))
+def _undrafted(pair: ModelPair) -> PrefillHiddenDecoder:
+    return speculative_decoder(replace(pair, draft=None, translation=None))
 
 
 def main() -> None:
@@ -60,33 +65,30 @@ def main() -> None:
     logging.set_verbosity_error()
     like = load_pair(share_dir() / "models" / "tiny")
     found: dict[str, Any] = {"torch": torch.__version__}
-    known = target_architecture(Path(folder))
-    pair7 = Dimensions("7B", released_target(), released_draft())
-    qwen = gpu.tiny()._replace(target=known, tokenizer=known.tokenizer())
-    for name, dimensions, ways in (
-        ("7B", pair7, ("sdpa", "eager", "grouped")),
+    released, qwen = dimensions_of(False), dimensions_of(False, folder)._replace(draft=tiny().draft)
+    for name, dimensions, kernels in (
+        ("7B", released, ("sdpa", "eager", "grouped")),
         ("qwen3vl", qwen, ("sdpa", "grouped")),
     ):
         pair = random_pair(like, dimensions, available("bf16", device))
-        for way in ways:
-            pair.target.body.config._attn_implementation = way
+        for kernel in kernels:
+            pair.target.body.config._attn_implementation = kernel
             with closing(LocalEngine(pair.target)) as engine:
                 engine.warm_up(1)
-                row = {n: round(1e3 * s, 3) for n, s in engine.measure(False).table().items()}
-            found.setdefault(name, []).append({way: row})
+                row = milliseconds(engine.measure(False).table())
+            found.setdefault(name, []).append({kernel: row})
             Path(out).write_text(json.dumps(found, indent=1) + "\n")
-    pair = random_pair(like, pair7, available("bf16", device))
-    every, made = read_trace(Path(trace))[::2], gpu.speculative_decoder
-    for name, way, has_draft in (
-        ("as it is", "sdpa", True),
-        ("without event draft", "sdpa", False),
-        ("grouped, without", "grouped", False),
+    pair = random_pair(like, released, available("bf16", device))
+    every = read_trace(Path(trace))[::2]
+    heard, responses = every[:HEARD], every[HEARD : HEARD + WINDOWS]
+    for name, kernel, make in (
+        ("as it is", "sdpa", speculative_decoder),
+        ("without event draft", "sdpa", _undrafted),
+        ("grouped, without", "grouped", _undrafted),
     ):
-        pair.target.body.config._attn_implementation = way
-        dropped = {} if has_draft else {"draft": None, "translation": None}
-        setattr(gpu, "speculative_decoder", partial(_decoder, made, dropped))  # noqa: B010
-        runs, _ = gpu.replay_windows(pair, every[HEARD : HEARD + WINDOWS], 1, every[:HEARD])
-        found[name] = gpu.latencies(runs)
+        pair.target.body.config._attn_implementation = kernel
+        runs, _ = replay_windows(pair, responses, 1, heard, make=make)
+        found[name] = latencies(runs)
         Path(out).write_text(json.dumps(found, indent=1) + "\n")
 
 

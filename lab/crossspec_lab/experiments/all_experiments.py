@@ -6,23 +6,32 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from transformers.utils import logging
 
 from crossspec_lab.compare.held_out import held_out_windows
-from crossspec_lab.experiments import ablations, alignment, device, frames, quality, report, stages, streaming
+from crossspec_lab.experiments import (
+    ablations,
+    by_alignment,
+    by_frames,
+    caption_quality,
+    device,
+    report,
+    stages,
+    streaming,
+)
 from crossspec_lab.experiments.advise import advice
 from crossspec_lab.experiments.result import Result
 from crossspec_lab.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_lab.experiments.trained import Trained
 from crossspec_lab.experiments.ways import ALONE, WAYS
+from crossspec_lab.progress import progress_bars
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
@@ -33,14 +42,14 @@ from crossspec_ros.models.video_llava import VideoLlava
 from crossspec_ros.paths import share_dir
 
 EXPERIMENTS: dict[int, ModuleType] = {
-    module.NUMBER: module for module in (frames, stages, alignment, streaming, quality, ablations, device)
+    module.NUMBER: module
+    for module in (by_frames, stages, by_alignment, streaming, caption_quality, ablations, device)
 }
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is not there yet, and write the report."""
     numbers = asked(args.which)
-    check_packages(numbers)
     logging.set_verbosity_error()
     models = args.models or share_dir() / "models" / "tiny"
     check_models(models)
@@ -49,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     identity = {"models": digest, "seed": args.seed, "size": asdict(size), "ways": list(WAYS)}
     identity |= report.machine()
     check_same(args.out, identity)
-    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    with progress_bars() as progress:
         setting = prepared(args, models, size, digest, progress)
         results: dict[int, tuple[str, Result]] = {}
         for number in numbers:
@@ -76,13 +84,6 @@ def asked(which: list[str]) -> list[int]:
             f"there is no experiment '{unknown[0]}': give numbers from 1 to {max(EXPERIMENTS)}, or all"
         )
     return list(EXPERIMENTS) if not which or "all" in which else sorted({known[one] for one in which})
-
-
-def check_packages(numbers: Sequence[int]) -> None:
-    """Raise InputError where packages are missing that these experiments need."""
-    needed = ["scipy", *(["pycocoevalcap"] if quality.NUMBER in numbers else [])]
-    if missing := [name for name in needed if find_spec(name) is None]:
-        raise InputError(f"{missing[0]} is missing: pip install -r requirements-lab.txt")
 
 
 def check_models(models: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.records import Log, Record, paired
+from crossspec_lab.experiments.report_plots import marked
 from crossspec_lab.experiments.result import Cell, Result, Table
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import ALL
@@ -55,35 +56,24 @@ def attributes_right(record: Record) -> float:
 
 def result(setting: Setting, log: Log) -> Result:
     """A row for each way, and whether lossless ones differ from the target alone."""
-    found, rows, alone = Result(), list[list[Cell]](), log.rows(ALL, ALONE)
+    found, rows, alone = Result(), dict[str, dict[str, Cell]](), log.rows(ALL, ALONE)
     differing = 0
     for way in WAYS:
         mine, theirs = paired(log.rows(ALL, way), alone)
-        row = scores(mine)
-        exact = statistics.mean([100.0 * (r.text == r.truth) for r in mine], setting.seed)
+        scored = scores(mine)
         right = statistics.mean([100 * attributes_right(r) for r in mine], setting.seed)
         changed = sum(a.text != b.text for a, b in zip(mine, theirs, strict=True))
         differing += changed if way not in LOSSY else 0
-        key = {OURS: "ours", ALONE: "alone", SPECVLM: "specvlm"}.get(way)
-        if key:
-            found.figures |= {f"{key}_{name}": value for name, value in row.items()}
+        if key := {OURS: "ours", ALONE: "alone", SPECVLM: "specvlm"}.get(way):
+            found.figures |= {f"{key}_{name}": value for name, value in scored.items()}
             found.figures[f"{key}_accuracy"] = right
-        rows.append([way + (" (lossy)" if way in LOSSY else ""), *row.values(), exact, right, changed])
-    found.tables.append(
-        Table(
-            f"{len(alone)} windows against the true captions",
-            [
-                "way",
-                "BLEU-4",
-                "ROUGE-L",
-                "CIDEr",
-                "exact, %",
-                "attributes right, %",
-                "captions that differ from the target's",
-            ],
-            rows,
-        )
-    )
+        rows[marked(way)] = {
+            **dict(zip(("BLEU-4", "ROUGE-L", "CIDEr"), scored.values(), strict=True)),
+            "exact, %": statistics.mean([100.0 * (r.text == r.truth) for r in mine], setting.seed),
+            "attributes right, %": right,
+            "captions that differ from the target's": changed,
+        }
+    found.tables.append(Table(f"{len(alone)} windows against the true captions", rows, "way"))
     found.figures["lossless_differ"] = differing
     found.notes.append(
         f"{differing} captions of lossless ways differ from the target's own. In place of the accuracy of "

@@ -8,7 +8,7 @@ know 8 frames only: ours is left out, and SpecVLM is nothing without its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -16,10 +16,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from crossspec_lab.compare.held_out import FIRST_SEED, WINDOWS_PER_DRIVE
+from crossspec_lab.compare.plots import bare
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.compare import compare
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Cell, Result, Table, cells
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.statistics import Interval
 from crossspec_lab.experiments.told import Told, said
@@ -50,15 +51,12 @@ HEADS_NOTE = (
 def measure(setting: Setting) -> Log:
     """Each number of frames is a condition."""
     log = setting.log(NUMBER)
+    few = setting.some(setting.size.frame_windows)
     for count in FRAMES:
-        changed = replace(setting, pair=with_frames(setting.pair, count), heads={})
-        windows = [
-            (seen_with(changed.pair, w), truth) for w, truth in setting.some(setting.size.frame_windows)
-        ]
-        warm = seen_with(changed.pair, setting.warm)
+        changed, windows, warm = with_count(replace(setting, heads={}), count, few)
         log = compare(changed, NUMBER, str(count), made(changed, _WAYS), windows, warm)
         if count in _GROWTH:
-            responses = said(setting.pair, [w for w, _ in setting.some(setting.size.frame_windows)])
+            responses = said(setting.pair, [window for window, _ in few])
             told = Told(setting, changed.pair, responses | said(setting.pair, [setting.warm]))
             ways = made(told.setting, _SAME_WAYS)
             log = compare(told.setting, NUMBER, _same(count), ways, windows, warm, told.tell)
@@ -67,6 +65,15 @@ def measure(setting: Setting) -> Log:
 
 def _same(count: int) -> str:
     return f"{count}, same captions"
+
+
+def with_count(
+    setting: Setting, count: int, windows: Sequence[tuple[Window, str]]
+) -> tuple[Setting, list[tuple[Window, str]], Window]:
+    """The setting for so many frames a window; these windows, and that which warms up, as it sees them."""
+    changed = replace(setting, pair=with_frames(setting.pair, count))
+    seen = [(seen_with(changed.pair, window), truth) for window, truth in windows]
+    return changed, seen, seen_with(changed.pair, setting.warm)
 
 
 def with_frames(pair: ModelPair, count: int) -> ModelPair:
@@ -92,44 +99,26 @@ def seen_with(pair: ModelPair, window: Window) -> Window:
 
 def result(setting: Setting, log: Log) -> Result:
     """Speed-ups, and how the wait after the close grows."""
-    found, rows = Result(), list[list[Cell]]()
+    found, rows = Result(), dict[str, dict[str, Cell]]()
     for count in FRAMES:
         alone = log.rows(str(count), ALONE)
         for way in _WAYS:
-            mine, theirs = paired(log.rows(str(count), way), alone)
-            speed = statistics.speed(_walls(theirs), _walls(mine), setting.seed)
-            key = {OURS: "ours", SPECVLM: "specvlm"}.get(way)
-            if key:
-                found.figures[f"{key}_{count}"] = speed
-            closes = statistics.median([1e3 * record.from_close_s for record in mine], setting.seed)
-            last = statistics.median([1e3 * wall for wall in _walls(mine)], setting.seed)
-            tokens = statistics.ratio(
-                [len(r.tokens) for r in mine], [max(1, r.passes) for r in mine], setting.seed
-            )
-            first = statistics.median([1e3 * r.first_token_s for r in mine], setting.seed)
-            length = float(np.mean([len(r.tokens) for r in mine]))
-            rows.append([f"{count}: {way}", speed, first, last, closes, tokens, length])
-    found.tables.append(
-        Table(
-            "by frames and way; times are medians with their 95 % interval",
-            [
-                "frames: way",
-                "sooner than alone, times",
-                "last frame to first token, ms",
-                "last frame to caption, ms",
-                "close to caption, ms",
-                "tokens a pass",
-                "tokens a caption",
-            ],
-            rows,
-        )
-    )
-    found.tables.append(
-        _growth(setting, log, "growth from 8 to 64 frames, %, with the same captions", _SAME_WAYS, _same)
-    )
-    found.tables.append(
-        _growth(setting, log, "growth from 8 to 64 frames, %; the captions of 64 are longer", _WAYS, str)
-    )
+            mine = log.rows(str(count), way)
+            row = cells([SOONER, FIRST, WALL, CLOSE, TOKENS], mine, alone, setting.seed)
+            if key := {OURS: "ours", SPECVLM: "specvlm"}.get(way):
+                found.figures[f"{key}_{count}"] = row[SOONER]
+            rows[f"{count}: {way}"] = row | {
+                "tokens a caption": float(np.mean([len(r.tokens) for r in mine]))
+            }
+    title = "by frames and way; times are medians with their 95 % interval"
+    found.tables.append(Table(title, rows, "frames: way"))
+    for title, ways, condition in (
+        ("growth from 8 to 64 frames, %, with the same captions", _SAME_WAYS, _same),
+        ("growth from 8 to 64 frames, %; the captions of 64 are longer", _WAYS, str),
+    ):
+        of = {way: [log.rows(condition(count), way) for count in _GROWTH] for way in ways}
+        grown = {way: _growth(*paired(*both), setting.seed) for way, both in of.items()}
+        found.tables.append(Table(title, grown, "way"))
     found.plots["frames"] = _draw(setting, log)
     found.notes.append(
         "The tiny target learned with 8 frames: with other numbers its captions are poor, of another length, "
@@ -142,93 +131,52 @@ def result(setting: Setting, log: Log) -> Result:
     return found
 
 
-def _walls(records: list[Record]) -> list[float]:
-    return [record.wall_s for record in records]
-
-
-def _growth(
-    setting: Setting, log: Log, title: str, ways: Sequence[str], condition: Callable[[int], str]
-) -> Table:
-    rows: list[list[Cell]] = []
-    for way in ways:
-        few, many = paired(*(log.rows(condition(count), way) for count in _GROWTH))
+def _growth(few: Sequence[Record], many: Sequence[Record], seed: int) -> dict[str, Cell]:
+    """Waits with few and with many frames, and by how many per cent they grow."""
+    row: dict[str, Cell] = {}
+    grown: dict[str, Cell] = {}
+    for wait, growth, field in (
+        ("first token", "growth to the first token", "first_token_s"),
+        ("close to caption", "from the close", "from_close_s"),
+        ("", "from the last frame", "wall_s"),
+    ):
+        both = [[getattr(record, field) for record in records] for records in (few, many)]
+        if wait:
+            for count, values in zip(_GROWTH, both, strict=True):
+                row[f"{wait}, {count} frames, ms"] = 1e3 * float(np.median(values))
         # A caption that is there when its window closes grows from nothing; the last frame tells more then.
-        cells: list[Cell] = [
-            statistics.interval(_percent_more, [of(r) for r in few], [of(r) for r in many], seed=setting.seed)
-            if np.median([of(r) for r in few]) >= _LEAST_S
-            else None
-            for of in (_first, _from_close, _from_last)
-        ]
-        first = [1e3 * float(np.median([r.first_token_s for r in of])) for of in (few, many)]
-        close = [1e3 * float(np.median([r.from_close_s for r in of])) for of in (few, many)]
-        rows.append([way, *first, *close, *cells])
-    return Table(
-        title,
-        [
-            "way",
-            "first token, 8 frames, ms",
-            "64 frames, ms",
-            "close to caption, 8 frames, ms",
-            "64 frames, ms",
-            "growth to the first token",
-            "from the close",
-            "from the last frame",
-        ],
-        rows,
-    )
+        has_growth = np.median(both[0]) >= _LEAST_S
+        grown[growth] = statistics.interval(_percent_more, *both, seed=seed) if has_growth else None
+    return row | grown
 
 
 def _percent_more(few: np.ndarray, many: np.ndarray) -> float:
     return 100 * (float(np.median(many)) / max(float(np.median(few)), _LEAST_S) - 1)
 
 
-def _first(record: Record) -> float:
-    return record.first_token_s
-
-
-def _from_close(record: Record) -> float:
-    return record.from_close_s
-
-
-def _from_last(record: Record) -> float:
-    return record.wall_s
-
-
 def _draw(setting: Setting, log: Log) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     speeds, waits = figure.subplots(1, 2)
     for way in _WAYS:
-        of = {count: log.rows(str(count), way) for count in FRAMES}
-        medians = [1e3 * np.median(_walls(rows)) for rows in of.values()]
-        (line,) = waits.plot(FRAMES, medians, marker="o", label=way)
+        walls = [[record.wall_s for record in log.rows(str(count), way)] for count in FRAMES]
+        (line,) = waits.plot(FRAMES, [1e3 * np.median(wall) for wall in walls], marker="o", label=way)
         if way != ALONE:
-            pairs = [paired(of[count], log.rows(str(count), ALONE)) for count in FRAMES]
-            found: list[Interval] = [
-                statistics.speed(_walls(theirs), _walls(mine), setting.seed) for mine, theirs in pairs
-            ]
-            speeds.errorbar(
-                FRAMES,
-                [one.value for one in found],
-                [
-                    [max(0, one.value - one.low) for one in found],
-                    [max(0, one.high - one.value) for one in found],
-                ],
-                marker="o",
-                capsize=2,
-                color=line.get_color(),
-                label=way,
-            )
+            rows = [(log.rows(str(count), way), log.rows(str(count), ALONE)) for count in FRAMES]
+            found = [cells([SOONER], *both, setting.seed)[SOONER] for both in rows]
+            values, low, high = np.array(
+                [(f.value, f.low, f.high) for f in found if isinstance(f, Interval)]
+            ).T
+            ends = np.maximum(0, [values - low, high - values])
+            speeds.errorbar(FRAMES, values, ends, marker="o", capsize=2, color=line.get_color(), label=way)
     predicted = {1: 0.9, 8: 3.0, 16: 3.5, 32: 4.0, 64: 4.5}
     speeds.plot(list(predicted), list(predicted.values()), "k:", label="predicted")
     speeds.axhline(1, color="grey", linewidth=0.8)
-    for axes, label in (
-        (speeds, "times sooner than the target alone"),
-        (waits, "ms from the last frame to the caption"),
-    ):
+    speeds.set_ylabel("times sooner than the target alone")
+    waits.set_ylabel("ms from the last frame to the caption")
+    for axes in (speeds, waits):
         axes.set_xscale("log", base=2)
         axes.set_xticks(FRAMES, [str(count) for count in FRAMES])
         axes.set_xlabel("frames a window")
-        axes.set_ylabel(label)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(fontsize=8)
+    bare(speeds, waits)
     return figure

@@ -6,7 +6,7 @@ adapters beside them. Acceptance is the share of tokens that are the target's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from crossspec_lab.compare.after_tokens import Said, said_after_tokens
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Cell, Result, Table
@@ -91,62 +92,47 @@ def measure(setting: Setting) -> Log:
             head = setting.trained.specvlm
         elif name != NONE:
             head = setting.trained.head(name, heads[name])
-        for window, (right, five, cosines) in enumerate(_asked(head, batches)):
-            log.add(_record(name, window, right, five, cosines))
+        asked = (said_after_tokens(head, pairs) for pairs in batches)
+        rows = [row for said in asked for row in _rows(said)]
+        for window, more in enumerate(rows):
+            log.add(Record(NUMBER, CONDITION, name, window, "", (), (), 0.0, more=more))
         setting.progress.advance(task)
     return log
 
 
-@torch.inference_mode()
-def _asked(head: Head | None, batches: Sequence[Pairs]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    """Of each window: which tokens are right, which are among the best five, and the cosines of states."""
-    found: list[tuple[Tensor, Tensor, Tensor | None]] = []
-    for pairs in batches:
-        seen, cosines = pairs.is_token, None
-        if head is None:
-            assert pairs.draft_tokens is not None
-            right = pairs.draft_tokens == pairs.tokens
-            five = right
-        else:
-            best = head.logits(pairs).topk(5).indices
-            right, five = best[..., 0] == pairs.tokens, (best == pairs.tokens[..., None]).any(-1)
-            predicted = head.predicted(pairs)
-            if predicted is not None:
-                cosines = torch.cosine_similarity(predicted, pairs.choosing, -1)
-        for row, mask in enumerate(seen):
-            # A head on the target's own states knows nothing of the first token.
-            kept = mask.clone()
-            kept[0] &= head is None or "hidden" not in head.needs
-            near = None if cosines is None else cosines[row][kept]
-            found.append((right[row][kept], five[row][kept], near))
-    return found
-
-
-def _record(way: str, window: int, right: Tensor, five: Tensor, cosines: Tensor | None) -> Record:
-    in_a_row = int(right.long().cumprod(0).sum())
-    more: dict[str, Any] = {"right": float(right.float().mean()), "five": float(five.float().mean())}
-    more["in_a_row"] = in_a_row
-    if cosines is not None:
-        more["cosine"] = float(cosines.mean())
-        more["above"] = [float((cosines >= least).float().mean()) for least in (0.8, 0.85, 0.9)]
-    return Record(NUMBER, CONDITION, way, window, "", (), (), 0.0, more=more)
+def _rows(said: Said) -> Iterator[dict[str, Any]]:
+    """Figures of each window."""
+    for i, (counted, in_a_row) in enumerate(zip(said.counted, said.in_a_row(), strict=True)):
+        row: dict[str, Any] = {
+            "right": float(said.right[i][counted].float().mean()),
+            "five": float(said.among_five[i][counted].float().mean()),
+            "in_a_row": int(in_a_row),
+        }
+        if said.cosine is not None:
+            cosines = said.cosine[i][counted]
+            row["cosine"] = float(cosines.mean())
+            row["above"] = [float((cosines >= least).float().mean()) for least in (0.8, 0.85, 0.9)]
+        yield row
 
 
 def result(setting: Setting, log: Log) -> Result:
     """Acceptance of each level, beside what was predicted for it."""
-    found, rows = Result(), list[list[Cell]]()
+    found, rows = Result(), dict[str, dict[str, Cell]]()
     shares: dict[str, statistics.Interval] = {}
     for way in log.ways(CONDITION):
         records = log.rows(CONDITION, way)
-        shares[way] = statistics.mean([100 * r.told("right", float) for r in records], setting.seed)
-        five = statistics.mean([100 * r.told("five", float) for r in records], setting.seed)
-        row = statistics.mean([float(r.told("in_a_row", int)) for r in records], setting.seed)
-        cosine = (
-            statistics.mean([r.told("cosine", float) for r in records], setting.seed)
-            if "cosine" in records[0].more
-            else None
-        )
-        rows.append([way, shares[way], five if way != NONE else None, row, cosine])
+
+        def mean(name: str, kind: type[Any] = float, factor: float = 1.0) -> statistics.Interval:
+            return statistics.mean([factor * r.told(name, kind) for r in records], setting.seed)  # noqa: B023
+
+        shares[way], five = mean("right", factor=100), mean("five", factor=100)
+        cosine = mean("cosine") if "cosine" in records[0].more else None
+        rows[way] = {
+            "tokens accepted, %": shares[way],
+            "among the best five, %": five if way != NONE else None,
+            "right in a row": mean("in_a_row", int),
+            "cosine of states": cosine,
+        }
         found.figures[way.lower()] = shares[way]
         if way == "token_adapter":
             found.figures["token_adapter_top5"] = five
@@ -155,20 +141,11 @@ def result(setting: Setting, log: Log) -> Result:
             found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
             found.figures["cosine"] = cosine
     found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)
-    found.tables.append(
-        Table(
-            f"{len(log.rows(CONDITION, NONE))} held-out windows; heads learned on "
-            f"{setting.size.train_windows} others",
-            [
-                "alignment",
-                "tokens accepted, %",
-                "among the best five, %",
-                "right in a row",
-                "cosine of states",
-            ],
-            rows,
-        )
+    title = (
+        f"{len(log.rows(CONDITION, NONE))} held-out windows; heads learned on "
+        f"{setting.size.train_windows} others"
     )
+    found.tables.append(Table(title, rows, "alignment"))
     found.notes.append(
         "The tiny draft was trained on the same captions as the tiny target, so it speaks as the target does "
         "without any alignment: what it lacks are colours and light, which events do not show. The "

@@ -16,7 +16,7 @@ from transformers.utils import logging
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
-from crossspec_lab.baselines.written import Baseline
+from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, stream
 from crossspec_lab.compare.sampling_check import check_sampling
@@ -132,7 +132,8 @@ def count_equal(
         runs = take_turns(decoders, track(cases, f"comparing in {label}"))
     figures = {}
     for name, mine in runs.items():
-        wrong = [(case, got) for case, got in zip(cases, mine.tokens, strict=True) if got != case.wanted]
+        said = [run.written.tokens for run in mine]
+        wrong = [(case, got) for case, got in zip(cases, said, strict=True) if got != case.wanted]
         places = [_first_difference(case.wanted, got) for case, got in wrong]
         figures[name] = {
             "identical": len(cases) - len(wrong),
@@ -146,39 +147,42 @@ def count_equal(
 def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
     adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
 
-    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
-        stack.enter_context(closing(decoder))
-
-        def answer(case: Asked, trace: Trace) -> tuple[int, ...]:
-            adversary.answer = case.wanted
-            stream(decoder, case.window, case.question)
-            return decoder.caption(case.window, case.question, Trace()).token_ids
-
-        return answer
-
     def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
         return PrefillHiddenDecoder(pair, Policy(proposers, None))
 
+    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
+        stack.enter_context(closing(decoder))
+
+        def answer(case: Asked, trace: Trace) -> Written:
+            adversary.answer = case.wanted
+            stream(decoder, case.window, case.question)
+            return Written(decoder.caption(case.window, case.question, Trace()).token_ids)
+
+        return answer
+
+    def by(*names: str) -> Decoder[Asked]:
+        return streamed(unlimited(*make_proposers(names)))
+
+    def by_heads() -> Decoder[Asked]:
+        proposers = [HeadProposer("head", head) for head in heads.values()]
+        for proposer in proposers:
+            proposer.load(pair.target)
+        return streamed(unlimited(*proposers))
+
     one_shot = stack.enter_context(closing(unlimited(*make_proposers(["memory", "event_draft"]))))
 
-    def asking(case: Asked, trace: Trace) -> tuple[int, ...]:
+    def asking(case: Asked, trace: Trace) -> Written:
         if case.question == QUESTIONS[0]:
-            return one_shot.caption(case.window, case.question, Trace()).token_ids
-        return one_shot.ask(case.question, Trace()).token_ids
+            return Written(one_shot.caption(case.window, case.question, Trace()).token_ids)
+        return Written(one_shot.ask(case.question, Trace()).token_ids)
 
-    def alone(head: Head) -> Proposer:
-        proposer = HeadProposer("head", head)
-        proposer.load(pair.target)
-        return proposer
-
-    with_heads = unlimited(*map(alone, heads.values()))
     return {
-        "target alone, streamed": streamed(unlimited()),
-        "caption memory": streamed(unlimited(*make_proposers(["memory"]))),
-        "event draft": streamed(unlimited(*make_proposers(["event_draft"]))),
-        "prompt lookup": streamed(unlimited(*make_proposers(["lookup"]))),
+        "target alone, streamed": by(),
+        "caption memory": by("memory"),
+        "event draft": by("event_draft"),
+        "prompt lookup": by("lookup"),
         "adversary": streamed(unlimited(adversary)),
-        **({"draft heads": streamed(with_heads)} if heads else {}),
+        **({"draft heads": by_heads()} if heads else {}),
         "all, measured policy": streamed(speculative_decoder(pair, heads=heads)),
         "one-shot, further questions": asking,
     }
@@ -186,11 +190,10 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
 
 def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
     def other(baseline: Baseline) -> Decoder[Asked]:
-        return lambda case, trace: baseline(case.window, case.question, Trace()).tokens
+        return lambda case, trace: baseline(case.window, case.question, Trace())
 
-    plain_text = {f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()}
     return {
-        **plain_text,
+        **{f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()},
         "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
         "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
     }

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,8 +23,11 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.compare.harness import check_windows, spread, table, tell
+from crossspec_lab.compare.after_tokens import said_after_tokens
+from crossspec_lab.compare.harness import check_windows, in_turns, spread, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, read_all_but_last
+from crossspec_lab.compare.plots import OURS_COLOUR, bars
+from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -48,39 +50,41 @@ COLD, FIRST, REPEATED = "cold start", "first sight", "repeated"
 NOVELTY = (COLD, FIRST, REPEATED)
 _ACCEPT = (0.80, 0.85, 0.90, 0.95)
 _RESAMPLED = 2000
+"""Draws of a bootstrap."""
 _BATCH = 16
 
 
-@dataclass
-class Counts:
-    """What became of some windows, one value each; `drives` says of which drive each is."""
+class Captioned(NamedTuple):
+    """What became of one window, and of which drive it is."""
 
-    drives: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    passes: list[int] = field(default_factory=list)
-    ms: list[float] = field(default_factory=list)
-    propose_ms: list[float] = field(default_factory=list)
-    prepare_ms: list[float] = field(default_factory=list)
+    drive: int
+    tokens: int
+    passes: int
+    ms: float
+    propose_ms: float
+    prepare_ms: float
 
-    def extend(self, other: Counts) -> None:
-        self.drives += other.drives
-        self.prepare_ms += other.prepare_ms
-        self.tokens += other.tokens
-        self.passes += other.passes
-        self.ms += other.ms
-        self.propose_ms += other.propose_ms
 
-    def length(self) -> dict[str, float]:
-        """Tokens a pass, with the 95 % interval of a bootstrap over drives."""
-        low, high = np.percentile(self.drawn_lengths(), (2.5, 97.5))
-        return {"mean": sum(self.tokens) / sum(self.passes), "low": float(low), "high": float(high)}
+def length(rows: Sequence[Captioned]) -> dict[str, float]:
+    """Tokens a pass, with the 95 % interval of a bootstrap over drives."""
+    return _interval(lambda tokens, passes: tokens.sum() / passes.sum(), rows)
 
-    def drawn_lengths(self) -> np.ndarray:
-        """Tokens a pass of drives that are drawn with replacement, the same ones for the same drives."""
-        _, drive = np.unique(self.drives, return_inverse=True)
-        tokens, passes = (np.bincount(drive, values) for values in (self.tokens, self.passes))
-        drawn = np.random.default_rng(0).integers(0, len(tokens), (_RESAMPLED, len(tokens)))
-        return tokens[drawn].sum(1) / passes[drawn].sum(1)
+
+def _gain(mine: Sequence[Captioned], usual: Sequence[Captioned]) -> dict[str, float]:
+    """By how much tokens a pass rise, as a share, with the 95 % interval of a bootstrap over drives."""
+    return _interval(lambda a, b, c, d: (a.sum() / b.sum()) / (c.sum() / d.sum()) - 1, mine, usual)
+
+
+def _interval(of: Callable[..., Any], *several: Sequence[Captioned]) -> dict[str, float]:
+    """`of` the tokens and passes of rows that are of the same drives."""
+    arrays = np.array(
+        [[getattr(row, name) for row in rows] for rows in several for name in ("tokens", "passes")]
+    )
+    drives = np.array([row.drive for row in several[0]])
+    groups = [np.flatnonzero(drives == drive) for drive in np.unique(drives)]
+    mean = float(of(*arrays))
+    low, high = resampled(of, arrays, groups, 0, _RESAMPLED) if len(groups) > 1 else (mean, mean)
+    return {"mean": mean, "low": low, "high": high}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -127,39 +131,28 @@ def measure_offline(
     return {name: offline_figures(head, batches) for name, head in heads.items()}
 
 
-@torch.inference_mode()
 def offline_figures(head: Head, batches: Sequence[Pairs]) -> dict[str, Any]:
     """Cosines of predicted states, and which tokens are right, all given the target's tokens before."""
-    cosines, first, five, consecutive = [], [], [], []
-    for pairs in batches:
-        logits, seen = head.logits(pairs), pairs.is_token
-        # A head on the target's states has nothing to say of the first token.
-        if "hidden" in head.needs:
-            seen = seen.clone()
-            seen[:, 0] = False
-        best = logits.topk(5).indices
-        right = (best[..., 0] == pairs.tokens) & seen
-        first.append(right[seen])
-        five.append((best == pairs.tokens[..., None]).any(-1)[seen])
-        consecutive.append(right[:, int("hidden" in head.needs) :].long().cumprod(1).sum(1).float())
-        predicted = head.predicted(pairs)
-        if predicted is not None:
-            cosines.append(torch.cosine_similarity(predicted, pairs.choosing, -1)[seen])
+    every = [said_after_tokens(head, pairs) for pairs in batches]
+
+    def share(values: Sequence[torch.Tensor]) -> float:
+        return float(torch.cat([*values]).float().mean())
+
     found: dict[str, Any] = {
-        "top1": float(torch.cat(first).float().mean()),
-        "top5": float(torch.cat(five).float().mean()),
-        "consecutive": float(torch.cat(consecutive).mean()),
+        "top1": share([said.right[said.counted] for said in every]),
+        "top5": share([said.among_five[said.counted] for said in every]),
+        "consecutive": share([said.in_a_row() for said in every]),
     }
+    cosines = [said.cosine[said.counted] for said in every if said.cosine is not None]
     if cosines:
-        together = torch.cat(cosines)
-        found["cosine"] = float(together.mean())
-        found |= {f"accept@{least:.2f}": float((together >= least).float().mean()) for least in _ACCEPT}
+        found["cosine"] = share(cosines)
+        found |= {f"accept@{least:.2f}": share([cosine >= least for cosine in cosines]) for least in _ACCEPT}
     return found
 
 
 def measure_live(
     pair: ModelPair, heads: Mapping[str, Head], windows: Sequence[Window], warm: int
-) -> dict[str, dict[str, Counts]]:
+) -> dict[str, dict[str, list[Captioned]]]:
     """Decoders with each head take turns on the windows, each with what it has learned by itself.
 
     The first `warm` windows are for learning and count in no novelty but the cold start.
@@ -190,23 +183,21 @@ def measure_live(
     decoders = {
         name: PrefillHiddenDecoder(pair, make(), engine=engine, drafts=drafts) for name, make in ways.items()
     }
-    found = {name: {novelty: Counts() for novelty in NOVELTY} for name in ways}
-    names = list(ways)
+    found: dict[str, dict[str, list[Captioned]]] = {name: {n: [] for n in NOVELTY} for name in ways}
     try:
-        for i, window in enumerate(track(windows, "captioning by novelty")):
+        for name, (i, window) in in_turns(ways, enumerate(track(windows, "captioning by novelty"))):
             is_first = i % WINDOWS_PER_DRIVE == 0
-            for name in names[i % len(names) :] + names[: i % len(names)]:
-                if (name == NONE or name.endswith(", alone")) and not is_first:
-                    continue
-                counts = _captioned(decoders[name], window, i // WINDOWS_PER_DRIVE)
-                if i >= warm:
-                    found[name][FIRST if is_first else REPEATED].extend(counts)
-        for i, window in enumerate(track(windows[::WINDOWS_PER_DRIVE], "captioning from a cold start")):
-            for name in names[i % len(names) :] + names[: i % len(names)]:
-                # What the last caption taught goes to who made it.
-                decoders[name].prepare(window.index, QUESTION)
-                decoders[name].policy = ways[name]()
-                found[name][COLD].extend(_captioned(decoders[name], window, i))
+            if (name == NONE or name.endswith(", alone")) and not is_first:
+                continue
+            row = _captioned(decoders[name], window, i // WINDOWS_PER_DRIVE)
+            if i >= warm:
+                found[name][FIRST if is_first else REPEATED].append(row)
+        firsts = track(windows[::WINDOWS_PER_DRIVE], "captioning from a cold start")
+        for name, (drive, window) in in_turns(ways, enumerate(firsts)):
+            # What the last caption taught goes to who made it.
+            decoders[name].prepare(window.index, QUESTION)
+            decoders[name].policy = ways[name]()
+            found[name][COLD].append(_captioned(decoders[name], window, drive))
     finally:
         for decoder in decoders.values():
             decoder.close()
@@ -242,7 +233,7 @@ class _OnceWritten(DraftModel):
         super().close()
 
 
-def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Counts:
+def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Captioned:
     """The caption of a window whose frames but the last were read, and drafted from as they came."""
     preparing = 0.0
     for _ in read_all_but_last(decoder, window, QUESTION):
@@ -257,80 +248,62 @@ def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Cou
     ms = 1e3 * (time.perf_counter() - begun)
     caption = decoder.caption(window, QUESTION, trace)
     proposing = trace.stages.get("propose", 0.0) + trace.stages.get("learn", 0.0)
-    tokens, passes = len(caption.token_ids), caption.target_passes
-    return Counts([drive], [tokens], [passes], [ms], [proposing], [preparing])
+    return Captioned(drive, len(caption.token_ids), caption.target_passes, ms, proposing, preparing)
 
 
 def summary(
     heads: Mapping[str, Head],
     offline: Mapping[str, Mapping[str, Any]],
-    live: Mapping[str, Mapping[str, Counts]],
+    live: Mapping[str, Mapping[str, Sequence[Captioned]]],
 ) -> dict[str, Any]:
     """All figures, ready for JSON; gains and times are against memory and event draft, window by window."""
     usual = live[USUAL]
     rows: dict[str, Any] = {}
     for name in [USUAL, *offline]:
         mine = live[name]
-        row: dict[str, Any] = {"tokens_per_pass": {n: mine[n].length() for n in NOVELTY}}
-        row["gain"] = {n: _gain(mine[n], usual[n]) for n in NOVELTY}
         ours, theirs = _together(mine), _together(usual)
-        row["last_frame_to_caption_ms"] = spread(ours.ms)
-        row["time_ratio"] = spread(np.array(ours.ms) / np.array(theirs.ms))
-        row["prepare_ms"] = spread(ours.prepare_ms)
-        row["propose_ms"] = spread(np.array(ours.propose_ms) / np.array(ours.passes))
+        row = {
+            "tokens_per_pass": {n: length(mine[n]) for n in NOVELTY},
+            "gain": {n: _gain(mine[n], usual[n]) for n in NOVELTY},
+            "last_frame_to_caption_ms": spread([one.ms for one in ours]),
+            "time_ratio": spread([a.ms / b.ms for a, b in zip(ours, theirs, strict=True)]),
+            "prepare_ms": spread([one.prepare_ms for one in ours]),
+            "propose_ms": spread([one.propose_ms / one.passes for one in ours]),
+        }
         if f"{name}, alone" in live:
-            row["alone_tokens_per_pass"] = _together(live[f"{name}, alone"]).length()
+            row["alone_tokens_per_pass"] = length(_together(live[f"{name}, alone"]))
         if name in heads:
             row["parameters"] = sum(p.numel() for p in heads[name].parameters())
         rows[name] = row | {"offline": dict(offline.get(name, {}))}
-    alone = _together(live[NONE])
     return {
-        "windows": {n: len(usual[n].tokens) for n in NOVELTY},
-        "target_alone_ms": spread(alone.ms),
+        "windows": {n: len(usual[n]) for n in NOVELTY},
+        "target_alone_ms": spread([one.ms for one in _together(live[NONE])]),
         "heads": rows,
     }
 
 
-def _together(counts: Mapping[str, Counts]) -> Counts:
-    both = Counts()
-    for novelty in NOVELTY:
-        both.extend(counts[novelty])
-    return both
-
-
-def _gain(mine: Counts, usual: Counts) -> dict[str, float]:
-    """By how much tokens a pass rise, as a share, with the 95 % interval of a bootstrap over drives."""
-    low, high = np.percentile(mine.drawn_lengths() / usual.drawn_lengths() - 1, (2.5, 97.5))
-    mean = mine.length()["mean"] / usual.length()["mean"] - 1
-    return {"mean": mean, "low": float(low), "high": float(high)}
+def _together(by_novelty: Mapping[str, Sequence[Captioned]]) -> list[Captioned]:
+    return [row for novelty in NOVELTY for row in by_novelty[novelty]]
 
 
 def _print(figures: Mapping[str, Any]) -> None:
     rows = figures["heads"]
-    print(
-        table(
-            "after the target's own tokens",
-            {name: row["offline"] for name, row in rows.items() if row["offline"]},
-        )
-    )
+    offline = {name: row["offline"] for name, row in rows.items() if row["offline"]}
+    print(table("after the target's own tokens", offline))
     counts = ", ".join(f"{n} {count}" for n, count in figures["windows"].items())
-    print(
-        table(
-            f"tokens a target pass beside memory and event draft; windows: {counts}",
-            {
-                name: {n: row["tokens_per_pass"][n]["mean"] for n in NOVELTY}
-                | {f"{n}, %": 100 * row["gain"][n]["mean"] for n in NOVELTY}
-                | {
-                    "alone": row.get("alone_tokens_per_pass", {}).get("mean"),
-                    "ms": row["last_frame_to_caption_ms"],
-                    "time ratio": row["time_ratio"],
-                    "propose ms": row["propose_ms"]["median"],
-                    "prepare ms": row["prepare_ms"]["median"],
-                }
-                for name, row in rows.items()
-            },
-        )
-    )
+    live = {
+        name: {
+            **{n: row["tokens_per_pass"][n]["mean"] for n in NOVELTY},
+            **{f"{n}, %": 100 * row["gain"][n]["mean"] for n in NOVELTY},
+            "alone": row.get("alone_tokens_per_pass", {}).get("mean"),
+            "ms": row["last_frame_to_caption_ms"],
+            "time ratio": row["time_ratio"],
+            "propose ms": row["propose_ms"]["median"],
+            "prepare ms": row["prepare_ms"]["median"],
+        }
+        for name, row in rows.items()
+    }
+    print(table(f"tokens a target pass beside memory and event draft; windows: {counts}", live))
 
 
 def _draw(figures: Mapping[str, Any]) -> Figure:
@@ -339,16 +312,14 @@ def _draw(figures: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(11, 0.5 + 0.42 * len(names)), layout="constrained")
     lengths, times = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
     for k, (novelty, colour) in enumerate(zip(NOVELTY, ("#3182bd", "#6baed6", "#bdd7e7"), strict=True)):
-        found = [rows[name]["tokens_per_pass"][novelty] for name in names]
-        ends = [[f["mean"] - f["low"] for f in found], [f["high"] - f["mean"] for f in found]]
-        places = np.arange(len(names)) + (1 - k) * 0.27
-        lengths.barh(places, [f["mean"] for f in found], 0.25, xerr=ends, color=colour, label=novelty)
-    lengths.set_yticks(range(len(names)), names)
+        found = np.array([[*rows[name]["tokens_per_pass"][novelty].values()] for name in names]).T
+        places, ends = np.arange(len(names)) + (1 - k) * 0.27, np.abs(found[1:] - found[0])
+        lengths.barh(places, found[0], 0.25, xerr=ends, color=colour, label=novelty)
     lengths.set_xlabel("tokens a target pass, 95 % interval")
     lengths.legend(fontsize="small", loc="lower right")
-    ratios = [rows[name]["time_ratio"] for name in names]
-    ends = [[r["median"] - r["p10"] for r in ratios], [r["p90"] - r["median"] for r in ratios]]
-    times.barh(range(len(names)), [r["median"] for r in ratios], 0.6, xerr=ends, color="#31a354")
+    label = "time from the last frame to the caption, as a share\n(median, 10th to 90th percentile)"
+    bars(
+        times, {name: rows[name]["time_ratio"] for name in names}, label, lambda name: OURS_COLOUR, height=0.6
+    )
     times.axvline(1, color="grey", linewidth=0.8)
-    times.set_xlabel("time from the last frame to the caption, as a share\n(median, 10th to 90th percentile)")
     return figure

@@ -13,8 +13,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from crossspec_lab.compare.animation import write_gif
-from crossspec_lab.compare.harness import draw_bars
 from crossspec_lab.compare.lived import Drive, Second, alone, live_second
+from crossspec_lab.compare.plots import mode_bars
 from crossspec_lab.world.grammar import caption as true_caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
@@ -137,7 +137,7 @@ def draw_headline(measured: Path, out: Path) -> None:
     axes = figure.subplots()
     try:
         figures = json.loads(measured.read_text())
-        draw_bars(axes, figures["modes"], NAMES, _WAIT)
+        mode_bars(axes, figures["modes"], NAMES)
         axes.set_title(headline(figures), fontsize=10)
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(

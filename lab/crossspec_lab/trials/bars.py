@@ -1,19 +1,21 @@
-"""How the memory of processes grows while something is done to them."""
+"""Bars that must be met by processes that have a hard time: their memory, their reports."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import psutil
 
 from crossspec_ros.telemetry.memory import resident_mb
 
-MOST_MB, MOST_MB_PER_MIN = 1500.0, 1.0
-FUZZ_WARM_SHARE = 0.3
-"""Of the time that a process is fuzzed, before growth counts: buffers and memories fill until then."""
+MOST_MB = 1500.0
+MOST_MB_PER_MIN = 1.0
+_FUZZ_WARM_SHARE = 0.3
+"""Share of the time that a process is fuzzed, before growth counts: buffers and memories fill until then."""
 _PERIOD_S = 1.0
 
 
@@ -23,7 +25,7 @@ class MemoryWatch:
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
         self._rows: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
-        self._stopping = threading.Event()
+        self._begun_s, self._stopping = time.monotonic(), threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
@@ -38,6 +40,11 @@ class MemoryWatch:
         Growth counts after `warm_s`: queues and memories fill until then.
         """
         return {name: _figures(rows, warm_s) for name, rows in self._rows.items() if len(rows) > 1}
+
+    def fuzzed(self) -> dict[str, dict[str, float]]:
+        """Figures of processes that were fuzzed from the begin of the watch until now."""
+        self.stop()
+        return self.figures(_FUZZ_WARM_SHARE * (time.monotonic() - self._begun_s))
 
     def _look(self) -> None:
         while not self._stopping.wait(_PERIOD_S):
@@ -56,6 +63,19 @@ def missed(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
         for name, (figure, most) in bars.items()
         if any(process[figure] >= most for process in figures.values())
     ]
+
+
+def missed_bars(bars: Mapping[str, bool]) -> list[str]:
+    """The names of those that are not met."""
+    return [name for name, is_met in bars.items() if not is_met]
+
+
+def is_whole(values: Mapping[str, Any]) -> bool:
+    """Whether a report, as `report_values` has it, is of a caption by the target from frames and events.
+
+    A window of which nothing was seen counts as captioned, too: a node may be mute behind it.
+    """
+    return values["source"] == "target" and values["events"] > 0 and not values["missing_images"]
 
 
 def _figures(rows: list[tuple[float, float]], warm_s: float) -> dict[str, float]:

@@ -1,0 +1,138 @@
+"""`crossspec bench latency`: from a window's last frame, and its close, to the caption; ours against others.
+
+Our decoder lives through each window in real time: frames and event images come when they would. The others
+get the window when its last frame has come, and ours begins its answer no sooner.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.progress import track
+from transformers.utils import logging
+
+from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.speculative import FixedGamma
+from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
+from crossspec_lab.compare.held_out import held_out_windows, timed
+from crossspec_lab.compare.plots import mode_bars
+from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.heads.head_files import fitting_heads
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import HEADS, make_proposers
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.timeline import draw_timeline
+from crossspec_ros.telemetry.trace import Trace
+
+OURS, NO_HEADS, NO_MEMORY = "ours", "ours, no heads", "ours, no memory"
+STREAMED, ALONE = "ours, no draft", "autoregressive"
+HIDING, GENERATE = "published prefill hiding", "generate, plain"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
+    check_windows(args.windows)
+    logging.set_verbosity_error()
+    models = args.models or share_dir() / "models" / "tiny"
+    pair = load_pair(models, target=args.target)
+    rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
+    windows = [window for window, _ in rendered]
+    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    with ExitStack() as stack:
+        ours = speculative_decoder(pair, heads=heads)
+        without_memory = make_proposers(["event_draft", HEADS], heads)
+        decoders = {
+            OURS: timed(ours, stack),
+            NO_HEADS: timed(speculative_decoder(pair), stack),
+            NO_MEMORY: timed(speculative_decoder(pair, proposers=without_memory), stack),
+            STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
+            ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
+        }
+        others = {name: timed(one, stack) for name, one in published(pair).items()}
+        others |= {f"generate, {name}": timed(one, stack) for name, one in text_generates(pair).items()}
+        for other in others.values():
+            other(windows[0], Trace())  # what is slow the first time; those of ours are warm
+        runs = take_turns(decoders | others, track(windows, "captioning in real time"))
+    modes, cost = compared(runs, ALONE), ours.policy.cost
+    assert cost is not None
+    mine, stages = modes[OURS], modes[ALONE]["stages_ms"]
+    figures: dict[str, Any] = {"windows": len(windows)}
+    for key in ("close_to_caption_ratio", "close_to_first_token_ratio", "last_frame_to_caption_ratio"):
+        figures |= {key: mine[key]["median"], f"{key}_spread": mine[key]}
+    prefill = stages["frame_encode"] + stages["target_prefill"]
+    figures |= {
+        "sooner_than": {name: ratio(waits(other), waits(runs[OURS])) for name, other in runs.items()},
+        "modes": modes,
+        "prefill_share_rule": prefill_share_rule(prefill, stages["decode"]),
+        "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
+    }
+    print_figures(figures)
+    tell(args, figures, lambda: _draw(figures, runs[OURS][-1].trace))
+    return 0
+
+
+def published(pair: ModelPair) -> dict[str, Any]:
+    """Decoders of others, by name."""
+    return {
+        HIDING: PublishedPrefillHiding(pair),
+        "fixed gamma 4": FixedGamma(pair, 4),
+        GENERATE: TransformersGenerate(pair, "plain"),
+    }
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """Latencies, stages and costs for people."""
+    modes = figures["modes"]
+    title = (
+        f"{figures['windows']} windows; ms from the close, median (10th-90th percentile); "
+        f"ratio: {ALONE} / this"
+    )
+    print(table(title, times(modes)))
+    print(table("stages, ms a window (median)", {name: row["stages_ms"] for name, row in modes.items()}))
+    print("T_verify(n), ms:", ", ".join(f"{size}: {ms:.2f}" for size, ms in figures["verify_ms"].items()))
+    print(figures["prefill_share_rule"])
+
+
+def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rows of figures without their stages."""
+    return {name: {key: row[key] for key in row if key != "stages_ms"} for name, row in modes.items()}
+
+
+def _draw(figures: dict[str, Any], typical: Trace) -> Figure:
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=(3, 2))
+    mode_bars(above, figures["modes"], {name: name for name in figures["modes"]})
+    ratio = figures["last_frame_to_caption_ratio"]
+    above.set_title(f"{figures['windows']} held-out windows; ours {ratio:.1f}x sooner than the target alone")
+    draw_timeline(below, typical)
+    below.set_title("one window of ours, from its first frame to its caption")
+    return figure
+
+
+CROSS_MODAL_SHARE = 0.4
+"""Share of prefill in the target's time above which the published rule of thumb takes a cross-modal draft."""
+SAME_MODAL_SHARE = 0.2
+"""Share below which it takes a draft of the same modality."""
+
+
+def prefill_share_rule(prefill: float, decode: float) -> str:
+    """The published rule of thumb about a share of prefill in the target's time, as a sentence.
+
+    Above 40 % a draft of another modality pays, below 20 % one of the same, between it depends on acceptance.
+    It is an explanation only: the policy decides by measured costs and calibrated probabilities.
+    """
+    share = prefill / (prefill + decode)
+    advice = "acceptance decides"
+    if share > CROSS_MODAL_SHARE:
+        advice = "a cross-modal draft"
+    elif share < SAME_MODAL_SHARE:
+        advice = "a same-modality draft"
+    return f"prefill share {share:.0%} of the target alone: by the published rule, {advice}"

@@ -1,0 +1,200 @@
+"""Smoke test of a CUDA device with the trained tiny models: every caption must be the target's own.
+
+`python -m crossspec_lab.compare.gpu_smoke DEVICE OUT.json [WINDOWS]` takes every path that only a GPU takes:
+graphs, streams, quantised layers, a draft on another device, passes that several robots share. Its exit code
+is 1 where anything is wrong. On `cpu` it rehearses with the same buffers, without graphs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from crossspec_ros.captioning.model_loading import free_memory
+from transformers.utils import logging
+
+from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.one_shot import Alone, Whole
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.written import LIMIT
+from crossspec_lab.compare.gpu_static import graphs, make_static
+from crossspec_lab.compare.harness import take_turns, waits
+from crossspec_lab.compare.held_out import held_out_windows, timed
+from crossspec_lab.world.grammar import QUESTION
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.drafting.heads.head_files import fitting_heads
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import available
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+MODELS = share_dir() / "models"
+ROBOTS = 4
+
+
+class Job(NamedTuple):
+    """Which models, in which numbers, and where."""
+
+    dtype: str
+    target: str = ""
+    draft_device: str = ""
+
+    @property
+    def name(self) -> str:
+        target = Path(self.target).name or "tiny"
+        return f"{self.dtype} {target}" + (f", draft on {self.draft_device}" if self.draft_device else "")
+
+
+class Smoke:
+    """Checks of one device; `found` has the figures of each, `wrong` the names of those that failed."""
+
+    def __init__(self, device: str, out: Path, windows: int) -> None:
+        self._device, self._out, self._count = device, out, windows
+        self.found: dict[str, Any] = {"torch": torch.__version__, "device": device}
+        self.wrong: list[str] = []
+
+    def run(self, job: Job) -> None:
+        """Check a pair, and in float32 robots that share its target; what fails is noted."""
+        try:
+            pair, windows, wanted = self._check(job)
+            if job.dtype == "float32" and not job.draft_device:
+                self._fleet(f"four robots, {job.name}", pair, windows, wanted)
+            del pair
+            free_memory()
+        except Exception as error:  # the next job may tell more
+            traceback.print_exc()
+            self.wrong.append(f"{job.name}: {error!r:.300}")
+        self._out.write_text(json.dumps(self.found | {"wrong": self.wrong}, indent=1) + "\n")
+
+    def _check(self, job: Job) -> tuple[ModelPair, list[Window], list[tuple[int, ...]]]:
+        """Caption by several decoders; the captions of the target alone are the measure of all others."""
+        begun_s = time.perf_counter()
+        pair = load_pair(
+            MODELS / "tiny", 1, available(job.dtype, self._device, job.draft_device), target=job.target
+        )
+        windows = [window for window, _ in held_out_windows(pair, self._count)]
+        with closing(Alone(load_pair(MODELS / "tiny", 1, target=job.target))) as host:
+            by_host = [host(window, QUESTION, Trace()).tokens for window in windows]
+        heads = fitting_heads(MODELS / "tiny" / "heads", pair.target, pair.draft)
+        with ExitStack() as stack:
+            ours = speculative_decoder(pair, heads=heads)
+            decoders = {
+                "ours": timed(ours, stack),
+                "alone": timed(Whole(ours.alone()), stack),
+                "hiding": timed(PublishedPrefillHiding(pair), stack),
+                "generate": timed(TransformersGenerate(pair, "plain"), stack),
+            }
+            captured = graphs(ours.engine.runner), graphs(ours._drafts.runner)  # type: ignore[attr-defined,union-attr]
+            take_turns(decoders, windows[:1])
+            runs = take_turns(decoders, windows)
+            before_mb = self._gpu_mb()
+            take_turns({"ours": decoders["ours"]}, windows[:1] * 2)
+            more_mb = self._gpu_mb() - before_mb
+        assert ours.policy.cost is not None
+        said = {name: [run.written.tokens for run in mine] for name, mine in runs.items()}
+        equal = {name: _equal(tokens, said["alone"]) for name, tokens in said.items()}
+        self._keep(
+            job.name,
+            {
+                "graphs of target, draft": captured,
+                "equal to the target alone": equal,
+                "equal to the CPU in float32": _equal(by_host, said["alone"]),
+                "ms": {name: round(float(waits(mine).mean()), 1) for name, mine in runs.items()},
+                "words": pair.target.tokenizer.decode(list(said["ours"][-1]))[:70],
+                "T_ms": shown(ours.policy.cost.table(), (1, 32, 129)),
+                "MB more after 2 captions": round(more_mb, 2),
+                "s": round(time.perf_counter() - begun_s, 1),
+            },
+        )
+        if job.dtype == "float32" and set(equal.values()) != {self._count}:
+            self.wrong.append(job.name)
+        if self._device != "cpu" and 0 in captured and not job.draft_device:
+            self.wrong.append(f"{job.name}: no graphs")
+        return pair, windows, said["alone"]
+
+    def _fleet(
+        self, name: str, pair: ModelPair, windows: list[Window], wanted: Sequence[tuple[int, ...]]
+    ) -> None:
+        """Let robots share a target's passes, of unlike lengths."""
+        said: dict[int, tuple[tuple[int, ...], int]] = {}
+        with closing(LocalEngine(pair.target, robots=ROBOTS)) as engine:
+            engine.warm_up(1)
+            cost = engine.measure()
+
+            def caption(robot: int) -> None:
+                tokens, has_ended, rows = tuple[int, ...](), False, 0
+                with closing(engine.open(0, Trace(), f"robot{robot}")) as session:
+                    window = windows[robot % len(windows)]
+                    session.fit(list(window.frames), list(window.frame_stamps_ns))
+                    session.ask(QUESTION, Trace())
+                    while not has_ended and len(tokens) < LIMIT:
+                        step = session.step(DraftTree.filler(2 * robot)).result()
+                        tokens, has_ended, rows = tokens + step.tokens, step.ended, max(rows, step.rows)
+                said[robot] = tokens, rows
+
+            threads = [threading.Thread(target=caption, args=(robot,)) for robot in range(ROBOTS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            equal = sum(said[robot][0] == wanted[robot % len(windows)] for robot in said)
+            tables = {1: cost.table(), **cost.shared()}
+            self._keep(
+                name,
+                {
+                    "graphs": graphs(engine.runner),
+                    "equal": equal,
+                    "rows of a pass": max((rows for _, rows in said.values()), default=0),
+                    "T_ms": {rows: shown(table, (1, 16, 129)) for rows, table in tables.items()},
+                },
+            )
+        if equal != ROBOTS:
+            self.wrong.append(name)
+
+    def _keep(self, name: str, row: dict[str, Any]) -> None:
+        self.found[name] = row
+        print(name, json.dumps(row), flush=True)
+
+    def _gpu_mb(self) -> float:
+        return torch.cuda.memory_allocated() / 1e6 if self._device != "cpu" else 0.0
+
+
+def shown(table: dict[int, float], sizes: Sequence[int]) -> dict[int, float]:
+    """Milliseconds of some sizes of a pass."""
+    return {size: round(1e3 * table[size], 2) for size in sizes}
+
+
+def _equal(some: Sequence[tuple[int, ...]], others: Sequence[tuple[int, ...]]) -> int:
+    return sum(a == b for a, b in zip(some, others, strict=True))
+
+
+def main() -> int:
+    """Run all jobs; the exit code is 1 where anything is wrong."""
+    device, out, *count = sys.argv[1:]
+    logging.set_verbosity_error()
+    if device == "cpu":
+        make_static(True)
+    smoke = Smoke(device, Path(out), int(count[0]) if count else 2)
+    jobs = [Job("float32"), Job("bf16"), Job("float32", str(MODELS / "tiny_qwen3_vl")), Job("nf4")]
+    if device != "cpu":
+        jobs.append(Job("float32", draft_device="cpu"))
+    for job in jobs:
+        smoke.run(job)
+    print("WRONG:" if smoke.wrong else "all as it must be", smoke.wrong)
+    return int(bool(smoke.wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""`crossspec fuzz`: unsound messages, files and requests are tried, and what survived them is reported."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib import import_module
+
+from crossspec_lab.compare.harness import tell
+
+_OPTIONS = {"messages": ("compressed",), "files": ("findings",), "server": ()}
+"""Options of each fuzzer beside the number of its tries and their seed."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures and write them where asked; 1 where anything was found or a bar is missed."""
+    fuzz = import_module(f"crossspec_lab.trials.fuzz_{args.what}").fuzz
+    figures = fuzz(args.count, args.seed, *(getattr(args, name) for name in _OPTIONS[args.what]))
+    print(json.dumps(figures, indent=1))
+    tell(args, figures)
+    return int(bool(figures.get("found") or figures.get("missed_bars")))

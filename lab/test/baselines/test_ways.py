@@ -1,0 +1,154 @@
+"""Other people's decoders: they say what the target says, in as few passes as they should."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from crossspec_lab.baselines.cascade import Cascade
+from crossspec_lab.baselines.lookahead import COLUMNS, GRAM, Lookahead, _Branches
+from crossspec_lab.baselines.one_shot import OneShot
+from crossspec_lab.baselines.semantic import Semantic, TypicalAcceptance
+from crossspec_lab.baselines.speculative import DraftAsYouGo, FixedGamma
+from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
+from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_lab.train.pairs import PairExtractor, extract
+from crossspec_lab.world.grammar import QUESTION
+
+from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+WORDS = 30
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        (Cascade, 0.33),
+        (Lookahead, 0.7),
+        (lambda pair: FixedGamma(pair, 4), 0.5),
+        # Where nothing is near enough, the target speaks alone.
+        (lambda pair: Semantic(pair, 4, math.inf, math.inf), 1.0),
+    ],
+)
+def test_it_says_what_the_target_says(
+    make: Callable[[ModelPair], OneShot],
+    most: float,
+    pair: ModelPair,
+    told: Callable[[OneShot], list[Written]],
+) -> None:
+    for written in told(make(pair)):
+        assert len(written.accept_lengths) <= most * len(written.tokens)
+
+
+def test_what_was_said_before_is_qualified_in_few_passes(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, forward = [0, 0], DraftAsYouGo._forward
+    with closing(Cascade(pair)) as way:
+        for time in range(2):
+
+            def counted(*args: object, time: int = time) -> list[int]:
+                passes[time] += 1
+                return forward(*args)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(DraftAsYouGo, "_forward", counted)
+            way(windows[0], QUESTION, Trace())
+    assert 2 * passes[1] < passes[0]
+
+
+def test_the_draft_goes_back_and_on_as_if_it_had_read_nothing_else(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    moved = DraftAsYouGo(pair, windows[0], QUESTION, Trace())
+    own = moved.go_on((), 6).token_ids
+    other = (*own[:2], own[0], own[1])
+    for text in (other, own, own[:3], (), (*own, own[0]), other[:1]):
+        assert moved.after(text) == DraftAsYouGo(pair, windows[0], QUESTION, Trace()).after(text)
+    assert moved.after(own)[: len(own)] == list(own)
+
+
+def test_of_a_guess_stays_what_the_draft_would_have_said(pair: ModelPair, windows: list[Window]) -> None:
+    draft = DraftAsYouGo(pair, windows[0], QUESTION, Trace())
+    own = draft.go_on((), 6).token_ids
+    wrong = (own[3] + 1) % pair.shared_ids
+    assert draft.qualified((), (*own[:3], wrong, own[4])) == own[:4]
+    assert draft.qualified(own[:2], own[2:4]) == own[2:5]
+    assert draft.qualified(own[:2], ()) == own[2:3]
+    assert draft.qualified((), (own[0], pair.shared_ids, own[1])) == own[:2]
+
+
+def counted(tree: DraftTree, last: int) -> torch.Tensor:
+    """Logits of a target that says of each number the next."""
+    return torch.eye(WORDS)[[(token + 1) % WORDS for token in (last, *tree.token_ids)]]
+
+
+def test_a_target_that_counts_is_soon_foreseen_by_lookahead() -> None:
+    branches, said, lengths = _Branches(tuple(range(WORDS))), (), []
+    window: list[int] = []
+    while len(said) < LIMIT:
+        tree = branches.guess(said)
+        assert max(tree.depths(), default=0) < LIMIT - len(said) and len(tree) < 129
+        window.append(tree.sources.count(("window",)))
+        path, following = branches.accept(tree, counted(tree, (WORDS - 1, *said)[-1]), None)
+        said += (*(tree.token_ids[node] for node in path), following)
+        lengths.append(len(path) + 1)
+    assert said == tuple(i % WORDS for i in range(LIMIT))
+    # The window fills in the first passes.
+    assert window[0] == COLUMNS + GRAM - 3 and set(window[GRAM - 2 : -4]) == {COLUMNS * (GRAM - 1) - 1}
+    assert set(lengths[: GRAM - 1]) == {1} and lengths[GRAM:-1].count(GRAM) > len(lengths) / 2
+
+
+def accepted(probs: list[list[float]], tokens: list[int]) -> tuple[tuple[int, ...], int]:
+    chain = DraftTree.chain(tokens, [1.0] * len(tokens), "event_draft")
+    return TypicalAcceptance(0.09, 0.3).accept(chain, torch.tensor(probs).log(), None)
+
+
+def test_typical_acceptance_falls_where_the_target_is_unsure_and_ends_a_chain() -> None:
+    sure, unsure = [0.92, 0.08, 0, 0], [0.04, 0.08, 0.44, 0.44]
+    # 0.3 * exp(-H) is 0.23 and 0.097: epsilon is the lower; of sixteen equal ones it is 0.019.
+    assert accepted([sure, sure], [1]) == ((), 0)
+    assert accepted([unsure, sure], [1]) == ((), 2)
+    assert accepted([[1 / 16] * 16, [0.92, 0.08] + [0] * 14], [7]) == ((0,), 0)
+    rows = [[0.6, 0.4], [0.4, 0.6], [0.99, 0.01], [0.5, 0.5]]
+    assert accepted(rows, [1, 0, 1]) == ((0, 1), 0)
+    assert accepted(rows[:1], []) == ((), 0)
+
+
+def test_where_all_passes_the_draft_is_never_refused(pair: ModelPair, windows: list[Window]) -> None:
+    with closing(Semantic(pair, 4, 0.0)) as way:
+        written = way(windows[0], QUESTION, Trace())
+    assert set(written.accept_lengths[:-1]) == {5}
+    assert sum(written.accept_lengths) == len(written.tokens) <= LIMIT
+
+
+def test_specvlms_head_learns_to_draft_and_captions_stay_the_targets(
+    pair: ModelPair, windows: list[Window], alone: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    head = SpecVLMHead(Sizes.of(pair.target, pair.draft))
+    head.attach(pair.target)
+
+    def passes() -> int:
+        with closing(SpecVLM(pair, head.eval())) as way:
+            written = way(windows[0], QUESTION, Trace())
+        assert written.tokens == alone[0] and sum(written.accept_lengths) == len(written.tokens)
+        return len(written.accept_lengths)
+
+    with closing(PairExtractor(pair, QUESTION)) as extractor:
+        pairs = extract(extractor, windows, tmp_path, len(windows)).batch(range(len(windows)))
+    before, untrained = head.loss(pairs).item(), passes()
+    optimizer = torch.optim.AdamW(head.parameters(), 3e-3)
+    head.train()
+    for _ in range(40):
+        head.loss(pairs).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert head.loss(pairs).item() < before / 2 and passes() < untrained
