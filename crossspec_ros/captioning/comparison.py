@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -101,6 +102,15 @@ class Comparison:
                 f"A caption was ready {ours_ms:.0f} ms after its last frame had come. The target alone took "
                 f"{alone_ms:.0f} ms for the same frames in this run, {ratio:.1f} times as long (medians). "
                 f"{same} of {len(rows)} captions are word for word those of the target alone.",
+                *_busy_machine(),
                 NEXT,
             ]
         )
+
+
+def _busy_machine() -> list[str]:
+    """Sentence on other work where it takes what the comparison measures."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= cores + 1:
+        return []
+    return [f"The machine is busy (load {load:.0f} on {cores} cores): on an idle one captions gain more."]

@@ -104,7 +104,7 @@ def _rate(topic: dict[str, Any]) -> str:
     """Rate of a camera's topic, and how large its pictures are."""
     what = f"{_words(topic['rate_hz'])} {'images' if topic['kind'] == 'images' else 'packets'} a second"
     if topic.get("events_per_s"):
-        what = f"{topic['events_per_s']:,.0f} events in {what}"
+        what = f"{topic['events_per_s']:,.0f} events a second in {what}"
     of = [*topic["resolutions"], *topic["encodings"]]
     return ", ".join([f"{topic['topic']}: {what}", *of])
 

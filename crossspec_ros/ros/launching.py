@@ -231,7 +231,7 @@ class Graph:
             respawn_delay=RESPAWN_S,
             on_exit=self._on_exit(node, is_ours),
             # Where SIGINT reaches launch alone, SIGTERM is the first that a node hears.
-            sigterm_timeout="1.5",
+            sigterm_timeout="5",
             # Of no matter to a node that ends at once; another one may be writing the file of its memory.
             sigkill_timeout="10",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crossspec_msgs.srv import Ask
@@ -66,9 +65,15 @@ class Questions:
         self._node.destroy_node()
 
     def _spin(self) -> None:
-        with suppress(ExternalShutdownException):
-            while self._node.context.ok() and not self._stopping.is_set():
+        while self._node.context.ok() and not self._stopping.is_set():
+            try:
                 self._executor.spin_once(STEP_S)
+            except ExternalShutdownException:
+                return
+            except Exception:
+                # rclpy makes its wait set of a context that another thread may just have ended.
+                if self._node.context.ok():
+                    raise
 
     def _take(self, message: String) -> None:
         def tell(answer: Caption | Exception, index: int | None) -> None:

@@ -20,7 +20,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.ros.graph import Process, replay_graph
 
-INTERRUPT_S = 1.5
+INTERRUPT_S = 5.0
 """Seconds that the children get to end after SIGINT."""
 TERMINATE_S = 10.0
 """Seconds that they get after SIGTERM: writing a memory file takes time."""

@@ -36,6 +36,9 @@ def caption(*tokens, source="target"):
 def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     alone = Alone()
     monkeypatch.setattr(module, "time", alone)
+    load = [0.5]
+    monkeypatch.setattr(module.os, "getloadavg", lambda: (load[0], 0.0, 0.0))
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
     comparison = Comparison(alone)
     told = [comparison.add(None, "?", caption(1, 2, last), ms, GO_ON) for last, ms in ((3, 2.0), (4, 4.0))]
     assert told[0] == "ready 2 ms after its last frame; the target alone: 20 ms"
@@ -48,6 +51,10 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     )
     assert "1 of 2 captions are word for word" in sentence
     assert following == NEXT
+    load[0] = 5.2
+    assert (
+        comparison.text("").splitlines()[2].startswith("The machine is busy (load 5 on 2 cores): on an idle")
+    )
 
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():

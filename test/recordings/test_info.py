@@ -203,8 +203,8 @@ def test_length_windows_rates_and_findings_come_first_and_zeros_only_if_asked(tm
     assert lines[0] == "1 window of a second"
     assert sorted(lines[1:3]) == [
         f"{IMAGES}: 20.00 images a second, 32x24, rgb8",
-        f"{EVENTS}: {survey(bag)['topics'][1]['events_per_s']:,.0f} events in 100.00 packets a second, "
-        f"320x240, evt3",
+        f"{EVENTS}: {survey(bag)['topics'][1]['events_per_s']:,.0f} events a second in 100.00 packets a "
+        f"second, 320x240, evt3",
     ]
     assert lines[3] == "findings: nothing wrong was found"
     assert not re.search(r"│ (0|0\.00|-) *$|_ns|first_|last_", brief, re.MULTILINE)

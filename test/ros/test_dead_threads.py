@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from sensor_msgs.msg import Image
 
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.messages import image_message
+from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 from crossspec_ros.windows.synchronizer import FRAMES
 
@@ -113,6 +115,23 @@ def captioner():
 def notify(node):
     with node._worker._changed:
         node._worker._changed.notify_all()
+
+
+def test_a_context_that_ends_while_questions_are_awaited_is_no_fault():
+    def spin_once(seconds):
+        context.ok = lambda: is_sound
+        raise RuntimeError("failed to initialize wait set: the given context is not valid")
+
+    context, stopping = SimpleNamespace(ok=lambda: True), threading.Event()
+    executor = SimpleNamespace(spin_once=spin_once)
+    questions = SimpleNamespace(
+        _node=SimpleNamespace(context=context), _stopping=stopping, _executor=executor
+    )
+    is_sound = False
+    Questions._spin(questions)
+    context.ok, is_sound = lambda: True, True
+    with pytest.raises(RuntimeError, match="wait set"):
+        Questions._spin(questions)
 
 
 @pytest.mark.parametrize(
