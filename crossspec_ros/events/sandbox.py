@@ -27,9 +27,7 @@ from tempfile import TemporaryDirectory
 from types import NoneType
 from typing import Any
 
-import psutil
-
-from crossspec_ros.children import start
+from crossspec_ros.children import ProcessWork, start
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.frames import HEAD, WORD, FrameError, Head, SandboxError, Word, read_head, read_word
 from crossspec_ros.events.messages import RecordedMessage
@@ -201,34 +199,12 @@ class Sandbox:
             if self._poll.poll(_STEP_MS):
                 return not (stop and stop.is_set())
             # What this process did meanwhile, waiting for others, says nothing of the child.
-            work = work or _Work(self._child.pid)
+            work = work or ProcessWork(self._child.pid)
             if time.monotonic() - began_s > self._limits.silence_s:
                 if not work.is_done(self._limits.silence_s * _IDLE_SHARE):
                     raise SandboxError(f"gave no answer for {self._limits.silence_s:g} s")
-                began_s, work = time.monotonic(), _Work(self._child.pid)
+                began_s, work = time.monotonic(), ProcessWork(self._child.pid)
         return False
-
-
-class _Work:
-    """Work of a process since it was first looked at."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-        self._before = self._look()
-
-    def is_done(self, least_s: float) -> bool:
-        """Whether it has computed for so long, has read, or waits for a disk; one that has ended has."""
-        busy_s, read, waits = self._look()
-        return busy_s - self._before[0] > least_s or read != self._before[1] or waits
-
-    def _look(self) -> tuple[float, int, bool]:
-        try:
-            times = self._process.cpu_times()
-            # macOS does not say.
-            read = self._process.io_counters().read_chars if sys.platform == "linux" else 0
-            return times.user + times.system, read, self._process.status() == psutil.STATUS_DISK_SLEEP
-        except psutil.Error:
-            return math.inf, 0, True
 
 
 class SandboxedRecording:
