@@ -78,7 +78,8 @@ class ArrayEvents:
                 all(look.are_whole for look in looks),
                 sum(look.events for look in looks),
                 self._size,
-                asked.time_unit or looks[0].unit,
+                asked.time_unit,
+                looks[0].unit,
             )
         self.start_us, self.end_us = to_us(
             np.array([looks[0].times[0], looks[-1].times[-1]]), self._unit

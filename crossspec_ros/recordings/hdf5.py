@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.arrays import leaving_open
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_images import find_pictures
@@ -26,7 +27,8 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
     """
     file = Hdf5File(path / EVENTS_FILE if path.is_dir() else path)
     try:
-        layout = find_layout(file)
+        with leaving_open(file.path):
+            layout = find_layout(file)
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
         recording = SourceRecording(file.path, events, pictures)

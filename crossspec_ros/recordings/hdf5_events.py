@@ -11,7 +11,6 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.arrays import (
     MOST_STRAY,
     NAMED,
@@ -64,14 +63,11 @@ class Hdf5Events:
         (self._count,) = shapes
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
-        # What an offset in us belongs to are us.
-        has_offset = layout.offset is not None and file.has(layout.offset)
-        unit = asked.time_unit or layout.unit or ("us" if has_offset else None)
+        said: str | None = asked.time_unit
         if len(self._columns) == 1:
-            unit = self._find_columns(asked) or unit
+            said = self._find_columns(asked) or said
         elif asked.columns:
             raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
-        self._offset = self._read_offset(layout)
         looks: list[list[np.ndarray]] = []
         lost: dict[int, int] = {}
         reasons: list[str] = []
@@ -86,7 +82,8 @@ class Hdf5Events:
         fractions = np.count_nonzero(t != np.rint(t)) if self.kind == "f" else 0
         with leaving_open(file.path):
             are_whole = is_whole(int(fractions), len(t))
-            self.unit = choose_unit(t.astype(np.float64), are_whole, self._count, size, unit)
+            self.unit = choose_unit(t.astype(np.float64), are_whole, self._count, size, said, layout.unit)
+        self._offset_us = self._read_offset(layout)
         damage: Counter[str] = Counter()
         sound = [self._sound(look, damage).t for look in looks]
         ends = [times for times in sound if len(times)]
@@ -145,7 +142,7 @@ class Hdf5Events:
 
     def _sound(self, columns: Sequence[np.ndarray], damage: Counter[str]) -> EventBatch:
         t, x, y, p = columns
-        return sound_events(to_us(t, self.unit, self._offset), x, y, p, (self.width, self.height), damage)
+        return sound_events(to_us(t, self.unit, self._offset_us), x, y, p, (self.width, self.height), damage)
 
     def _read(self, start: int, stop: int, columns: Sequence[Column]) -> list[np.ndarray]:
         """These columns of some events, of any types."""
@@ -161,9 +158,13 @@ class Hdf5Events:
         data = self._file.dataset(layout.offset)
         with self._file.naming_damage():
             numbers = whole_numbers(data[()]) if data.size == 1 else []
-            if not numbers or not 0 <= numbers[0] < MAX_US:
-                raise ValueError(f"{layout.offset} is no time in us")
-            return numbers[0]
+            offset_us = int(to_us(np.array(numbers or [-1]), self.unit)[0])
+            if offset_us < 0:
+                raise InputError(
+                    f"'{self._file.path}' has {layout.offset} = {data[()]!s:.80}, which is no time in "
+                    f"{self.unit} as those of its events are: store a whole number of {self.unit} there"
+                )
+            return offset_us
 
     def _find_size(self, layout: Layout, looks: Sequence[Sequence[np.ndarray]]) -> tuple[int, int]:
         """(width, height) as the file states it; else the usual or the smallest common one for its events."""

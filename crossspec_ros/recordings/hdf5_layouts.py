@@ -41,7 +41,7 @@ class Layout:
     """Its data sets, for people."""
     columns: Columns
     offset: str | None = None
-    """A data set of one integer, us, that belongs to every time; a file may lack it."""
+    """A data set of one integer, in the unit of the times, that belongs to each; a file may lack it."""
     size: str | None = None
     """A data set or, after "@", an attribute of (width, height); a file may lack it."""
     size_is_height_first: bool = False

@@ -90,4 +90,4 @@ def _columns(path: Path, asked: Asked) -> Columns:
             arrays |= split_table(table, asked)
         elif asked.columns:
             raise ValueError(NAMED)
-    return read_arrays(arrays, path)
+        return read_arrays(arrays, path)

@@ -56,22 +56,22 @@ class TextEvents:
         self._path = path
         self._file = path.open("rb")
         try:
-            head = self._read_head()
+            with leaving_open(path):
+                head = self._read_head()
             self._first_byte, self._width = head.first_byte, head.width
             profile = Profile(head.width)
             starts = [start for start, rows in self._profiled(profile) if rows]
             if not starts:
                 raise self._no_events()
             with leaving_open(path):
-                named, unit = read_columns(asked.columns) if asked.columns else (head.columns, head.unit)
+                named, said = read_columns(asked.columns) if asked.columns else (head.columns, None)
                 self._columns = named or profile.roles(head.size)
                 profile.check(self._columns)
                 self._size = width, height = profile.size(self._columns, head.size)
                 t = self._columns["t"]
                 times, is_whole = profile.sample(t), profile.is_whole(t)
-                unit = choose_unit(
-                    times, is_whole, profile.count, self._size, asked.time_unit or unit or head.unit
-                )
+                said = asked.time_unit or said
+                unit = choose_unit(times, is_whole, profile.count, self._size, said, head.unit)
             self._power = power_of(unit)
             self._check_order(profile, unit)
             self.start_us, self.end_us = self._ends(starts)

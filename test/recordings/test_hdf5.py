@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,32 @@ def test_the_unit_of_the_times_is_told_by_their_values(tmp_path, unit, store):
         assert (recording.start_ns, recording.end_ns) == (events.t[0] * 1000, events.t[-1] * 1000)
 
 
+@pytest.mark.parametrize(
+    ("scale", "offset", "asked", "told"),
+    [
+        (1e-6, 0, Asked(), "times in s,"),
+        (1, 5 * 10**10, Asked(), "times in us,"),
+        (1000, 0, Asked(), "may be ns or us .* --time-unit ns"),
+        (1000, 1_600_000_000 * 10**9, Asked(time_unit="ns"), "times in ns,"),
+        (1e-6, 5 * 10**10, Asked(), "has t_offset = 50000000000, which is no time in s"),
+    ],
+)
+def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(tmp_path, scale, offset, asked, told):
+    events = random_batch(5000, t_start=0, duration_us=3_000_000, width=640, height=480)
+    path = write(tmp_path / "x.h5", "lists", events)
+    replaced(path, "t", events.t * scale)
+    with h5py.File(path, "a") as file:
+        file["t_offset"] = np.int64(offset)
+    try:
+        found = open_here(path, asked)
+    except InputError as error:
+        assert re.search(told, str(error))
+    else:
+        assert told in found.format
+        assert found.end_ns - found.start_ns == pytest.approx(3e9, rel=0.01)
+        assert found.start_ns == pytest.approx(offset * 1000 / scale, abs=10**7)
+
+
 @pytest.mark.parametrize("layout", WRITERS)
 def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     events = sample(layout)
@@ -125,7 +152,7 @@ def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
         ((179, 239), (239, 179), (240, 180)),  # of its largest coordinates
         ((300, 400), (10, 10), (400, 300)),
         (None, (239, 179), (240, 180)),
-        (None, (700, 20), (1280, 720)),
+        (None, (700, 20), (768, 640)),
     ],
 )
 def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest, size):

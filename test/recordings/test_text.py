@@ -169,6 +169,16 @@ OPEN = {
     "ms of the epoch": (lambda t, x, y, p: table((t + EPOCH_US) // 1000, x, y, p), "--time-unit ms"),
     "us with fractions": (lambda t, x, y, p: table(t + 0.25, x, y, p), "--time-unit us or --time-unit s"),
     "y before x": (lambda t, x, y, p: table(t, y, x, p), "either may be x.* --columns t,x,y,p"),
+    "parts of a time": (
+        lambda t, x, y, p: "ts_sec,ts_nsec,x,y,p\n" + table(t // 10**6, t % 10**6 * 1000, x, y, p),
+        "ts_sec and ts_nsec are parts of one time",
+    ),
+    "ticks": (lambda t, x, y, p: "time (100 ns),x,y,p\n" + table(t * 10, x, y, p), "several of a unit"),
+    "a unit of another time": (
+        lambda t, x, y, p: "# accumulation time in ms: 50\n" + table(t / 1e6, x, y, p),
+        "--time-unit s or --time-unit ms",
+    ),
+    "a unit that cannot be": (lambda t, x, y, p: "# t [s] x y p\n" + table(t, x, y, p), "--time-unit us"),
     "two cameras": (lambda t, x, y, p: table(t, x, y, p, t % 2), "columns 4, 5 could each be p.*--columns"),
     "two clocks": (lambda t, x, y, p: table(t, t + 9000, x, y, p), "columns 1, 2 could each be t.*--columns"),
     "one time": (lambda t, x, y, p: table(t * 0 + 5, x, y, p), "no column can be t.*--columns"),
