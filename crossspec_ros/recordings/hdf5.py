@@ -10,7 +10,6 @@ from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_images import find_pictures
 from crossspec_ros.recordings.hdf5_layouts import LAYOUTS, Layout, layout_by_names
-from crossspec_ros.recordings.image_folder import with_images_beside
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import Recording, SourceRecording
 
@@ -31,8 +30,7 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
             layout = find_layout(file)
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
-        recording = SourceRecording(file.path, events, pictures)
-        return recording if pictures else with_images_beside(recording, path)
+        return SourceRecording(file.path, events, pictures)
     except BaseException:
         file.close()
         raise

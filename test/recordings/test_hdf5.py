@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import h5py
 import numpy as np
@@ -90,27 +89,25 @@ def test_the_unit_of_the_times_is_told_by_their_values(tmp_path, unit, store):
 
 
 @pytest.mark.parametrize(
-    ("scale", "offset", "asked", "told"),
+    ("scale", "offset", "unit", "refusal"),
     [
-        (1e-6, 0, Asked(), "times in s,"),
-        (1, 5 * 10**10, Asked(), "times in us,"),
-        (1000, 0, Asked(), "may be ns or us .* --time-unit ns"),
-        (1000, 1_600_000_000 * 10**9, Asked(time_unit="ns"), "times in ns,"),
-        (1e-6, 5 * 10**10, Asked(), "has t_offset = 50000000000, which is no time in s"),
+        (1e-6, 0, "", ""),
+        (1, 5 * 10**10, "", ""),
+        (1000, 0, "", "may be ns or us .* --time-unit ns"),
+        (1000, 1_600_000_000 * 10**9, "ns", ""),
+        (1e-6, 5 * 10**10, "", "has t_offset = 50000000000, which is no time in s"),
     ],
 )
-def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(tmp_path, scale, offset, asked, told):
+def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
+    tmp_path, scale, offset, unit, refusal
+):
     events = random_batch(5000, t_start=0, duration_us=3_000_000, width=640, height=480)
     path = write(tmp_path / "x.h5", "lists", events)
     replaced(path, "t", events.t * scale)
     with h5py.File(path, "a") as file:
         file["t_offset"] = np.int64(offset)
-    try:
-        found = open_here(path, asked)
-    except InputError as error:
-        assert re.search(told, str(error))
-    else:
-        assert told in found.format
+    with pytest.raises(InputError, match=refusal) if refusal else nullcontext():
+        found = open_here(path, Asked(time_unit=unit))
         assert found.end_ns - found.start_ns == pytest.approx(3e9, rel=0.01)
         assert found.start_ns == pytest.approx(offset * 1000 / scale, abs=10**7)
 
