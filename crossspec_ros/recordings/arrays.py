@@ -28,7 +28,7 @@ from crossspec_ros.recordings.fields import (
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.source import LATE_US, MOST_JUMPS, WINDOW_US, damaged
+from crossspec_ros.recordings.source import LATE_US, MOST_BACK, count_back, damaged
 
 SIZE = ("width", "height")
 NAMED = "its columns have names: leave out --columns"
@@ -129,11 +129,11 @@ class ArrayEvents:
         columns, count = self._load(file), len(t) + damage.total()
         if damage.total() > MOST_STRAY * count:
             raise no_events(self._path, columns[:4], self._unit, self._size)
-        jumps = int(np.count_nonzero(np.diff(t) < -WINDOW_US))
-        if jumps > MOST_JUMPS * count:
+        back = count_back(t)
+        if back > MOST_BACK * count:
             raise InputError(
-                f"'{self._path}' has times that go back by more than a second {jumps} times: sort its "
-                f"events by t, with the order that numpy.argsort(t, kind='stable') gives"
+                f"'{self._path}' has times that go back by more than a second, at {back} of its events: "
+                f"sort its events by t, with the order that numpy.argsort(t, kind='stable') gives"
             )
 
     def _sound(self, file: Path, damage: Counter[str]) -> Iterator[EventBatch]:

@@ -26,7 +26,7 @@ from crossspec_ros.recordings.fields import (
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.source import MOST_JUMPS, WINDOW_US, damaged
+from crossspec_ros.recordings.source import MOST_BACK, WINDOW_US, count_back, damaged
 from crossspec_ros.recordings.text_lines import parse_lines
 
 _BLOCK = 16_000_000
@@ -140,13 +140,12 @@ class TextEvents:
             yield start, len(rows)
 
     def _check_order(self, profile: Profile, unit: str) -> None:
-        """Raise InputError where many times are none, or go back by more than a window again and again."""
+        """Raise InputError where many times are none, or go back by more than a window all through."""
         sample = [profile.sample(self._columns[role]) for role in ROLES]
         times = to_us(sample[0], unit)
         if np.count_nonzero(times < 0) > max(1, MOST_STRAY * len(times)):
             raise no_events(self._path, sample, unit, self._size)
-        jumps = int(np.count_nonzero(np.diff(times) < -WINDOW_US))
-        if jumps > max(1, MOST_JUMPS * len(times)):
+        if count_back(times) > max(1, MOST_BACK * len(times)):
             name, first = quote(str(self._path)), self._first_byte
             block = self._file_part(_HEAD)
             mark = next((f"-t'{mark}' " for mark in ",;" if mark.encode() in block), "")

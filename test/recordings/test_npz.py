@@ -243,10 +243,11 @@ def test_one_event_that_is_none_or_late_costs_no_other(tmp_path, events, bend, l
     assert report["topics"][0]["events_per_s"] == pytest.approx(4050, rel=0.02)
 
 
-def test_times_in_no_order_are_refused(tmp_path, events):
+@pytest.mark.parametrize("arrange", [np.random.default_rng(1).permutation, np.flip])
+def test_times_in_no_order_are_refused(tmp_path, events, arrange):
     arrays = arrays_of(drive(events))
-    arrays["t"] = np.random.default_rng(1).permutation(arrays["t"] * 5)
-    with pytest.raises(InputError, match=r"go back by more than a second .* sort its events by t"):
+    arrays["t"] = arrange(arrays["t"] * 5)
+    with pytest.raises(InputError, match=r"go back by more than a second, .* sort its events by t"):
         open_here(saved(tmp_path, **arrays))
 
 

@@ -280,15 +280,16 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, columns, sentence):
         open_here(tmp_path / "x.txt", Asked(columns=columns))
 
 
+@pytest.mark.parametrize("order", [lambda t, x, y: np.lexsort((x, y)), lambda t, x, y: np.argsort(-t)])
 @pytest.mark.parametrize(
     ("header", "between", "at"), [("640 480\n", " ", 0), ("# a\n", ",", 3), ("", "\t", 2)]
 )
-def test_the_command_that_sorts_a_file_works_on_it(tmp_path, header, between, at):
+def test_the_command_that_sorts_a_file_works_on_it(tmp_path, header, between, at, order):
     t, x, y, p = drive(seconds=10)
     columns = [x, y, p]
     columns.insert(at, t)
     path = tmp_path / "it's.csv"
-    path.write_text(header + table(*(column[np.lexsort((x, y))] for column in columns), between=between))
+    path.write_text(header + table(*(column[order(t, x, y)] for column in columns), between=between))
     with pytest.raises(InputError, match="times go back by more than a second") as refused:
         open_here(path)
     command = str(refused.value).partition(": sort it, with ")[2]
