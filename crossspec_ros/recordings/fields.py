@@ -14,6 +14,7 @@ import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
 from crossspec_ros.recordings.recording import UNITS
+from crossspec_ros.recordings.sensor_size import common_size, count_pixels, sensor_size
 
 ROLES = ("t", "x", "y", "p")
 _NAMES = {
@@ -45,8 +46,6 @@ _FEW = 100
 """Rows at least; the values of fewer say little: the usual orders and units are taken."""
 _MOST, _SOME = 0.9, 0.01
 """Shares of the rows: strays, damage and late events are rarer than the rest."""
-_STRAY = 0.001
-"""Share of the events that may be outside of a sensor that holds the others."""
 _FRACTIONS = 0.25
 """Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
 _USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
@@ -60,35 +59,6 @@ _STATED = 1.0
 _DECADES = 0.7
 """Decades by which another unit, itself odd, must be nearer to what is usual to leave it open."""
 _SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
-# (width, height) of common sensors, the smaller ones first.
-_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (768, 640), (1280, 720))
-
-
-def common_size(needed: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
-    fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
-    return next(fitting, needed)
-
-
-def count_pixels(values: np.ndarray) -> np.ndarray:
-    """How often each pixel (`MAX_SIZE`,) of a row or column is in coordinates (N,) of any type."""
-    inside = values[(values >= 0) & (values < MAX_SIZE)]
-    return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
-
-
-def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
-    """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
-
-    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
-    outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
-    """
-    most = counts[0].sum() * _STRAY
-    # How many events lie at each pixel or behind it.
-    behind = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]
-    for size in (*stated, *_SENSORS):
-        if sum(axis[end] for axis, end in zip(behind, size, strict=True)) <= most:
-            return size
-    return np.count_nonzero(behind[0]), np.count_nonzero(behind[1])
 
 
 def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
@@ -183,11 +153,14 @@ class Profile:
     def is_whole(self, column: int) -> bool:
         return is_whole(int(self._fractions[column]), self.count)
 
-    def size(self, roles: dict[str, int], stated: tuple[int, int] | None) -> tuple[int, int]:
-        """(width, height) of the sensor: the `stated` one, also with its height first, or a common one."""
+    def size(
+        self, roles: dict[str, int], stated: tuple[int, int] | None, noted: Sequence[tuple[int, int]] = ()
+    ) -> tuple[int, int]:
+        """(width, height) of the sensor: the `stated` one, also with its height first, or the first of those
+        `noted` that holds the events, or a common one."""
         counts = self._counts[[roles["x"], roles["y"]]]
         if not stated:
-            return sensor_size(counts)
+            return sensor_size(counts, noted)
         turned = [stated[::-1]] if stated[0] < stated[1] else []
         found = sensor_size(counts, [stated, *turned])
         return found if found in turned else stated

@@ -26,8 +26,7 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
     """
     file = Hdf5File(path / EVENTS_FILE if path.is_dir() else path)
     try:
-        with leaving_open(file.path):
-            layout = find_layout(file)
+        layout = find_layout(file)
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
         return SourceRecording(file.path, events, pictures)
@@ -41,7 +40,9 @@ def find_layout(file: Hdf5File) -> Layout:
     for layout in LAYOUTS:
         if all(file.has(name) for name, _ in layout.columns):
             return layout
-    if found := layout_by_names(file):
+    with leaving_open(file.path):
+        found = layout_by_names(file)
+    if found:
         return found
     known = dict.fromkeys(f"{layout.name} ({layout.shown})" for layout in LAYOUTS)
     raise InputError(

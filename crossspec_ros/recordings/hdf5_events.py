@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -14,8 +15,6 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.arrays import (
     MOST_STRAY,
     NAMED,
-    SIZE,
-    is_size,
     leaving_open,
     no_events,
     sound_events,
@@ -25,23 +24,25 @@ from crossspec_ros.recordings.fields import (
     ROLES,
     Profile,
     choose_unit,
-    common_size,
-    count_pixels,
     is_whole,
     read_columns,
-    sensor_size,
     to_us,
 )
-from crossspec_ros.recordings.hdf5_file import Hdf5File, whole_numbers
+from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import (
+    count_pixels,
+    is_size,
+    sensor_size,
+    stated_sizes,
+    whole_numbers,
+)
 from crossspec_ros.recordings.source import damaged
 
 _BLOCK = 1_000_000
 _SMALLEST_LOSS = 1 << 14
 """Around a damaged place so many events are given up at most, unless the file's own chunks are larger."""
-_MOST_SIZES = 16
-"""Numbers of a data set that can be a sensor's size."""
 _LOOKS, _LOOK = 8, 100_000
 """So many places, of so many events each, are looked at for size, unit and what is wrong as a whole."""
 _MOST_BLOCKS = 32
@@ -168,44 +169,33 @@ class Hdf5Events:
 
     def _find_size(self, layout: Layout, looks: Sequence[Sequence[np.ndarray]]) -> tuple[int, int]:
         """(width, height) as the file states it; else the usual or the smallest common one for its events."""
-        stated = self._stated_size(layout)
-        if stated and not layout.size_is_height_first:
-            return stated
-        # Files without pictures state the largest coordinates, which is one less.
-        larger = (stated[0] + 1, stated[1] + 1) if stated else None
-        if larger and common_size(larger) == larger:
-            stated = larger
-        swapped = (stated[1], stated[0]) if stated else None
+        sizes = self._stated_sizes(layout)
+        if len(sizes) == 1:
+            return sizes[0]
         counts = np.sum([[count_pixels(axis) for axis in look[1:3]] for look in looks], axis=0)
-        return sensor_size(counts, [size for size in (stated, swapped, layout.usual_size) if size])
+        return sensor_size(counts, [*sizes, *([layout.usual_size] if layout.usual_size else [])])
 
-    def _stated_size(self, layout: Layout) -> tuple[int, int] | None:
-        """As attributes or data sets of one number, of the file or the events' group; else by the layout."""
+    def _stated_sizes(self, layout: Layout) -> list[tuple[int, int]]:
+        """As attributes or data sets of the file, the events or their group, or of the layout's own group."""
         group = self._columns[0][0].rpartition("/")[0]
-        numbers: list[int] = []
-        for node in dict.fromkeys((self._columns[0][0], group or "/", "/")):
-            if len(numbers) != 2:
-                numbers = [number for name in SIZE for number in self._stated(name, node)]
-        if len(numbers) != 2 and layout.size is not None:
-            if layout.size.startswith("@"):
-                numbers = whole_numbers(self._file.attribute(layout.size[1:]))
-            elif self._file.has(layout.size):
-                stored = self._file.dataset(layout.size)
-                numbers = whole_numbers(stored[()]) if stored.size <= _MOST_SIZES else []
-            if layout.size_is_height_first:
-                numbers = numbers[1::-1]
-        if len(numbers) < 2:
-            return None
-        if not is_size(*numbers[:2]):
-            raise ValueError(f"it states a sensor of {numbers[0]}x{numbers[1]}")
-        return numbers[0], numbers[1]
+        nodes = [self._columns[0][0], group or "/", "/"]
+        if layout.size_group and self._file.is_group(layout.size_group):
+            nodes.append(layout.size_group)
+        for node in dict.fromkeys(nodes):
+            sizes = stated_sizes(partial(self._stated, node))
+            if sizes and not is_size(*sizes[0]):
+                raise ValueError("it states a sensor of {}x{}".format(*sizes[0]))
+            if sizes:
+                return sizes
+        return []
 
-    def _stated(self, name: str, node: str) -> list[int]:
-        if numbers := whole_numbers(self._file.attribute(name, node)):
-            return numbers
+    def _stated(self, node: str, name: str) -> object:
+        value = self._file.attribute(name, node)
+        if value is not None:
+            return value
         path = f"{node}/{name}".strip("/")
-        is_one = self._file.fields(path) in (((), ()), ((), (1,)))
-        return whole_numbers(self._file.dataset(path)[()]) if is_one else []
+        fits = self._file.fields(path) in (((), ()), ((), (1,)), ((), (2,)))
+        return self._file.dataset(path)[()] if fits else None
 
     def close(self) -> None:
         self._file.close()

@@ -162,16 +162,3 @@ def _is_written(data: h5py.Dataset) -> bool:
         return bool(data.id.get_storage_size() >= data.nbytes)
     parts = zip(data.shape, data.chunks, strict=True)
     return bool(data.id.get_num_chunks() >= math.prod(-(-length // part) for length, part in parts))
-
-
-def whole_numbers(value: object) -> list[int]:
-    """The whole numbers of an attribute or a data set, also those in a text such as 1280x720; else none."""
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, str):
-        parts = value.lower().split("x")
-        return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else []
-    array = np.asarray(value)
-    if array.size > 4 or array.dtype.kind not in "iuf" or not np.all(array == np.rint(array)):
-        return []
-    return [int(number) for number in array.reshape(-1)]

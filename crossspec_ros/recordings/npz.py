@@ -13,7 +13,6 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
-    SIZE,
     ArrayEvents,
     Columns,
     leaving_open,
@@ -22,6 +21,7 @@ from crossspec_ros.recordings.arrays import (
 )
 from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import SIZE_NAMES
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -73,8 +73,8 @@ def _columns(path: Path, asked: Asked) -> Columns:
         with np.load(path, allow_pickle=False) as file:
             roles, _ = find_roles(file.files)
             wanted = [file.files[index] for index in roles.values()]
-            arrays = {name: file[name] for name in (*wanted, *SIZE) if name in file.files}
-            tables = [name for name in file.files if name not in SIZE]
+            arrays = {name: file[name] for name in (*wanted, *SIZE_NAMES) if name in file.files}
+            tables = [name for name in file.files if name not in SIZE_NAMES]
             if not wanted and tables:
                 table = file[tables[0]]
     except MemoryError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.arrays import MOST_STRAY, is_size, leaving_open, no_events, sound_events
+from crossspec_ros.recordings.arrays import MOST_STRAY, leaving_open, no_events, sound_events
 from crossspec_ros.recordings.fields import (
     MOST_COLUMNS,
     ROLES,
@@ -26,6 +26,7 @@ from crossspec_ros.recordings.fields import (
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import PAIRS, is_size
 from crossspec_ros.recordings.source import MOST_BACK, WINDOW_US, count_back, damaged
 from crossspec_ros.recordings.text_lines import parse_lines
 
@@ -34,9 +35,8 @@ _BLOCK = 16_000_000
 _HEAD = 64_000
 _SAMPLE = 1000
 """Lines that tell how many columns there are."""
-_SIZE = re.compile(
-    r"(?:geometry|resolution|size)\D{0,3}(\d{1,4})\s{0,9}[x,; ]\s{0,9}(\d{1,4})", re.IGNORECASE
-)
+_PAIR = re.compile(rf"(?:{'|'.join(PAIRS)})\D{{0,3}}(\d{{1,4}})\s{{0,9}}[x,; ]\s{{0,9}}(\d{{1,4}})")
+_SIDE = re.compile(r"\b(width|height)\W{0,3}(\d{1,4})\b")
 _PROPHESEE = "%geometry:"
 """How the CSV of Prophesee's tools begins, which alone write so: x, y, p and t."""
 _WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
@@ -65,9 +65,9 @@ class TextEvents:
                 raise self._no_events()
             with leaving_open(path):
                 named, said = read_columns(asked.columns) if asked.columns else (head.columns, None)
-                self._columns = named or profile.roles(head.size)
+                self._columns = named or profile.roles(head.size or next(iter(head.noted), None))
                 profile.check(self._columns)
-                self._size = width, height = profile.size(self._columns, head.size)
+                self._size = width, height = profile.size(self._columns, head.size, head.noted)
                 t = self._columns["t"]
                 times, is_whole = profile.sample(t), profile.is_whole(t)
                 said = asked.time_unit or said
@@ -95,7 +95,7 @@ class TextEvents:
 
     def _read_head(self) -> _Head:
         head = self._file.read(_HEAD)
-        size, names = None, []
+        size, names, comments = None, [], []
         place = 3 if head.startswith(b"\xef\xbb\xbf") else 0
         lines = head[place:].splitlines(keepends=True)
         width = 0
@@ -103,9 +103,7 @@ class TextEvents:
             text = line.decode(errors="replace").strip()
             values = _numbers(text)
             if values is None:
-                stated = _SIZE.search(text)
-                if stated and is_size(int(stated[1]), int(stated[2])):
-                    size = (int(stated[1]), int(stated[2]))
+                comments.append(text)
                 names.append("x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! "))
             elif len(values) == 2 and size is None and is_size(*values):
                 size = (int(values[0]), int(values[1]))
@@ -121,7 +119,7 @@ class TextEvents:
         found = [one for one in (named_roles(name, width) for name in names) if one[0]]
         columns, unit = found[-1] if found else ({}, None)
         units = [unit, *map(stated_unit, names)]
-        return _Head(place, width, size, columns, next(filter(None, units), None))
+        return _Head(place, width, size, _noted_sizes(comments), columns, next(filter(None, units), None))
 
     def _no_events(self) -> InputError:
         return InputError(
@@ -213,8 +211,24 @@ class _Head(NamedTuple):
     width: int
     """How many columns there are."""
     size: tuple[int, int] | None
+    """In a line of its own."""
+    noted: list[tuple[int, int]]
+    """Sizes of which comments speak, of the sensor or of something else."""
     columns: dict[str, int]
     unit: str | None
+
+
+def _noted_sizes(comments: list[str]) -> list[tuple[int, int]]:
+    text = "\n".join(comments).lower()
+    sides = dict(_SIDE.findall(text))
+    pairs = [*_PAIR.findall(text), *([(sides["width"], sides["height"])] if len(sides) == 2 else [])]
+    sizes = [(int(width), int(height)) for width, height in pairs]
+    return [
+        size
+        for width, height in sizes
+        if is_size(width, height)
+        for size in ((width, height), (height, width))
+    ]
 
 
 def _numbers(text: str) -> list[float] | None:

@@ -393,17 +393,29 @@ def test_tables_are_read_whatever_their_order(tmp_path, write_table):
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "size"),
     [
-        lambda file: file["events"].attrs.update(height=500, width=700),
-        lambda file: file["events"].update({"height": np.int64(500), "width": np.array([700], "u2")}),
+        (lambda file: file["events"].attrs.update(height=500, width=700), "700x500"),
+        (lambda file: file["events"].update({"height": np.int64(500), "width": np.array([700])}), "700x500"),
+        (lambda file: file.attrs.update(sensor_resolution=(500, 700)), "700x500"),
+        (lambda file: file["events"].attrs.update(resolution=(700, 500)), "700x500"),
+        (lambda file: file.attrs.update(geometry="700x500"), "700x500"),
+        (lambda file: file.update({"sensor_size": np.array([700, 500])}), "700x500"),
+        # Not of this sensor, and not stated.
+        (lambda file: file.attrs.update(size=(20, 30)), "640x480"),
+        (lambda file: None, "640x480"),
     ],
 )
-def test_the_size_may_be_stated_beside_the_events(tmp_path, state):
+def test_the_size_may_be_stated_beside_the_events(tmp_path, state, size):
     path = write(tmp_path / "x.h5", "dsec")
     with h5py.File(path, "a") as file:
         state(file)
-    assert survey(path)["topics"][0]["resolutions"].keys() == {"700x500"}
+    assert survey(path)["topics"][0]["resolutions"].keys() == {size}
+
+
+def test_lists_in_a_group_events_are_not_those_of_dsecs_camera_alone(tmp_path):
+    path = write(tmp_path / "x.h5", "dsec", sample("lists"))
+    assert survey(path)["topics"][0]["resolutions"].keys() == {"346x260"}
 
 
 @pytest.mark.parametrize(("layout", "size"), [("e2vid", "240x180"), ("lists", "346x260")])

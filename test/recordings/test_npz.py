@@ -105,6 +105,11 @@ def test_other_arrangements(tmp_path, events, arrange, told):
         ((640, 640), {}, (1280, 720)),
         ((1280, 719), {}, (1281, 720)),
         ((127, 127), {"width": 1000, "height": np.uint16(500)}, (1000, 500)),
+        ((303, 239), {"W": 304, "H": 240}, (304, 240)),
+        ((303, 239), {"size": (304, 240)}, (304, 240)),
+        ((303, 239), {"resolution": np.array([240, 304])}, (304, 240)),
+        ((239, 303), {"sensor_size": np.array([304, 240])}, (240, 304)),
+        ((303, 239), {"size": 5000}, (346, 260)),
     ],
 )
 def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, stated, size):

@@ -253,6 +253,22 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, header):
     assert any("(events outside sensor 2)" in finding for finding in report["findings"])
 
 
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ("# width: 700\n# height: 500\n", "700x500"),
+        ("% Height 500\n% Width 700\n", "700x500"),
+        ("# sensor 700x500\n", "700x500"),
+        ("# resolution: 500 700\n", "700x500"),
+        ("# window size: 50 100\n", "640x480"),
+        ("# buffer size 1024, 64\n", "640x480"),
+    ],
+)
+def test_a_size_in_a_comment_is_that_of_the_sensor_where_it_holds_the_events(tmp_path, header, size):
+    (tmp_path / "x.txt").write_text(header + "# t x y p\n" + table(*drive()))
+    assert survey(tmp_path / "x.txt")["topics"][0]["resolutions"].keys() == {size}
+
+
 def test_events_of_one_time_are_told(tmp_path):
     t, x, y, p = drive()
     (tmp_path / "x.txt").write_text("t x y p\n" + table(t * 0 + 5, x, y, p))
