@@ -55,6 +55,8 @@ class Hdf5Events:
     Raises InputError when there are none, or when the data sets are no events.
     """
 
+    remarks: Sequence[str] = ()
+
     def __init__(self, file: Hdf5File, layout: Layout, asked: Asked = BEST) -> None:
         self._file, self._columns = file, layout.columns
         self._data = {name: file.events(name) for name, _ in self._columns}

@@ -23,6 +23,8 @@ from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import SIZE_NAMES
 
+_PICTURES = re.compile(r"(frame|image|picture)s?$|^(rgb|gr[ae]y)$", re.IGNORECASE)
+"""Names of arrays that hold images."""
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -34,7 +36,15 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
     no events, and where the files of a folder are not numbered.
     """
     if path.is_file():
-        return ArrayEvents(path, [path], _columns, "npz", asked)
+        events = ArrayEvents(path, [path], _columns, "npz", asked)
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if pictures := [name for name in names if _PICTURES.search(name)]:
+            events.remarks.append(
+                f"'{path}' has {', '.join(pictures[:5])}, which are not played: store images as PNG in a "
+                f"folder for --images"
+            )
+        return events
     numbered = []
     for file in path.glob("*.npz"):
         check_regular(file)

@@ -95,7 +95,7 @@ class TextEvents:
 
     def _read_head(self) -> _Head:
         head = self._file.read(_HEAD)
-        size, names, comments = None, [], []
+        size, comments = None, []
         place = 3 if head.startswith(b"\xef\xbb\xbf") else 0
         lines = head[place:].splitlines(keepends=True)
         width = 0
@@ -104,7 +104,6 @@ class TextEvents:
             values = _numbers(text)
             if values is None:
                 comments.append(text)
-                names.append("x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! "))
             elif len(values) == 2 and size is None and is_size(*values):
                 size = (int(values[0]), int(values[1]))
             elif values:
@@ -115,6 +114,7 @@ class TextEvents:
             place += len(line)
         if not width:
             raise self._no_events()
+        names = ["x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! ") for text in comments]
         # The last that names them stands nearest to the events.
         found = [one for one in (named_roles(name, width) for name in names) if one[0]]
         columns, unit = found[-1] if found else ({}, None)

@@ -123,7 +123,31 @@ def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     assert figures == {"events": 5000, "on": on, "first_event_us": first, "last_event_us": last}
     assert list(topic["resolutions"]) == ["{}x{}".format(*SIZES[layout])]
     assert report["format"].startswith("HDF5, ")
-    assert [finding for finding in report["findings"] if "there are no images" not in finding] == []
+    findings = [finding for finding in report["findings"] if "there are no images" not in finding]
+    others = {"mvsec": "davis/right/events", "m3ed": "ovc/left/data"}.get(layout)
+    told = [f"'{tmp_path / 'recording.hdf5'}' has more that is not played ({others}): "] if others else []
+    assert len(findings) == len(told) and all(map(str.startswith, findings, told))
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [
+        (["images"], "images"),
+        (["cam/frames", "depth"], "cam/frames"),
+        (["right/t", "right/x", "right/y", "right/p"], "right"),
+        (["lidar/t", "lidar/x", "lidar/y", "lidar/z"], None),
+    ],
+)
+def test_what_else_could_be_played_is_told(tmp_path, others, named):
+    path = write(tmp_path / "x.h5", "dsec")
+    with h5py.File(path, "a") as file:
+        for name in others:
+            is_picture = name in ("images", "cam/frames")
+            file[name] = np.zeros((3, 24, 32), np.uint8 if is_picture else np.float32)
+    with closing(open_here(path)) as recording:
+        assert [remark.partition(" (")[2].partition("):")[0] for remark in recording.remarks] == (
+            [named] if named else []
+        )
 
 
 def test_a_folder_plays_the_events_h5_in_it(tmp_path):

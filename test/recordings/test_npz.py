@@ -256,6 +256,12 @@ def test_times_in_no_order_are_refused(tmp_path, events, arrange):
         open_here(saved(tmp_path, **arrays))
 
 
+def test_images_in_the_file_are_told(tmp_path, events):
+    path = saved(tmp_path, **arrays_of(events), frames=np.zeros((3, 4, 5), np.uint8), frames_ts=np.arange(3))
+    (remark,) = open_here(path).remarks
+    assert "has frames, which are not played: store images as PNG" in remark
+
+
 def test_the_unit_may_have_to_be_said(tmp_path, events):
     arrays = arrays_of(drive(events))
     path = saved(tmp_path, **arrays | {"t": arrays["t"] * 1000})
