@@ -216,7 +216,8 @@ def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]
             raise ValueError(NAMED)
         return {name: table[name].reshape(-1) for name in table.dtype.names}
     if table.ndim != 2 or not len(ROLES) <= table.shape[1] <= MOST_COLUMNS or table.dtype.kind not in "iuf":
-        raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}")
+        turned = ": store its transpose" if table.ndim == 2 and table.shape[0] in (4, 5) else ""
+        raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}{turned}")
     profile = Profile(table.shape[1])
     for start in range(0, len(table), _BLOCK):
         rows = table[start : start + _BLOCK].astype(np.float64)

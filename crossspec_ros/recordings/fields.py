@@ -66,7 +66,8 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
 
     Raises ValueError where two names are parts of t, and where its unit is a multiple, as in `t (100 ns)`.
     """
-    roles, units = {}, {}
+    roles: dict[str, int] = {}
+    units: dict[str, str | None] = {}
     for index, name in enumerate(names):
         plain, named_unit = name.strip("\"' #%").lower(), None
         # In a name without bound, the search for a unit would take without bound too.

@@ -107,8 +107,11 @@ class TextEvents:
             elif len(values) == 2 and size is None and is_size(*values):
                 size = (int(values[0]), int(values[1]))
             elif values:
-                sample = (_numbers(line.decode(errors="replace")) for line in lines[index : index + _SAMPLE])
-                widths = Counter(len(values) for values in sample if values and len(values) >= len(ROLES))
+                sample = [line.decode(errors="replace") for line in lines[index : index + _SAMPLE]]
+                if any(";" in text and re.search(r"\d,\d", text) for text in sample):
+                    raise ValueError("its decimals have commas: write points, as `tr , . < FILE` does")
+                numbers = filter(None, map(_numbers, sample))
+                widths = Counter(len(values) for values in numbers if len(values) >= len(ROLES))
                 width = min(widths.most_common(1)[0][0], MOST_COLUMNS) if widths else 0
                 break
             place += len(line)
@@ -122,10 +125,14 @@ class TextEvents:
         return _Head(place, width, size, _noted_sizes(comments), columns, next(filter(None, units), None))
 
     def _no_events(self) -> InputError:
-        return InputError(
-            f"no line of '{self._path}' is an event: give a text file with a line for each event, which has "
-            f"its t, x, y and p (0/1 or -1/1), from 0 on"
+        self._file.seek(0)
+        is_utf16 = self._file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+        remedy = (
+            "turn it from UTF-16 into UTF-8 with `iconv -f UTF-16 -t UTF-8`"
+            if is_utf16
+            else "give a text file with a line for each event, which has its t, x, y and p (0/1 or -1/1)"
         )
+        return InputError(f"no line of '{self._path}' is an event: {remedy}")
 
     def _profiled(self, profile: Profile) -> Iterator[tuple[int, int]]:
         """Let `profile` see all lines; yields where each block begins, and how many numbered lines it has."""

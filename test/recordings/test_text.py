@@ -103,6 +103,12 @@ def test_a_file_without_events_is_named(tmp_path, content):
         open_here(tmp_path / "x.txt")
 
 
+def test_a_text_in_utf_16_is_named(tmp_path):
+    (tmp_path / "x.txt").write_text("1 2 3 1\n" * 9, encoding="utf-16")
+    with pytest.raises(InputError, match="is an event: turn it from UTF-16 into UTF-8 with `iconv -f UTF-16"):
+        open_here(tmp_path / "x.txt")
+
+
 def test_a_line_without_end_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "_BLOCK", 1000)
     (tmp_path / "x.txt").write_text("1.5 1 2 1\n" + "7" * 2500)
@@ -179,6 +185,10 @@ OPEN = {
         "--time-unit s or --time-unit ms",
     ),
     "a unit that cannot be": (lambda t, x, y, p: "# t [s] x y p\n" + table(t, x, y, p), "--time-unit us"),
+    "decimal commas": (
+        lambda t, x, y, p: table(t / 1e6, x, y, p, between=";").replace(".", ","),
+        "commas: write points, as `tr , . < FILE` does",
+    ),
     "two cameras": (lambda t, x, y, p: table(t, x, y, p, t % 2), "columns 4, 5 could each be p.*--columns"),
     "two clocks": (lambda t, x, y, p: table(t, t + 9000, x, y, p), "columns 1, 2 could each be t.*--columns"),
     "one time": (lambda t, x, y, p: table(t * 0 + 5, x, y, p), "no column can be t.*--columns"),
