@@ -46,7 +46,12 @@ class Evt2Decoder:
         self._times(heads[heads >> 28 == TIME_HIGH])
 
     def _heads(self, payload: Payload) -> np.ndarray:
-        return np.frombuffer(payload, "<u4")
+        """Heads without padding: a zero is an event at (0, 0), and two in a row are none."""
+        heads = np.frombuffer(payload, "<u4")
+        is_pair = (heads[1:] == 0) & (heads[:-1] == 0)
+        if not is_pair.any():
+            return heads
+        return heads[~(np.append(is_pair, False) | np.append(False, is_pair))]
 
     def _times(self, highs: np.ndarray) -> np.ndarray:
         """(1 + N,) int64: the upper part of time so far (-1: none), and as each TIME_HIGH of (N,) sets it."""

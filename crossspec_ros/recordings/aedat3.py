@@ -13,7 +13,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.fields import count_pixels, sensor_size
+from crossspec_ros.recordings.sensor_size import count_pixels, sensor_size
 from crossspec_ros.recordings.source import damaged
 
 # Type, source, size of an event, offset of its time, overflows of time, capacity, number, valid ones.

@@ -20,17 +20,21 @@ from crossspec_ros.recordings.fields import (
     ROLES,
     Profile,
     choose_unit,
-    count_pixels,
     find_roles,
     is_whole,
     read_columns,
-    sensor_size,
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.source import LATE_US, MOST_JUMPS, WINDOW_US, damaged
+from crossspec_ros.recordings.sensor_size import (
+    SIDES,
+    count_pixels,
+    is_size,
+    sensor_size,
+    stated_sizes,
+)
+from crossspec_ros.recordings.source import LATE_US, MOST_BACK, count_back, damaged
 
-SIZE = ("width", "height")
 NAMED = "its columns have names: leave out --columns"
 _BLOCK = 1_000_000
 MOST_STRAY = 0.1
@@ -42,15 +46,15 @@ _SAMPLE = 100_000
 
 
 class Columns(NamedTuple):
-    """Events of a file as they are stored: t, x, y and p, the unit of t where it is named, and the sensor's
-    (width, height) where that is stated."""
+    """Events of a file as they are stored: t, x, y and p, the unit of t where it is named, and the sizes
+    (width, height) of the sensor that are stated: one, or those of which the first that holds the events."""
 
     t: np.ndarray
     x: np.ndarray
     y: np.ndarray
     p: np.ndarray
     unit: str | None
-    size: tuple[int, int] | None
+    sizes: Sequence[tuple[int, int]]
 
 
 class ArrayEvents:
@@ -71,14 +75,17 @@ class ArrayEvents:
         looks = [look for look in map(self._look, files) if look.events]
         if not looks:
             raise InputError(f"'{path}' has no events: choose another recording")
-        self._size = looks[0].size or sensor_size(np.sum([look.pixels for look in looks], axis=0))
+        sizes = looks[0].sizes
+        pixels = np.sum([look.pixels for look in looks], axis=0)
+        self._size = sizes[0] if len(sizes) == 1 else sensor_size(pixels, sizes)
         with leaving_open(path):
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
                 all(look.are_whole for look in looks),
                 sum(look.events for look in looks),
                 self._size,
-                asked.time_unit or looks[0].unit,
+                asked.time_unit,
+                looks[0].unit,
             )
         self.start_us, self.end_us = to_us(
             np.array([looks[0].times[0], looks[-1].times[-1]]), self._unit
@@ -119,7 +126,7 @@ class ArrayEvents:
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
         fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
         pixels = [count_pixels(axis) for axis in columns[1:3]]
-        return _Look(len(t), times, is_whole(int(fractions), len(t)), pixels, columns.unit, columns.size)
+        return _Look(len(t), times, is_whole(int(fractions), len(t)), pixels, columns.unit, columns.sizes)
 
     def _check(self, file: Path) -> None:
         """Raise InputError where many events of a file are none, or lie in no order."""
@@ -128,11 +135,11 @@ class ArrayEvents:
         columns, count = self._load(file), len(t) + damage.total()
         if damage.total() > MOST_STRAY * count:
             raise no_events(self._path, columns[:4], self._unit, self._size)
-        jumps = int(np.count_nonzero(np.diff(t) < -WINDOW_US))
-        if jumps > MOST_JUMPS * count:
+        back = count_back(t)
+        if back > MOST_BACK * count:
             raise InputError(
-                f"'{self._path}' has times that go back by more than a second {jumps} times: sort its "
-                f"events by t, with the order that numpy.argsort(t, kind='stable') gives"
+                f"'{self._path}' has times that go back by more than a second, at {back} of its events: "
+                f"sort its events by t, with the order that numpy.argsort(t, kind='stable') gives"
             )
 
     def _sound(self, file: Path, damage: Counter[str]) -> Iterator[EventBatch]:
@@ -150,7 +157,7 @@ class _Look(NamedTuple):
     are_whole: bool
     pixels: list[np.ndarray]
     unit: str | None
-    size: tuple[int, int] | None
+    sizes: Sequence[tuple[int, int]]
 
 
 def sound_events(
@@ -209,7 +216,8 @@ def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]
             raise ValueError(NAMED)
         return {name: table[name].reshape(-1) for name in table.dtype.names}
     if table.ndim != 2 or not len(ROLES) <= table.shape[1] <= MOST_COLUMNS or table.dtype.kind not in "iuf":
-        raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}")
+        turned = ": store its transpose" if table.ndim == 2 and table.shape[0] in (4, 5) else ""
+        raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}{turned}")
     profile = Profile(table.shape[1])
     for start in range(0, len(table), _BLOCK):
         rows = table[start : start + _BLOCK].astype(np.float64)
@@ -225,7 +233,7 @@ def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]
 def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
     """Arrays (N,) of t, x, y and p, which fields.py finds by their names.
 
-    x, y and p are whole. `arrays` may hold the sensor's `width` and `height` too. Raises InputError, which
+    x, y and p are whole. `arrays` may hold the sensor's size too, by `SIZE_NAMES`. Raises InputError, which
     names `source`, for anything else.
     """
 
@@ -255,21 +263,16 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
         f"has polarities from {p.min(initial=0)} to {p.max(initial=0)}",
         "store 0 and 1, or -1 and 1",
     )
-    stated = None
-    if "width" in arrays or "height" in arrays:
-        given = [arrays.get(name) for name in SIZE]
-        stated = (_whole(given[0]), _whole(given[1]))
+    sizes = stated_sizes(arrays.get)
+    if any(name in arrays for name in SIDES[0]):
+        given = [arrays.get(name) for name in SIDES[0]]
+        sizes = [(_whole(given[0]), _whole(given[1]))]
         require(
-            is_size(*stated),
+            is_size(*sizes[0]),
             "has width = {} and height = {}".format(*map(_shown, given)),
             f"store two integers up to {MAX_SIZE}, or neither",
         )
-    return Columns(t, x, y, p, unit, stated)
-
-
-def is_size(width: float, height: float) -> bool:
-    """Whether a sensor that is read can have so many pixels, as a file states them."""
-    return all(value in range(1, MAX_SIZE + 1) for value in (width, height))
+    return Columns(t, x, y, p, unit, [size for size in sizes if is_size(*size)])
 
 
 def _whole(value: object) -> int:

@@ -29,9 +29,10 @@ _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "
 """Transports of image_transport, by what the types of their packets have in their names."""
 _IMAGES_OF_OTHERS = re.compile(r"/FFMPEGPacket|(theora|264)\w*/(msg/)?\w*Packet|(Image|Video)( in \w+)?$")
 _DERIVED = re.compile(
-    r"corrupt|degrad|nois|blur|overlay|annotat|debug|mask|segment|depth|dispar|result|detect|heat"
+    r"corrupt|degrad|nois|blur|overlay|annotat|debug|mask|segment|semantic|depth|dispar|result|detect|heat"
+    r"|accumul|reconstruct|event_frame|(^|[/_])dvs[^/]*/image$"
 )
-"""In names of images that some node made of others."""
+"""In names of images that some node made of others, or of events."""
 _RAW = re.compile(r"/image_raw(/compressed)?$")
 # Some drivers publish their rendered events there, which are no view of the scene.
 _RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
@@ -161,7 +162,7 @@ def _rank(events: Candidate | None, image: Candidate | None) -> tuple[Any, ...]:
     names = [f"/{candidate.key.topic.strip('/')}" for candidate in (events, image)]
     words = [set(re.split("[/_]", name)) for name in names]
     nearness = len(commonpath(names)), len(words[0] & words[1])
-    is_derived = bool(_DERIVED.search(names[1].removesuffix("/compressed").rpartition("/")[2]))
+    is_derived = bool(_DERIVED.search(names[1].removesuffix("/compressed")))
     readable = (not events.fault, not image.fault, not is_derived, not image.is_grey)
     return *readable, *nearness, bool(_RAW.search(names[1])), events.messages, image.messages
 

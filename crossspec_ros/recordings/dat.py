@@ -12,9 +12,8 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.arrays import is_size
-from crossspec_ros.recordings.fields import count_pixels, sensor_size
 from crossspec_ros.recordings.prophesee import header_of
+from crossspec_ros.recordings.sensor_size import count_pixels, is_size, sensor_size
 from crossspec_ros.recordings.source import damaged
 
 _EVENT = np.dtype([("t", "<u4"), ("place", "<u4")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,8 @@ from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.recording import DSEC_EVENTS
 from crossspec_ros.recordings.source import read_picture, read_times
 
+_SENSOR = (640, 480)
+"""Width and height of its event cameras, where a file does not say them."""
 EVENTS_FILE = DSEC_EVENTS
 FRAMES_FOLDER = "images/left/rectified"
 DISTORTED_FOLDER = "images/left/distorted"
@@ -37,7 +40,8 @@ class DsecSequence:
         self.path = path
         file = Hdf5File(path / EVENTS_FILE)
         try:
-            self.events = Hdf5Events(file, find_layout(file))
+            layout = replace(find_layout(file), usual_size=_SENSOR)
+            self.events = Hdf5Events(file, layout)
             self._find_frames()
         except BaseException:
             file.close()

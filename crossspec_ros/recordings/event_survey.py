@@ -24,6 +24,8 @@ _TOLERATED_BACK_US = 5_000
 _LIVE_RATE = 50e6
 """Events a second that one core cannot be sure to decode live."""
 _PART = 100_000
+_APART_US = 1_000_000
+"""Time between an event and the stamp of its message that one clock does not explain."""
 _MANY = 1000
 """Events that no sensor sends within a microsecond."""
 
@@ -40,6 +42,7 @@ class EventSurvey(StampedSurvey):
     def __init__(self, topic: str, type_name: str, absolute_stamps: bool = False) -> None:
         super().__init__(topic, type_name)
         self.events = self.on = 0
+        self._apart = Counter[bool]()
         self._absolute_stamps = absolute_stamps
         self._is_dvs = EVENT_TYPES[type_name] == DVS_EVENTS
         self._times = Times()
@@ -63,6 +66,8 @@ class EventSurvey(StampedSurvey):
             self._encodings.see("dvs")
             batch, triggers = self._dvs.decode(message), NO_TRIGGERS
             self._sizes.see(f"{batch.width}x{batch.height}")
+            if len(batch):
+                self._apart[abs(int(batch.t[0]) - stamp // 1000) > _APART_US] += 1
         else:
             self._encodings.see(message.encoding)
             self._sizes.see(f"{message.width}x{message.height}")
@@ -142,6 +147,12 @@ class EventSurvey(StampedSurvey):
             found.append(
                 f"all {self.events} events have one time, {self._times.first} us, so they are one picture: "
                 f"store the time of each"
+            )
+        if self._apart[True] > self._apart[False]:
+            found.append(
+                f"the events' times and the stamps of their messages are on two clocks: the first event of "
+                f"{self._apart[True]} of {self._apart.total()} messages is more than a second from its "
+                f"stamp, so no window has both events and images: set the stamps by the events' times"
             )
         if self._decoder.missing:
             found.append(

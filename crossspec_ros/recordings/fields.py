@@ -14,6 +14,7 @@ import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
 from crossspec_ros.recordings.recording import UNITS
+from crossspec_ros.recordings.sensor_size import common_size, count_pixels, sensor_size
 
 ROLES = ("t", "x", "y", "p")
 _NAMES = {
@@ -22,15 +23,17 @@ _NAMES = {
     "y": ("y", "ys", "row"),
     "p": ("p", "ps", "pol", "polarity", "polarities", "on", "sign"),
 }
+_SECONDS = ("sec", "secs", "second", "seconds")
 _POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
 _UNITS = {
     name: unit
     for unit, long in zip(UNITS, ("", "milli", "micro", "nano"), strict=True)
-    for name in (unit, f"{unit[:-1]}sec", f"{long}sec", f"{long}second", f"{long}seconds")
+    for name in (unit, *(f"{prefix}{rest}" for prefix in (unit[:-1], long) for rest in _SECONDS))
     # With micro sign, with the Greek letter, and with either where the text is not UTF-8.
 } | dict.fromkeys(("\u00b5s", "\u03bcs", "\ufffds"), "us")
 _ANY_UNIT = "|".join(_UNITS)
-_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
+_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
+_MULTIPLE = re.compile(rf"[\[(].*?\d\s*({_ANY_UNIT})[\])]")
 _SENTENCE = re.compile(rf"\btime\w*(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
 _LONGEST_NAME = 100
 # The year 5138 in either unit.
@@ -43,8 +46,6 @@ _FEW = 100
 """Rows at least; the values of fewer say little: the usual orders and units are taken."""
 _MOST, _SOME = 0.9, 0.01
 """Shares of the rows: strays, damage and late events are rarer than the rest."""
-_STRAY = 0.001
-"""Share of the events that may be outside of a sensor that holds the others."""
 _FRACTIONS = 0.25
 """Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
 _USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
@@ -53,43 +54,20 @@ _NEARLY = 0.3
 """Decades outside of that which still count as usual; another unit that is usual leaves it open."""
 _FINER = {"s": "ms", "us": "ns"}
 """Units that are taken for the usual ones where nothing tells: those of simulators."""
+_STATED = 1.0
+"""Decades outside of what is usual from which a unit in a name or comment is doubted: it may be of others."""
 _DECADES = 0.7
 """Decades by which another unit, itself odd, must be nearer to what is usual to leave it open."""
 _SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
-# (width, height) of common sensors, the smaller ones first.
-_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (1280, 720))
-
-
-def common_size(needed: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
-    fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
-    return next(fitting, needed)
-
-
-def count_pixels(values: np.ndarray) -> np.ndarray:
-    """How often each pixel (`MAX_SIZE`,) of a row or column is in coordinates (N,) of any type."""
-    inside = values[(values >= 0) & (values < MAX_SIZE)]
-    return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
-
-
-def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
-    """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
-
-    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
-    outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
-    """
-    most = counts[0].sum() * _STRAY
-    # How many events lie at each pixel or behind it.
-    behind = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]
-    for size in (*stated, *_SENSORS):
-        if sum(axis[end] for axis, end in zip(behind, size, strict=True)) <= most:
-            return size
-    return np.count_nonzero(behind[0]), np.count_nonzero(behind[1])
 
 
 def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
-    """Which of `names` are t, x, y and p, by index, and the unit in the name of t, as in `t_ns`."""
-    roles, unit = {}, None
+    """Which of `names` are t, x, y and p, by index, and the unit in the name of t, as in `t_ns`.
+
+    Raises ValueError where two names are parts of t, and where its unit is a multiple, as in `t (100 ns)`.
+    """
+    roles: dict[str, int] = {}
+    units: dict[str, str | None] = {}
     for index, name in enumerate(names):
         plain, named_unit = name.strip("\"' #%").lower(), None
         # In a name without bound, the search for a unit would take without bound too.
@@ -98,10 +76,17 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
         # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
         plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
         for role, known in _NAMES.items():
-            if plain in known and role not in roles:
-                roles[role] = index
-                unit = named_unit if role == "t" else unit
-    return roles, unit
+            if plain in known:
+                roles.setdefault(role, index)
+                if role == "t":
+                    units[name.strip()] = named_unit
+    if len(roles) == len(ROLES):
+        stated = dict.fromkeys(unit for unit in units.values() if unit)
+        if len(units) > 1 and "s" in stated and len(stated) > 1:
+            raise ValueError(f"{' and '.join(units)} are parts of one time: store their sum as one t_ns")
+        if several := [name for name in units if _MULTIPLE.search(name.lower())]:
+            raise ValueError(f"'{several[0]}' counts several of a unit: store times in us, as one t_us")
+    return roles, next(iter(units.values()), None)
 
 
 def read_columns(text: str) -> tuple[dict[str, int], str | None]:
@@ -169,11 +154,14 @@ class Profile:
     def is_whole(self, column: int) -> bool:
         return is_whole(int(self._fractions[column]), self.count)
 
-    def size(self, roles: dict[str, int], stated: tuple[int, int] | None) -> tuple[int, int]:
-        """(width, height) of the sensor: the `stated` one, also with its height first, or a common one."""
+    def size(
+        self, roles: dict[str, int], stated: tuple[int, int] | None, noted: Sequence[tuple[int, int]] = ()
+    ) -> tuple[int, int]:
+        """(width, height) of the sensor: the `stated` one, also with its height first, or the first of those
+        `noted` that holds the events, or a common one."""
         counts = self._counts[[roles["x"], roles["y"]]]
         if not stated:
-            return sensor_size(counts)
+            return sensor_size(counts, noted)
         turned = [stated[::-1]] if stated[0] < stated[1] else []
         found = sensor_size(counts, [stated, *turned])
         return found if found in turned else stated
@@ -269,21 +257,24 @@ def choose_unit(
     count: int = 0,
     size: tuple[int, int] = (1, 1),
     said: str | None = None,
+    named: str | None = None,
 ) -> str:
     """The unit of times of which `times` (N,) are some, of all of `count` events of a sensor of `size`.
 
-    It is `said`, or the usual one: fractions are seconds, integers us; huge ones of both are ns. Raises
-    ValueError where length and rate are far from those of recordings, and those in another unit are not.
+    It is what the user `said`; else that `named` in a header or comment, or the usual one: fractions are
+    seconds, integers us; huge ones of both are ns. Raises ValueError where length and rate are far from those
+    of recordings, and those in another unit are not.
     """
     if said and said not in _POWERS:
         raise ValueError(f"'{said}' is no unit: give s, ms, us or ns with --time-unit")
     finite = times[np.isfinite(times)]
     if said or not len(finite):
-        return said or "us"
+        return said or named or "us"
     typical = float(np.median(finite))
     usual = "us" if typical < _MICROSECONDS_END else "ns"
     if not are_whole and typical < _SECONDS_END:
         usual = "s"
+    usual = named or usual
     low, high = (float(time) for time in np.quantile(finite, (_SOME, 1 - _SOME)))
     if count < _FEW or low == high:
         return usual
@@ -298,8 +289,10 @@ def choose_unit(
     odd = {unit: oddness for unit, (oddness, _) in readings.items()}
     if usual not in odd:
         return usual
+    is_usual = odd[usual] <= (_STATED if named else _NEARLY)
+    if is_usual and named:
+        return usual
     # A usual reading is doubted for the next finer unit alone, an odd one for any.
-    is_usual = odd[usual] <= _NEARLY
     others = [unit for unit in odd if (unit == _FINER.get(usual) if is_usual else unit != usual)]
     best = min(others, key=odd.__getitem__, default=usual)
     if best == usual or (odd[best] > _NEARLY and (is_usual or odd[usual] < odd[best] + _DECADES)):

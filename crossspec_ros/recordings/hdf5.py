@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
+
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.arrays import leaving_open
+from crossspec_ros.recordings.fields import ROLES, find_roles
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_images import find_pictures
 from crossspec_ros.recordings.hdf5_layouts import LAYOUTS, Layout, layout_by_names
-from crossspec_ros.recordings.image_folder import with_images_beside
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import Recording, SourceRecording
 
+_LISTED = 5
 EVENTS_FILE = "events.h5"
 """What a folder has in it to be taken for an HDF5 recording."""
 
@@ -29,11 +34,39 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
         layout = find_layout(file)
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
-        recording = SourceRecording(file.path, events, pictures)
-        return recording if pictures else with_images_beside(recording, path)
+        if others := _others(file, layout, pictures is not None):
+            events.remarks = [
+                f"'{file.path}' has more that is not played ({', '.join(others[:_LISTED])}): store events "
+                f"in a file of their own, images as PNG in a folder for --images"
+            ]
+        return SourceRecording(file.path, events, pictures)
     except BaseException:
         file.close()
         raise
+
+
+def _others(file: Hdf5File, layout: Layout, has_pictures: bool) -> list[str]:
+    """Names of what may be events or images of other cameras than those of `layout`."""
+    played = {name for name, _ in layout.columns}
+    pictures = next(one.data for one in layout.pictures if file.has(one.data)) if has_pictures else None
+    groups = defaultdict(list)
+    found = []
+    for name, shape, dtype in file.datasets():
+        group, _, leaf = name.rpartition("/")
+        groups[group].append(leaf)
+        is_table = "event" in leaf.lower() and (dtype.names or shape[1:] == (len(ROLES),))
+        is_picture = dtype == np.uint8 and len(shape) in (3, 4)
+        if name not in played and (is_table or (is_picture and pictures not in (name, group))):
+            found.append(name)
+    own = {name.rpartition("/")[0] for name in played}
+    return found + [group for group in groups if group not in own and _are_events(groups[group])]
+
+
+def _are_events(names: list[str]) -> bool:
+    try:
+        return len(find_roles(names)[0]) == len(ROLES)
+    except ValueError:  # of times in a unit that is not read
+        return True
 
 
 def find_layout(file: Hdf5File) -> Layout:
@@ -41,7 +74,9 @@ def find_layout(file: Hdf5File) -> Layout:
     for layout in LAYOUTS:
         if all(file.has(name) for name, _ in layout.columns):
             return layout
-    if found := layout_by_names(file):
+    with leaving_open(file.path):
+        found = layout_by_names(file)
+    if found:
         return found
     known = dict.fromkeys(f"{layout.name} ({layout.shown})" for layout in LAYOUTS)
     raise InputError(

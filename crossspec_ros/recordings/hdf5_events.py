@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -11,12 +12,9 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.arrays import (
     MOST_STRAY,
     NAMED,
-    SIZE,
-    is_size,
     leaving_open,
     no_events,
     sound_events,
@@ -26,23 +24,25 @@ from crossspec_ros.recordings.fields import (
     ROLES,
     Profile,
     choose_unit,
-    common_size,
-    count_pixels,
     is_whole,
     read_columns,
-    sensor_size,
     to_us,
 )
-from crossspec_ros.recordings.hdf5_file import Hdf5File, whole_numbers
+from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import (
+    count_pixels,
+    is_size,
+    sensor_size,
+    stated_sizes,
+    whole_numbers,
+)
 from crossspec_ros.recordings.source import damaged
 
 _BLOCK = 1_000_000
 _SMALLEST_LOSS = 1 << 14
 """Around a damaged place so many events are given up at most, unless the file's own chunks are larger."""
-_MOST_SIZES = 16
-"""Numbers of a data set that can be a sensor's size."""
 _LOOKS, _LOOK = 8, 100_000
 """So many places, of so many events each, are looked at for size, unit and what is wrong as a whole."""
 _MOST_BLOCKS = 32
@@ -55,6 +55,8 @@ class Hdf5Events:
     Raises InputError when there are none, or when the data sets are no events.
     """
 
+    remarks: Sequence[str] = ()
+
     def __init__(self, file: Hdf5File, layout: Layout, asked: Asked = BEST) -> None:
         self._file, self._columns = file, layout.columns
         self._data = {name: file.events(name) for name, _ in self._columns}
@@ -64,14 +66,11 @@ class Hdf5Events:
         (self._count,) = shapes
         if not self._count:
             raise InputError(f"'{file.path}' has no events: choose another recording")
-        # What an offset in us belongs to are us.
-        has_offset = layout.offset is not None and file.has(layout.offset)
-        unit = asked.time_unit or layout.unit or ("us" if has_offset else None)
+        said: str | None = asked.time_unit
         if len(self._columns) == 1:
-            unit = self._find_columns(asked) or unit
+            said = self._find_columns(asked) or said
         elif asked.columns:
             raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
-        self._offset = self._read_offset(layout)
         looks: list[list[np.ndarray]] = []
         lost: dict[int, int] = {}
         reasons: list[str] = []
@@ -86,7 +85,8 @@ class Hdf5Events:
         fractions = np.count_nonzero(t != np.rint(t)) if self.kind == "f" else 0
         with leaving_open(file.path):
             are_whole = is_whole(int(fractions), len(t))
-            self.unit = choose_unit(t.astype(np.float64), are_whole, self._count, size, unit)
+            self.unit = choose_unit(t.astype(np.float64), are_whole, self._count, size, said, layout.unit)
+        self._offset_us = self._read_offset(layout)
         damage: Counter[str] = Counter()
         sound = [self._sound(look, damage).t for look in looks]
         ends = [times for times in sound if len(times)]
@@ -145,7 +145,7 @@ class Hdf5Events:
 
     def _sound(self, columns: Sequence[np.ndarray], damage: Counter[str]) -> EventBatch:
         t, x, y, p = columns
-        return sound_events(to_us(t, self.unit, self._offset), x, y, p, (self.width, self.height), damage)
+        return sound_events(to_us(t, self.unit, self._offset_us), x, y, p, (self.width, self.height), damage)
 
     def _read(self, start: int, stop: int, columns: Sequence[Column]) -> list[np.ndarray]:
         """These columns of some events, of any types."""
@@ -161,50 +161,43 @@ class Hdf5Events:
         data = self._file.dataset(layout.offset)
         with self._file.naming_damage():
             numbers = whole_numbers(data[()]) if data.size == 1 else []
-            if not numbers or not 0 <= numbers[0] < MAX_US:
-                raise ValueError(f"{layout.offset} is no time in us")
-            return numbers[0]
+            offset_us = int(to_us(np.array(numbers or [-1]), self.unit)[0])
+            if offset_us < 0:
+                raise InputError(
+                    f"'{self._file.path}' has {layout.offset} = {data[()]!s:.80}, which is no time in "
+                    f"{self.unit} as those of its events are: store a whole number of {self.unit} there"
+                )
+            return offset_us
 
     def _find_size(self, layout: Layout, looks: Sequence[Sequence[np.ndarray]]) -> tuple[int, int]:
         """(width, height) as the file states it; else the usual or the smallest common one for its events."""
-        stated = self._stated_size(layout)
-        if stated and not layout.size_is_height_first:
-            return stated
-        # Files without pictures state the largest coordinates, which is one less.
-        larger = (stated[0] + 1, stated[1] + 1) if stated else None
-        if larger and common_size(larger) == larger:
-            stated = larger
-        swapped = (stated[1], stated[0]) if stated else None
+        sizes = self._stated_sizes(layout)
+        if len(sizes) == 1:
+            return sizes[0]
         counts = np.sum([[count_pixels(axis) for axis in look[1:3]] for look in looks], axis=0)
-        return sensor_size(counts, [size for size in (stated, swapped, layout.usual_size) if size])
+        return sensor_size(counts, [*sizes, *([layout.usual_size] if layout.usual_size else [])])
 
-    def _stated_size(self, layout: Layout) -> tuple[int, int] | None:
-        """As attributes or data sets of one number, of the file or the events' group; else by the layout."""
+    def _stated_sizes(self, layout: Layout) -> list[tuple[int, int]]:
+        """As attributes or data sets of the file, the events or their group, or of the layout's own group."""
         group = self._columns[0][0].rpartition("/")[0]
-        numbers: list[int] = []
-        for node in dict.fromkeys((self._columns[0][0], group or "/", "/")):
-            if len(numbers) != 2:
-                numbers = [number for name in SIZE for number in self._stated(name, node)]
-        if len(numbers) != 2 and layout.size is not None:
-            if layout.size.startswith("@"):
-                numbers = whole_numbers(self._file.attribute(layout.size[1:]))
-            elif self._file.has(layout.size):
-                stored = self._file.dataset(layout.size)
-                numbers = whole_numbers(stored[()]) if stored.size <= _MOST_SIZES else []
-            if layout.size_is_height_first:
-                numbers = numbers[1::-1]
-        if len(numbers) < 2:
-            return None
-        if not is_size(*numbers[:2]):
-            raise ValueError(f"it states a sensor of {numbers[0]}x{numbers[1]}")
-        return numbers[0], numbers[1]
+        nodes = [self._columns[0][0], group or "/", "/"]
+        if layout.size_group and self._file.is_group(layout.size_group):
+            nodes.append(layout.size_group)
+        for node in dict.fromkeys(nodes):
+            sizes = stated_sizes(partial(self._stated, node))
+            if sizes and not is_size(*sizes[0]):
+                raise ValueError("it states a sensor of {}x{}".format(*sizes[0]))
+            if sizes:
+                return sizes
+        return []
 
-    def _stated(self, name: str, node: str) -> list[int]:
-        if numbers := whole_numbers(self._file.attribute(name, node)):
-            return numbers
+    def _stated(self, node: str, name: str) -> object:
+        value = self._file.attribute(name, node)
+        if value is not None:
+            return value
         path = f"{node}/{name}".strip("/")
-        is_one = self._file.fields(path) in (((), ()), ((), (1,)))
-        return whole_numbers(self._file.dataset(path)[()]) if is_one else []
+        fits = self._file.fields(path) in (((), ()), ((), (1,)), ((), (2,)))
+        return self._file.dataset(path)[()] if fits else None
 
     def close(self) -> None:
         self._file.close()

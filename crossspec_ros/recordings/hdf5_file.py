@@ -115,18 +115,23 @@ class Hdf5File:
         data = self.dataset(name)
         return EcfDataset(data) if is_ecf(data) else data
 
-    def listing(self) -> str:
-        """The first data sets of the file, for people."""
-        found: list[str] = []
+    def datasets(self, most: int = 1000) -> list[tuple[str, tuple[int, ...], np.dtype]]:
+        """Names, shapes and types of the first data sets of the file."""
+        found: list[tuple[str, tuple[int, ...], np.dtype]] = []
 
         def add(name: str, node: object) -> bool | None:
             if isinstance(node, h5py.Dataset):
-                found.append(f"{name} {node.shape}")
-            return True if len(found) > _LISTED else None
+                found.append((name, node.shape or (), node.dtype))
+            return True if len(found) >= most else None
 
         with self.naming_damage():
-            is_cut = bool(self._file.visititems(add))
-        return ", ".join(found[:_LISTED] + ["..."] * is_cut) or "no data sets"
+            self._file.visititems(add)
+        return found
+
+    def listing(self) -> str:
+        """The first data sets of the file, for people."""
+        found = [f"{name} {shape}" for name, shape, _ in self.datasets(_LISTED + 1)]
+        return ", ".join(found[:_LISTED] + ["..."] * (len(found) > _LISTED)) or "no data sets"
 
     def close(self) -> None:
         self._file.close()
@@ -162,16 +167,3 @@ def _is_written(data: h5py.Dataset) -> bool:
         return bool(data.id.get_storage_size() >= data.nbytes)
     parts = zip(data.shape, data.chunks, strict=True)
     return bool(data.id.get_num_chunks() >= math.prod(-(-length // part) for length, part in parts))
-
-
-def whole_numbers(value: object) -> list[int]:
-    """The whole numbers of an attribute or a data set, also those in a text such as 1280x720; else none."""
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, str):
-        parts = value.lower().split("x")
-        return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else []
-    array = np.asarray(value)
-    if array.size > 4 or array.dtype.kind not in "iuf" or not np.all(array == np.rint(array)):
-        return []
-    return [int(number) for number in array.reshape(-1)]

@@ -41,10 +41,9 @@ class Layout:
     """Its data sets, for people."""
     columns: Columns
     offset: str | None = None
-    """A data set of one integer, us, that belongs to every time; a file may lack it."""
-    size: str | None = None
-    """A data set or, after "@", an attribute of (width, height); a file may lack it."""
-    size_is_height_first: bool = False
+    """A data set of one integer, in the unit of the times, that belongs to each; a file may lack it."""
+    size_group: str | None = None
+    """A group that states the sensor's size, where it is not that of the events; a file may lack it."""
     usual_size: tuple[int, int] | None = None
     """(width, height) of the data set's camera, for files that do not say it."""
     pictures: tuple[Pictures, ...] = ()
@@ -67,7 +66,6 @@ LAYOUTS = (
         "events/{t,x,y,p}",
         _lists("events/"),
         offset="t_offset",
-        usual_size=(640, 480),
     ),
     *(
         Layout(
@@ -84,7 +82,7 @@ LAYOUTS = (
             "M3ED",
             "prophesee/left/{t,x,y,p}",
             _lists(f"prophesee/{side}/"),
-            size=f"prophesee/{side}/calib/resolution",
+            size_group=f"prophesee/{side}/calib",
             usual_size=(1280, 720),
             pictures=(
                 Pictures("ovc/rgb/data", "ovc/ts"),
@@ -98,8 +96,6 @@ LAYOUTS = (
             "E2VID",
             "events/{ts,xs,ys,ps}",
             _lists("events/", names),
-            size="@sensor_resolution",
-            size_is_height_first=True,
             pictures=(Pictures("images"),),
         )
         for names in ("ts xs ys ps", "ts x y p")
@@ -108,7 +104,6 @@ LAYOUTS = (
         "Prophesee",
         "CD/events with fields t, x, y, p",
         _parts("CD/events", "t", "x", "y", "p"),
-        size="@geometry",
     ),
     Layout("lists", "t, x, y, p", _lists(""), offset="t_offset"),
 )

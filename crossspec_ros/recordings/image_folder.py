@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.fields import stated_unit
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import SourceRecording, read_picture, read_times
 from crossspec_ros.recordings.text import TextEvents
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 _STAMPS = (".txt", ".csv")
-_UNITS = {"s": 10**9, "us": 10**3, "ns": 1}
+_OTHER_PICTURES = (".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+_UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """In ns."""
+_MOST = 0.5
+"""Share of all time that images and events have in common at least, where they do so in several units."""
 _LATEST_NS = (1 << 31) * 10**9
 
 Span = tuple[int, int]
@@ -33,8 +37,9 @@ class FolderImages:
     """A folder's pictures as an ImageSource: the bytes of the files, in the order of their times.
 
     The times are in a file of one a line, or of lines "name time" or "time name", or they are the names of
-    the files. Their unit is the one by which they share most with `events`. Raises InputError when there are
-    no pictures, not one time for each of them, or no unit by which they share any time with the events.
+    the files. Their unit is the one that a comment states, or by which they share most with `events`. Raises
+    InputError when there are no pictures, not one time for each of them, no unit by which they share any time
+    with the events, or several by which they share little, as frame numbers do.
     """
 
     topic = "/camera/image_raw/compressed"
@@ -44,10 +49,13 @@ class FolderImages:
         folder = _picture_folder(folder)
         files = _files(folder, _PICTURES)
         if not files:
-            raise InputError(f"'{folder}' has no .png, .jpg or .jpeg file: give the folder of the images")
+            remedy = _other_pictures(folder) or "give the folder of the images"
+            raise InputError(f"'{folder}' has no .png, .jpg or .jpeg file: {remedy}")
         stamps_file = _stamps_file(folder)
-        times = _listed_times(stamps_file, files) if stamps_file else _named_times(folder, files)
-        unit = _unit(times, events, stamps_file or folder)
+        times, named = (
+            _listed_times(stamps_file, files) if stamps_file else (_named_times(folder, files), None)
+        )
+        unit = _unit(times, events, stamps_file or folder, named)
         stamps = [int(time * _UNITS[unit]) for time in times]
         self._files = sorted(zip(stamps, files, strict=True), key=lambda file: file[0])
         self.start_ns, self.end_ns = self._files[0][0], self._files[-1][0]
@@ -109,47 +117,42 @@ class WithImages:
         self._recording.close()
 
 
-def with_images_beside(recording: Recording, folder: Path) -> Recording:
-    """A recording in a folder, with the images in the folder `images` there, where it has any.
-
-    Raises InputError as FolderImages does.
-    """
-    inner = folder / "images"
-    return WithImages(recording, inner) if inner.is_dir() and _files(inner, _PICTURES) else recording
-
-
-def picture_folders(folder: Path) -> list[Path]:
+def picture_folders(folder: Path, suffixes: tuple[str, ...] = _PICTURES) -> list[Path]:
     """This folder and those in it, down to DSEC's images/left/rectified, that have pictures."""
     folders = [
         folder,
         *(path for pattern in ("*/", "*/*/", "*/*/*/") for path in sorted(folder.glob(pattern))),
     ]
-    return [path for path in folders if path.is_dir() and _files(path, _PICTURES)]
+    return [path for path in folders if path.is_dir() and _files(path, suffixes)]
+
+
+def _other_pictures(folder: Path) -> str:
+    """Remedy for the pictures in a folder that are not read; empty where there are none."""
+    files = _files(folder, _OTHER_PICTURES)
+    return f"turn those into PNG with `mogrify -format png *{files[0].suffix}`" if files else ""
 
 
 def with_pictures_in(recording: Recording, folder: Path, tell: Callable[[str], None]) -> Recording:
-    """A recording in a folder, with the pictures there if they can only be its own; others are told of."""
+    """A recording in a folder, with the pictures in it or in `images` there; others are told of."""
     found = picture_folders(folder)
-    if found in ([folder], [folder / "images"]):
+    own = folder / "images" if folder / "images" in found else folder
+    if own in found:
         try:
-            return WithImages(recording, found[0])
+            return WithImages(recording, own)
         except InputError as error:
             tell(f"the images beside its events are not played: {error}")
     elif found:
         folders = ", ".join(f"'{path}'" for path in found[:5])
         tell(f"there are images in {folders}, and none is played: --images takes those of a folder")
+    for path in [] if found else picture_folders(folder, _OTHER_PICTURES)[:1]:
+        tell(f"the images in '{path}' are not played: {_other_pictures(path)}")
     return recording
 
 
 def open_event_folder(path: Path, asked: Asked = BEST) -> Recording:
     """A folder with events.txt, as of the Event Camera Dataset (https://rpg.ifi.uzh.ch/davis_data.html)."""
     file = path / "events.txt"
-    events = TextEvents(file, asked)
-    try:
-        return with_images_beside(SourceRecording(file, events), path)
-    except BaseException:
-        events.close()
-        raise
+    return SourceRecording(file, TextEvents(file, asked))
 
 
 def _picture_folder(folder: Path) -> Path:
@@ -195,18 +198,20 @@ def _stamps_file(folder: Path) -> Path | None:
     return next((path for path in (*beside, *above) if path.is_file()), None)
 
 
-def _listed_times(path: Path, files: list[Path]) -> list[Decimal]:
-    """The times of `files` that a file of times has for them."""
+def _listed_times(path: Path, files: list[Path]) -> tuple[list[Decimal], str | None]:
+    """The times of `files` that a file of times has for them, and the unit that it states."""
     try:
         text = read_times(path, len(files))
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read ({error}): store one time for each image") from error
-    rows = [re.split(r"[,;\s]+", line.strip()) for line in text.splitlines() if line.strip()]
-    rows = [row for row in rows if not row[0].startswith("#")]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    unit = next(filter(None, (stated_unit(line) for line in lines if line.startswith("#"))), None)
+    rows = [re.split(r"[,;\s]+", line) for line in lines if not line.startswith("#")]
     # A CSV may begin with the names of its columns.
     if rows and not any(
         _number(word) is not None or Path(word).suffix.lower() in _PICTURES for word in rows[0]
     ):
+        unit = unit or stated_unit(" ".join(rows[0]))
         del rows[0]
     times: list[Decimal] = []
     names: list[str] = []
@@ -230,10 +235,10 @@ def _listed_times(path: Path, files: list[Path]) -> list[Decimal]:
         )
     if len(times) != len(files):
         raise InputError(f"'{path}' has {len(times)} times for {len(files)} images: store one time for each")
-    if not names:
-        return times
-    of_name = dict(zip(names, times, strict=True))
-    return [of_name[file.name] for file in files]
+    if names:
+        of_name = dict(zip(names, times, strict=True))
+        times = [of_name[file.name] for file in files]
+    return times, unit
 
 
 def _named_times(folder: Path, files: list[Path]) -> list[Decimal]:
@@ -258,20 +263,31 @@ def _number(text: str) -> Decimal | None:
     return number if number.is_finite() and 0 <= number < _LATEST_NS else None
 
 
-def _unit(times: list[Decimal], events: Span, source: Path) -> str:
-    """The unit by which times and events share most; raises InputError when they share nothing."""
+def _unit(times: list[Decimal], events: Span, source: Path, named: str | None) -> str:
+    """The unit of times: the one that is `named`, or by which they and the events share most.
+
+    Raises InputError when they share nothing, or little in several units. Whole numbers are no seconds unless
+    it is said: one image a second is rarer than the numbers of frames.
+    """
+    are_whole = all(time == time.to_integral_value() for time in times)
+    units = [named] if named else [unit for unit in _UNITS if not (are_whole and unit == "s")]
     shares = {}
-    for unit, ns in _UNITS.items():
+    for unit in units:
+        ns = _UNITS[unit]
         first, last = int(min(times) * ns), int(max(times) * ns)
         # So that a single picture has a length.
         common = min(last, events[1]) - max(first, events[0]) + 1
         whole = max(last, events[1]) - min(first, events[0]) + 1
         if last < _LATEST_NS and common > 0:
             shares[unit] = common / whole
-    if not shares:
+    best = max(shares, key=shares.__getitem__, default="")
+    is_open = len(shares) > 1 and shares[best] < _MOST
+    if not shares or is_open:
+        share = "little" if is_open else "nothing"
         raise InputError(
-            f"'{source}' has times from {min(times)} to {max(times)}, which as s, us or ns have nothing in "
-            f"common with those of the events, {events[0] / 1e9:.6f} to {events[1] / 1e9:.6f} s: give times "
-            f"of the events' clock"
+            f"'{source}' has times of {len(times)} images from {min(times)} to {max(times)}, which as "
+            f"{' or '.join(shares or units)} have {share} in common with those of the events, "
+            f"{events[0] / 1e9:.6f} to {events[1] / 1e9:.6f} s: give times of the events' clock, and no "
+            f"numbers of frames, in a file timestamps.txt, one a line, under a line '# times are in us'"
         )
-    return max(shares, key=lambda unit: shares[unit])
+    return best

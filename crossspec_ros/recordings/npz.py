@@ -13,7 +13,6 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
-    SIZE,
     ArrayEvents,
     Columns,
     leaving_open,
@@ -22,7 +21,10 @@ from crossspec_ros.recordings.arrays import (
 )
 from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import SIZE_NAMES
 
+_PICTURES = re.compile(r"(frame|image|picture)s?$|^(rgb|gr[ae]y)$", re.IGNORECASE)
+"""Names of arrays that hold images."""
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -34,7 +36,15 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
     no events, and where the files of a folder are not numbered.
     """
     if path.is_file():
-        return ArrayEvents(path, [path], _columns, "npz", asked)
+        events = ArrayEvents(path, [path], _columns, "npz", asked)
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if pictures := [name for name in names if _PICTURES.search(name)]:
+            events.remarks.append(
+                f"'{path}' has {', '.join(pictures[:5])}, which are not played: store images as PNG in a "
+                f"folder for --images"
+            )
+        return events
     numbered = []
     for file in path.glob("*.npz"):
         check_regular(file)
@@ -73,8 +83,8 @@ def _columns(path: Path, asked: Asked) -> Columns:
         with np.load(path, allow_pickle=False) as file:
             roles, _ = find_roles(file.files)
             wanted = [file.files[index] for index in roles.values()]
-            arrays = {name: file[name] for name in (*wanted, *SIZE) if name in file.files}
-            tables = [name for name in file.files if name not in SIZE]
+            arrays = {name: file[name] for name in (*wanted, *SIZE_NAMES) if name in file.files}
+            tables = [name for name in file.files if name not in SIZE_NAMES]
             if not wanted and tables:
                 table = file[tables[0]]
     except MemoryError:
@@ -90,4 +100,4 @@ def _columns(path: Path, asked: Asked) -> Columns:
             arrays |= split_table(table, asked)
         elif asked.columns:
             raise ValueError(NAMED)
-    return read_arrays(arrays, path)
+        return read_arrays(arrays, path)

@@ -11,8 +11,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.recordings.arrays import is_size
 from crossspec_ros.recordings.prophesee import header_of
+from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import damaged
 
 # Whole words of each encoding, a million of EVT 3.0.

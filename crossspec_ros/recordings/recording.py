@@ -150,6 +150,7 @@ _FOREIGN = {
     ".gz": "unpack it with `gunzip` and give what is in it",
     ".zst": "unpack it with `unzstd` and give what is in it",
     ".zstd": "unpack it with `unzstd` and give what is in it",
+    ".lz4": "unpack it with `lz4 -d` and give what is in it",
     ".7z": "unpack it with `7z x` and give what is in it",
 }
 """How files that people have are made into ones that are read."""

@@ -21,8 +21,8 @@ from crossspec_ros.files import read_small
 _HEAD, _LINE = 64_000, 1000
 WINDOW_US, LATE_US = 1_000_000, 5_000
 """Events that are late by less than a window are sorted; so late are drawn right (windows/slices.py)."""
-MOST_JUMPS = 0.01
-"""Share of the events before which times may go back by more than a window, where all can be looked at."""
+MOST_BACK = 0.01
+"""Share of the events whose times may be more than a window back, where all can be looked at."""
 # Pictures of published data sets are below 1 MB.
 _MOST_PICTURE = 64 << 20
 
@@ -190,6 +190,18 @@ def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iter
         raise
     if held:
         yield held
+
+
+def count_back(t: np.ndarray) -> int:
+    """Number of times (N,) that are more than a window behind the one before, or behind the latest so far.
+
+    The latest is that since the last jump: a stray, or a clock that was set, makes no others late.
+    """
+    steps = np.diff(t, prepend=t[:1])
+    is_jump = abs(steps) > WINDOW_US
+    smooth = np.cumsum(np.where(is_jump, 0, steps))
+    is_late = np.maximum.accumulate(smooth) - smooth > WINDOW_US
+    return int(np.count_nonzero(is_late | (is_jump & (steps < 0))))
 
 
 def damaged(path: Path, damage: Mapping[str, int]) -> InputError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.arrays import MOST_STRAY, is_size, leaving_open, no_events, sound_events
+from crossspec_ros.recordings.arrays import MOST_STRAY, leaving_open, no_events, sound_events
 from crossspec_ros.recordings.fields import (
     MOST_COLUMNS,
     ROLES,
@@ -26,7 +26,8 @@ from crossspec_ros.recordings.fields import (
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.source import MOST_JUMPS, WINDOW_US, damaged
+from crossspec_ros.recordings.sensor_size import PAIRS, is_size
+from crossspec_ros.recordings.source import MOST_BACK, WINDOW_US, count_back, damaged
 from crossspec_ros.recordings.text_lines import parse_lines
 
 _BLOCK = 16_000_000
@@ -34,9 +35,8 @@ _BLOCK = 16_000_000
 _HEAD = 64_000
 _SAMPLE = 1000
 """Lines that tell how many columns there are."""
-_SIZE = re.compile(
-    r"(?:geometry|resolution|size)\D{0,3}(\d{1,4})\s{0,9}[x,; ]\s{0,9}(\d{1,4})", re.IGNORECASE
-)
+_PAIR = re.compile(rf"(?:{'|'.join(PAIRS)})\D{{0,3}}(\d{{1,4}})\s{{0,9}}[x,; ]\s{{0,9}}(\d{{1,4}})")
+_SIDE = re.compile(r"\b(width|height)\W{0,3}(\d{1,4})\b")
 _PROPHESEE = "%geometry:"
 """How the CSV of Prophesee's tools begins, which alone write so: x, y, p and t."""
 _WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
@@ -56,22 +56,22 @@ class TextEvents:
         self._path = path
         self._file = path.open("rb")
         try:
-            head = self._read_head()
+            with leaving_open(path):
+                head = self._read_head()
             self._first_byte, self._width = head.first_byte, head.width
             profile = Profile(head.width)
             starts = [start for start, rows in self._profiled(profile) if rows]
             if not starts:
                 raise self._no_events()
             with leaving_open(path):
-                named, unit = read_columns(asked.columns) if asked.columns else (head.columns, head.unit)
-                self._columns = named or profile.roles(head.size)
+                named, said = read_columns(asked.columns) if asked.columns else (head.columns, None)
+                self._columns = named or profile.roles(head.size or next(iter(head.noted), None))
                 profile.check(self._columns)
-                self._size = width, height = profile.size(self._columns, head.size)
+                self._size = width, height = profile.size(self._columns, head.size, head.noted)
                 t = self._columns["t"]
                 times, is_whole = profile.sample(t), profile.is_whole(t)
-                unit = choose_unit(
-                    times, is_whole, profile.count, self._size, asked.time_unit or unit or head.unit
-                )
+                said = asked.time_unit or said
+                unit = choose_unit(times, is_whole, profile.count, self._size, said, head.unit)
             self._power = power_of(unit)
             self._check_order(profile, unit)
             self.start_us, self.end_us = self._ends(starts)
@@ -95,7 +95,7 @@ class TextEvents:
 
     def _read_head(self) -> _Head:
         head = self._file.read(_HEAD)
-        size, names = None, []
+        size, comments = None, []
         place = 3 if head.startswith(b"\xef\xbb\xbf") else 0
         lines = head[place:].splitlines(keepends=True)
         width = 0
@@ -103,31 +103,36 @@ class TextEvents:
             text = line.decode(errors="replace").strip()
             values = _numbers(text)
             if values is None:
-                stated = _SIZE.search(text)
-                if stated and is_size(int(stated[1]), int(stated[2])):
-                    size = (int(stated[1]), int(stated[2]))
-                names.append("x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! "))
+                comments.append(text)
             elif len(values) == 2 and size is None and is_size(*values):
                 size = (int(values[0]), int(values[1]))
             elif values:
-                sample = (_numbers(line.decode(errors="replace")) for line in lines[index : index + _SAMPLE])
-                widths = Counter(len(values) for values in sample if values and len(values) >= len(ROLES))
+                sample = [line.decode(errors="replace") for line in lines[index : index + _SAMPLE]]
+                if any(";" in text and re.search(r"\d,\d", text) for text in sample):
+                    raise ValueError("its decimals have commas: write points, as `tr , . < FILE` does")
+                numbers = filter(None, map(_numbers, sample))
+                widths = Counter(len(values) for values in numbers if len(values) >= len(ROLES))
                 width = min(widths.most_common(1)[0][0], MOST_COLUMNS) if widths else 0
                 break
             place += len(line)
         if not width:
             raise self._no_events()
+        names = ["x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! ") for text in comments]
         # The last that names them stands nearest to the events.
         found = [one for one in (named_roles(name, width) for name in names) if one[0]]
         columns, unit = found[-1] if found else ({}, None)
         units = [unit, *map(stated_unit, names)]
-        return _Head(place, width, size, columns, next(filter(None, units), None))
+        return _Head(place, width, size, _noted_sizes(comments), columns, next(filter(None, units), None))
 
     def _no_events(self) -> InputError:
-        return InputError(
-            f"no line of '{self._path}' is an event: give a text file with a line for each event, which has "
-            f"its t, x, y and p (0/1 or -1/1), from 0 on"
+        self._file.seek(0)
+        is_utf16 = self._file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+        remedy = (
+            "turn it from UTF-16 into UTF-8 with `iconv -f UTF-16 -t UTF-8`"
+            if is_utf16
+            else "give a text file with a line for each event, which has its t, x, y and p (0/1 or -1/1)"
         )
+        return InputError(f"no line of '{self._path}' is an event: {remedy}")
 
     def _profiled(self, profile: Profile) -> Iterator[tuple[int, int]]:
         """Let `profile` see all lines; yields where each block begins, and how many numbered lines it has."""
@@ -140,13 +145,12 @@ class TextEvents:
             yield start, len(rows)
 
     def _check_order(self, profile: Profile, unit: str) -> None:
-        """Raise InputError where many times are none, or go back by more than a window again and again."""
+        """Raise InputError where many times are none, or go back by more than a window all through."""
         sample = [profile.sample(self._columns[role]) for role in ROLES]
         times = to_us(sample[0], unit)
         if np.count_nonzero(times < 0) > max(1, MOST_STRAY * len(times)):
             raise no_events(self._path, sample, unit, self._size)
-        jumps = int(np.count_nonzero(np.diff(times) < -WINDOW_US))
-        if jumps > max(1, MOST_JUMPS * len(times)):
+        if count_back(times) > max(1, MOST_BACK * len(times)):
             name, first = quote(str(self._path)), self._first_byte
             block = self._file_part(_HEAD)
             mark = next((f"-t'{mark}' " for mark in ",;" if mark.encode() in block), "")
@@ -214,8 +218,24 @@ class _Head(NamedTuple):
     width: int
     """How many columns there are."""
     size: tuple[int, int] | None
+    """In a line of its own."""
+    noted: list[tuple[int, int]]
+    """Sizes of which comments speak, of the sensor or of something else."""
     columns: dict[str, int]
     unit: str | None
+
+
+def _noted_sizes(comments: list[str]) -> list[tuple[int, int]]:
+    text = "\n".join(comments).lower()
+    sides = dict(_SIDE.findall(text))
+    pairs = [*_PAIR.findall(text), *([(sides["width"], sides["height"])] if len(sides) == 2 else [])]
+    sizes = [(int(width), int(height)) for width, height in pairs]
+    return [
+        size
+        for width, height in sizes
+        if is_size(width, height)
+        for size in ((width, height), (height, width))
+    ]
 
 
 def _numbers(text: str) -> list[float] | None:

@@ -99,6 +99,19 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
             ("/cam/ev", "/cam/image_raw/compressed"),
         ),
         ([dvs("/c/ev"), images("/c/image_a", 75), images("/c/image_raw")], ("/c/ev", "/c/image_raw")),
+        (
+            [dvs("/left/ev"), images("/left/accumulated_frame", 75), images("/left/image_raw")],
+            ("/left/ev", "/left/image_raw"),
+        ),
+        (
+            [
+                dvs("/carla/dvs_front/events"),
+                images("/carla/dvs_front/image", 75),
+                images("/carla/semantic_front/image", 75),
+                images("/carla/rgb_front/image"),
+            ],
+            ("/carla/dvs_front/events", "/carla/rgb_front/image"),
+        ),
         # Rendered events are no view of the scene.
         ([dvs("/ev"), images("/dvs_rendering", 75), images("/cam", 5, "mono8")], ("/ev", "/cam")),
         ([dvs("/ev"), images("/event_camera/image_raw")], ("/ev", None)),

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import h5py
 import numpy as np
@@ -88,6 +88,30 @@ def test_the_unit_of_the_times_is_told_by_their_values(tmp_path, unit, store):
         assert (recording.start_ns, recording.end_ns) == (events.t[0] * 1000, events.t[-1] * 1000)
 
 
+@pytest.mark.parametrize(
+    ("scale", "offset", "unit", "refusal"),
+    [
+        (1e-6, 0, "", ""),
+        (1, 5 * 10**10, "", ""),
+        (1000, 0, "", "may be ns or us .* --time-unit ns"),
+        (1000, 1_600_000_000 * 10**9, "ns", ""),
+        (1e-6, 5 * 10**10, "", "has t_offset = 50000000000, which is no time in s"),
+    ],
+)
+def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
+    tmp_path, scale, offset, unit, refusal
+):
+    events = random_batch(5000, t_start=0, duration_us=3_000_000, width=640, height=480)
+    path = write(tmp_path / "x.h5", "lists", events)
+    replaced(path, "t", events.t * scale)
+    with h5py.File(path, "a") as file:
+        file["t_offset"] = np.int64(offset)
+    with pytest.raises(InputError, match=refusal) if refusal else nullcontext():
+        found = open_here(path, Asked(time_unit=unit))
+        assert found.end_ns - found.start_ns == pytest.approx(3e9, rel=0.01)
+        assert found.start_ns == pytest.approx(offset * 1000 / scale, abs=10**7)
+
+
 @pytest.mark.parametrize("layout", WRITERS)
 def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     events = sample(layout)
@@ -99,7 +123,31 @@ def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     assert figures == {"events": 5000, "on": on, "first_event_us": first, "last_event_us": last}
     assert list(topic["resolutions"]) == ["{}x{}".format(*SIZES[layout])]
     assert report["format"].startswith("HDF5, ")
-    assert [finding for finding in report["findings"] if "there are no images" not in finding] == []
+    findings = [finding for finding in report["findings"] if "there are no images" not in finding]
+    others = {"mvsec": "davis/right/events", "m3ed": "ovc/left/data"}.get(layout)
+    told = [f"'{tmp_path / 'recording.hdf5'}' has more that is not played ({others}): "] if others else []
+    assert len(findings) == len(told) and all(map(str.startswith, findings, told))
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [
+        (["images"], "images"),
+        (["cam/frames", "depth"], "cam/frames"),
+        (["right/t", "right/x", "right/y", "right/p"], "right"),
+        (["lidar/t", "lidar/x", "lidar/y", "lidar/z"], None),
+    ],
+)
+def test_what_else_could_be_played_is_told(tmp_path, others, named):
+    path = write(tmp_path / "x.h5", "dsec")
+    with h5py.File(path, "a") as file:
+        for name in others:
+            is_picture = name in ("images", "cam/frames")
+            file[name] = np.zeros((3, 24, 32), np.uint8 if is_picture else np.float32)
+    with closing(open_here(path)) as recording:
+        assert [remark.partition(" (")[2].partition("):")[0] for remark in recording.remarks] == (
+            [named] if named else []
+        )
 
 
 def test_a_folder_plays_the_events_h5_in_it(tmp_path):
@@ -125,7 +173,7 @@ def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
         ((179, 239), (239, 179), (240, 180)),  # of its largest coordinates
         ((300, 400), (10, 10), (400, 300)),
         (None, (239, 179), (240, 180)),
-        (None, (700, 20), (1280, 720)),
+        (None, (700, 20), (768, 640)),
     ],
 )
 def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest, size):
@@ -369,17 +417,29 @@ def test_tables_are_read_whatever_their_order(tmp_path, write_table):
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "size"),
     [
-        lambda file: file["events"].attrs.update(height=500, width=700),
-        lambda file: file["events"].update({"height": np.int64(500), "width": np.array([700], "u2")}),
+        (lambda file: file["events"].attrs.update(height=500, width=700), "700x500"),
+        (lambda file: file["events"].update({"height": np.int64(500), "width": np.array([700])}), "700x500"),
+        (lambda file: file.attrs.update(sensor_resolution=(500, 700)), "700x500"),
+        (lambda file: file["events"].attrs.update(resolution=(700, 500)), "700x500"),
+        (lambda file: file.attrs.update(geometry="700x500"), "700x500"),
+        (lambda file: file.update({"sensor_size": np.array([700, 500])}), "700x500"),
+        # Not of this sensor, and not stated.
+        (lambda file: file.attrs.update(size=(20, 30)), "640x480"),
+        (lambda file: None, "640x480"),
     ],
 )
-def test_the_size_may_be_stated_beside_the_events(tmp_path, state):
+def test_the_size_may_be_stated_beside_the_events(tmp_path, state, size):
     path = write(tmp_path / "x.h5", "dsec")
     with h5py.File(path, "a") as file:
         state(file)
-    assert survey(path)["topics"][0]["resolutions"].keys() == {"700x500"}
+    assert survey(path)["topics"][0]["resolutions"].keys() == {size}
+
+
+def test_lists_in_a_group_events_are_not_those_of_dsecs_camera_alone(tmp_path):
+    path = write(tmp_path / "x.h5", "dsec", sample("lists"))
+    assert survey(path)["topics"][0]["resolutions"].keys() == {"346x260"}
 
 
 @pytest.mark.parametrize(("layout", "size"), [("e2vid", "240x180"), ("lists", "346x260")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import cv2
 import numpy as np
@@ -16,6 +16,7 @@ from test_recording import bag_of, packet, picture
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
+from crossspec_ros.recordings.image_folder import FolderImages
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -27,7 +28,7 @@ NAMES = [f"frame_{i}.png" for i in range(8, 13)]  # in which 10 follows 9
 def pictures(folder, names=NAMES):
     folder.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(names):
-        cv2.imwrite(str(folder / name), np.full((24, 32, 3), 40 * i, np.uint8))
+        cv2.imwrite(str(folder / name), np.full((24, 32, 3), 40 * i % 256, np.uint8))
     return folder
 
 
@@ -87,11 +88,51 @@ def test_names_can_be_times(tmp_path, recording):
 
 
 @pytest.mark.parametrize(
+    ("times", "header", "unit"),
+    [
+        (range(0, 10_000, 500), None, "ms"),
+        (range(0, 10_000, 500), "", "ms"),
+        ([f"{i * 500 + 0.5:.3f}" for i in range(20)], "", "ms"),
+        ([f"{i * 0.5:.2f}" for i in range(20)], None, "s"),
+        # Numbers of frames, all of them, each fifth, or with one that is missing.
+        (range(20), "", None),
+        (range(0, 100, 5), None, None),
+        ([i for i in range(20) if i != 7], None, None),
+        # A small part of the time of the events.
+        (range(0, 10**6, 50_000), "", None),
+        (range(0, 10**6, 50_000), "# times are in us", "us"),
+        (range(20), "timestamp s", "s"),
+    ],
+)
+def test_the_unit_is_the_one_by_which_images_share_most_time_with_events(tmp_path, times, header, unit):
+    """Their names are their times where there is no header; the events last ten seconds from zero."""
+    are_named = header is None
+    folder = pictures(
+        tmp_path / "images", [f"{t if are_named else f'i{i}'}.png" for i, t in enumerate(times)]
+    )
+    if not are_named:
+        (folder / "timestamps.txt").write_text(header + "\n" + lines(times))
+    refused = pytest.raises(InputError, match=r"ms or us or ns have little in common .* no numbers of frames")
+    with nullcontext() if unit else refused:
+        assert f"with times in {unit} from" in FolderImages(folder, (0, 10 * 10**9)).description
+
+
+def test_pictures_of_other_formats_are_told(tmp_path):
+    folder = npz_folder(tmp_path / "drive")
+    (folder / "images").mkdir()
+    (folder / "images" / "0.bmp").write_bytes(b"BM")
+    (remark,) = open_here(folder).remarks
+    assert "images' are not played: turn those into PNG with `mogrify -format png *.bmp`" in remark
+    with pytest.raises(InputError, match=r"has no .* file: turn those into PNG with"):
+        open_here(folder, Asked(images=folder / "images"))
+
+
+@pytest.mark.parametrize(
     ("file", "text", "sentence"),
     [
         ("timestamps.txt", US + US, "has 10 times for 5 images: store one time for each"),
         ("timestamps.txt", "", "has 0 times for 5 images"),
-        ("timestamps.txt", lines(range(5)), "from 0 to 4, which as s, us or ns have nothing in common"),
+        ("timestamps.txt", lines(range(5)), "from 0 to 4, which as ms or us or ns have nothing in common"),
         (
             "timestamps.txt",
             lines(f"{s} {s + 1}" for s in STAMPS_US),

@@ -275,6 +275,10 @@ def test_a_driver_that_starts_over(tmp_path) -> None:
         ([packet(i, stamp_us=(100 - i) * 10) for i in range(5)], "the stamps go back 4 times"),
         ([(t, n, r + 5 * SECOND, d) for t, n, r, d in sound()], "are 5.0 s behind the times of recording"),
         ([packet(i, encode_evt3(later(i, i * 10**6))) for i in range(5)], "part by more than half a second"),
+        (
+            [(EVENTS, DVS_EVENTS, 9 * SECOND, encode_dvs(BATCHES[0], 9 * SECOND))],
+            "on two clocks: the first event of 1 of 1 messages is more than a second from its stamp",
+        ),
         ([packet(i) for i in range(5)], "there are no images"),
         (images(*range(5)), "there are no events"),
         ([string(0)], "there are no events"),

@@ -65,7 +65,10 @@ def test_what_numpy_saves_is_read(tmp_path):
     ("content", "sentence"),
     [
         ({"t": EVENTS["t"], "x": EVENTS["x"], "y": EVENTS["y"]}, "has no array p"),
-        ({**EVENTS, "t": np.array([3, 1, 2]) * 2_000_000}, "go back by more than a second 1 times: sort"),
+        (
+            {**EVENTS, "t": np.array([3, 1, 2]) * 2_000_000},
+            "go back by more than a second, at 1 of its events: sort",
+        ),
         ({**EVENTS, "t": [4, 5, 9]}, "has t of shape"),
         ({**EVENTS, "t": np.array([{}, 1, 2], object)}, "has t of shape"),
         ({**EVENTS, "t": np.array(["a", "b", "c"])}, "has values of type 'U1'"),

@@ -101,9 +101,15 @@ def test_other_arrangements(tmp_path, events, arrange, told):
         ((300, 259), {}, (346, 260)),
         ((319, 319), {}, (320, 320)),
         ((639, 479), {}, (640, 480)),
-        ((640, 479), {}, (1280, 720)),
+        ((640, 479), {}, (768, 640)),
+        ((640, 640), {}, (1280, 720)),
         ((1280, 719), {}, (1281, 720)),
         ((127, 127), {"width": 1000, "height": np.uint16(500)}, (1000, 500)),
+        ((303, 239), {"W": 304, "H": 240}, (304, 240)),
+        ((303, 239), {"size": (304, 240)}, (304, 240)),
+        ((303, 239), {"resolution": np.array([240, 304])}, (304, 240)),
+        ((239, 303), {"sensor_size": np.array([304, 240])}, (240, 304)),
+        ((303, 239), {"size": 5000}, (346, 260)),
     ],
 )
 def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, stated, size):
@@ -242,11 +248,18 @@ def test_one_event_that_is_none_or_late_costs_no_other(tmp_path, events, bend, l
     assert report["topics"][0]["events_per_s"] == pytest.approx(4050, rel=0.02)
 
 
-def test_times_in_no_order_are_refused(tmp_path, events):
+@pytest.mark.parametrize("arrange", [np.random.default_rng(1).permutation, np.flip])
+def test_times_in_no_order_are_refused(tmp_path, events, arrange):
     arrays = arrays_of(drive(events))
-    arrays["t"] = np.random.default_rng(1).permutation(arrays["t"] * 5)
-    with pytest.raises(InputError, match=r"go back by more than a second .* sort its events by t"):
+    arrays["t"] = arrange(arrays["t"] * 5)
+    with pytest.raises(InputError, match=r"go back by more than a second, .* sort its events by t"):
         open_here(saved(tmp_path, **arrays))
+
+
+def test_images_in_the_file_are_told(tmp_path, events):
+    path = saved(tmp_path, **arrays_of(events), frames=np.zeros((3, 4, 5), np.uint8), frames_ts=np.arange(3))
+    (remark,) = open_here(path).remarks
+    assert "has frames, which are not played: store images as PNG" in remark
 
 
 def test_the_unit_may_have_to_be_said(tmp_path, events):

@@ -71,6 +71,13 @@ def test_a_still_end_has_no_event(tmp_path, events, monkeypatch):
     assert RawEvents(saved(tmp_path / "still.raw", data + still)).end_us == expected[-1][0]
 
 
+def test_zeros_that_pad_a_file_are_no_events(tmp_path, events):
+    data = encode_raw("EVT2", events)
+    at = data.index(b"% end\n") + 6 + 400
+    padded = data[:at] + bytes(4 * 50) + data[at:] + bytes(4 * 50)
+    assert read(RawEvents(saved(tmp_path / "padded.raw", padded))) == (events, None)
+
+
 @pytest.mark.parametrize("encoding", ["EVT2", "EVT21", "EVT3"])
 def test_damage_costs_only_what_is_damaged(tmp_path, events, encoding):
     data = evt3(events)[0] if encoding == "EVT3" else encode_raw(encoding, events)

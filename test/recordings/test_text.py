@@ -103,6 +103,12 @@ def test_a_file_without_events_is_named(tmp_path, content):
         open_here(tmp_path / "x.txt")
 
 
+def test_a_text_in_utf_16_is_named(tmp_path):
+    (tmp_path / "x.txt").write_text("1 2 3 1\n" * 9, encoding="utf-16")
+    with pytest.raises(InputError, match="is an event: turn it from UTF-16 into UTF-8 with `iconv -f UTF-16"):
+        open_here(tmp_path / "x.txt")
+
+
 def test_a_line_without_end_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "_BLOCK", 1000)
     (tmp_path / "x.txt").write_text("1.5 1 2 1\n" + "7" * 2500)
@@ -169,6 +175,20 @@ OPEN = {
     "ms of the epoch": (lambda t, x, y, p: table((t + EPOCH_US) // 1000, x, y, p), "--time-unit ms"),
     "us with fractions": (lambda t, x, y, p: table(t + 0.25, x, y, p), "--time-unit us or --time-unit s"),
     "y before x": (lambda t, x, y, p: table(t, y, x, p), "either may be x.* --columns t,x,y,p"),
+    "parts of a time": (
+        lambda t, x, y, p: "ts_sec,ts_nsec,x,y,p\n" + table(t // 10**6, t % 10**6 * 1000, x, y, p),
+        "ts_sec and ts_nsec are parts of one time",
+    ),
+    "ticks": (lambda t, x, y, p: "time (100 ns),x,y,p\n" + table(t * 10, x, y, p), "several of a unit"),
+    "a unit of another time": (
+        lambda t, x, y, p: "# accumulation time in ms: 50\n" + table(t / 1e6, x, y, p),
+        "--time-unit s or --time-unit ms",
+    ),
+    "a unit that cannot be": (lambda t, x, y, p: "# t [s] x y p\n" + table(t, x, y, p), "--time-unit us"),
+    "decimal commas": (
+        lambda t, x, y, p: table(t / 1e6, x, y, p, between=";").replace(".", ","),
+        "commas: write points, as `tr , . < FILE` does",
+    ),
     "two cameras": (lambda t, x, y, p: table(t, x, y, p, t % 2), "columns 4, 5 could each be p.*--columns"),
     "two clocks": (lambda t, x, y, p: table(t, t + 9000, x, y, p), "columns 1, 2 could each be t.*--columns"),
     "one time": (lambda t, x, y, p: table(t * 0 + 5, x, y, p), "no column can be t.*--columns"),
@@ -243,6 +263,22 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, header):
     assert any("(events outside sensor 2)" in finding for finding in report["findings"])
 
 
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ("# width: 700\n# height: 500\n", "700x500"),
+        ("% Height 500\n% Width 700\n", "700x500"),
+        ("# sensor 700x500\n", "700x500"),
+        ("# resolution: 500 700\n", "700x500"),
+        ("# window size: 50 100\n", "640x480"),
+        ("# buffer size 1024, 64\n", "640x480"),
+    ],
+)
+def test_a_size_in_a_comment_is_that_of_the_sensor_where_it_holds_the_events(tmp_path, header, size):
+    (tmp_path / "x.txt").write_text(header + "# t x y p\n" + table(*drive()))
+    assert survey(tmp_path / "x.txt")["topics"][0]["resolutions"].keys() == {size}
+
+
 def test_events_of_one_time_are_told(tmp_path):
     t, x, y, p = drive()
     (tmp_path / "x.txt").write_text("t x y p\n" + table(t * 0 + 5, x, y, p))
@@ -270,15 +306,16 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, columns, sentence):
         open_here(tmp_path / "x.txt", Asked(columns=columns))
 
 
+@pytest.mark.parametrize("order", [lambda t, x, y: np.lexsort((x, y)), lambda t, x, y: np.argsort(-t)])
 @pytest.mark.parametrize(
     ("header", "between", "at"), [("640 480\n", " ", 0), ("# a\n", ",", 3), ("", "\t", 2)]
 )
-def test_the_command_that_sorts_a_file_works_on_it(tmp_path, header, between, at):
+def test_the_command_that_sorts_a_file_works_on_it(tmp_path, header, between, at, order):
     t, x, y, p = drive(seconds=10)
     columns = [x, y, p]
     columns.insert(at, t)
     path = tmp_path / "it's.csv"
-    path.write_text(header + table(*(column[np.lexsort((x, y))] for column in columns), between=between))
+    path.write_text(header + table(*(column[order(t, x, y)] for column in columns), between=between))
     with pytest.raises(InputError, match="times go back by more than a second") as refused:
         open_here(path)
     command = str(refused.value).partition(": sort it, with ")[2]

@@ -1,0 +1,85 @@
+"""Size of a sensor: as files state it, under names that people give it, or as its events tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from crossspec_ros.events.packets import MAX_SIZE
+
+SIDES = (("width", "height"), ("W", "H"))
+"""Names of a number each."""
+PAIRS = ("sensor_size", "sensor_resolution", "resolution", "geometry", "size", "sensor")
+"""Names of width and height together, in either order."""
+SIZE_NAMES = (*(name for sides in SIDES for name in sides), *PAIRS)
+_STRAY = 0.001
+"""Share of the events that may be outside of a sensor that holds the others."""
+# (width, height) of common sensors, the smaller ones first.
+_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (768, 640), (1280, 720))
+
+
+def common_size(needed: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the smallest common sensor that is at least as large, or else these very ones."""
+    fitting = (size for size in _SENSORS if size[0] >= needed[0] and size[1] >= needed[1])
+    return next(fitting, needed)
+
+
+def count_pixels(values: np.ndarray) -> np.ndarray:
+    """How often each pixel (`MAX_SIZE`,) of a row or column is in coordinates (N,) of any type."""
+    inside = values[(values >= 0) & (values < MAX_SIZE)]
+    return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
+
+
+def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
+    """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
+
+    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
+    outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
+    """
+    most = counts[0].sum() * _STRAY
+    # How many events lie at each pixel or behind it.
+    behind = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]
+    for size in (*stated, *_SENSORS):
+        if sum(axis[end] for axis, end in zip(behind, size, strict=True)) <= most:
+            return size
+    return np.count_nonzero(behind[0]), np.count_nonzero(behind[1])
+
+
+def is_size(width: float, height: float) -> bool:
+    """Whether a sensor that is read can have so many pixels, as a file states them."""
+    return all(value in range(1, MAX_SIZE + 1) for value in (width, height))
+
+
+def stated_sizes(stated: Callable[[str], object]) -> list[tuple[int, int]]:
+    """Sizes (width, height) that a container can mean by what is `stated` under each of `SIZE_NAMES`.
+
+    Width and height by their names are one size, not checked; a pair is that of a landscape, then the other.
+    """
+    for sides in SIDES:
+        numbers = [number for name in sides for number in whole_numbers(stated(name))]
+        if len(numbers) == 2:
+            return [(numbers[0], numbers[1])]
+    for name in PAIRS:
+        if len(pair := whole_numbers(stated(name))) == 2 and is_size(*pair):
+            small, large = sorted(pair)
+            # Some state the largest coordinates, which is one less.
+            is_last = (large + 1, small + 1) in _SENSORS
+            large, small = large + is_last, small + is_last
+            return [(large, small), (small, large)]
+    return []
+
+
+def whole_numbers(value: object) -> list[int]:
+    """The whole numbers of an attribute or a data set, also those in a text such as 1280x720; else none."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        parts = value.lower().split("x")
+        return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else []
+    if not isinstance(value, np.ndarray | np.generic | int):
+        return []
+    array = np.asarray(value)
+    if array.size > 4 or array.dtype.kind not in "iuf" or not np.all(array == np.rint(array)):
+        return []
+    return [int(number) for number in array.reshape(-1)]
