@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import torch
-from crossspec_lab.train.checkpoint import load_checkpoint, save_checkpoint
+from crossspec_lab.train.resume_file import load_checkpoint, save_checkpoint
 
 from crossspec_ros import pickles
 from crossspec_ros.errors import InputError

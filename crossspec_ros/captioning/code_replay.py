@@ -18,7 +18,7 @@ from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
 from crossspec_ros.recordings.recording import tell_losses, tell_remarks
 from crossspec_ros.telemetry.trace import Trace

@@ -18,7 +18,7 @@ import numpy as np
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
 from crossspec_ros.models.placement import NO_DRAFT, Placement, placement_of
-from crossspec_ros.telemetry.memory import resident_mb
+from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, WindowClosed
 

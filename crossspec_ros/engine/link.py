@@ -20,7 +20,7 @@ import grpc
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.telemetry.memory import give_back
+from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire

@@ -24,7 +24,7 @@ from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.frames import frame_message
+from crossspec_ros.wire.packed_frames import frame_message
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.aedat4 import has_table, without_table
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, image
+from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US, PacketCutter
 from crossspec_ros.events.stamps import merged
 

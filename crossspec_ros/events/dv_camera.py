@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv import dv_message
 from crossspec_ros.events.dv_settings import Settings
 from crossspec_ros.events.dv_stream import (
@@ -22,11 +23,10 @@ from crossspec_ros.events.dv_stream import (
     read,
     warm_up,
 )
-from crossspec_ros.events.frames import Word
-from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.sandbox import LIVE, Sandbox, SandboxedRecording, SandboxError, checked
 from crossspec_ros.events.sandbox_child import Sent, renew_time
+from crossspec_ros.events.sandbox_frames import Word
 from crossspec_ros.events.stamps import Break, parts
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import RecordedMessage, image
 from crossspec_ros.events.dv import IMAGE_TOPIC, batch_of_store, dv_message, frame_message
-from crossspec_ros.events.frames import Word
-from crossspec_ros.events.messages import RecordedMessage, image
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
 from crossspec_ros.events.sandbox import LIVE, Sandbox, SandboxError, checked
 from crossspec_ros.events.sandbox_child import Sent, renew_time
+from crossspec_ros.events.sandbox_frames import Word
 
 if TYPE_CHECKING:
     import dv_processing as dv

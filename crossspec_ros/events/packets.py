@@ -9,8 +9,8 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
 
 PACKET_US = 10_000
 # An event takes 6 bytes at most, so that packets stay below a megabyte, which DDS carries well.

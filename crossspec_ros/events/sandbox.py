@@ -29,8 +29,17 @@ from typing import Any
 
 from crossspec_ros.children import ProcessWork, start
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.frames import HEAD, WORD, FrameError, Head, SandboxError, Word, read_head, read_word
-from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.cdr import RecordedMessage
+from crossspec_ros.events.sandbox_frames import (
+    HEAD,
+    WORD,
+    FrameError,
+    Head,
+    SandboxError,
+    Word,
+    read_head,
+    read_word,
+)
 
 FACTOR = "CROSSSPEC_FILE_LIMITS"
 """Environment variable with a number by which all limits on files are multiplied."""

@@ -16,8 +16,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.frames import Word, write_frame
-from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.cdr import RecordedMessage
+from crossspec_ros.events.sandbox_frames import Word, write_frame
 
 Sent = RecordedMessage | Word
 Job = Callable[..., Iterator[Sent]]

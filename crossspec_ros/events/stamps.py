@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
-from crossspec_ros.events.messages import RecordedMessage
+from crossspec_ros.events.cdr import RecordedMessage
 
 BACKWARD_JUMP_NS = 1_000_000_000
 """A stream that falls back farther starts anew; less is disorder."""

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, is_end_mark, to_ns
+from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
-from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, is_end_mark, to_ns
-from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.packet_decoder import PacketDecoder
 
 

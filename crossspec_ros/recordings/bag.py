@@ -12,7 +12,7 @@ from rosbags.interfaces import Connection
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     DVS_EVENTS,
     EVENT_PACKET,
     EVENT_TYPES,

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.encodings import check_encoding
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     DVS_EVENTS,
     EVENT_PACKET,
     EVENT_TYPES,
@@ -21,6 +20,7 @@ from crossspec_ros.events.messages import (
     is_end_mark,
     typestore,
 )
+from crossspec_ros.events.encodings import check_encoding
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
 from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Asked

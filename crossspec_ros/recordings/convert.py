@@ -26,8 +26,8 @@ from rich.progress import (
 )
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_stream import DvStream
-from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.recordings.bag import write_bag

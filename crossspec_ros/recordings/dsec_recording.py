@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE, EVENT_PACKET, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.align import Alignment
 from crossspec_ros.recordings.dsec import DISTORTED_FOLDER, EVENTS_FILE, FRAMES_FOLDER, DsecSequence

@@ -10,9 +10,9 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
+from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, is_end_mark
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
-from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, is_end_mark
 from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.recordings.kinds import Kinds
 from crossspec_ros.recordings.stream_digest import StreamDigest

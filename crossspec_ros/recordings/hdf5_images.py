@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
+from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import COMPRESSED_IMAGE, RecordedMessage, compressed_image
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.fields import stated_unit
 from crossspec_ros.recordings.recording import BEST, Asked

@@ -11,7 +11,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.messages import COMPRESSED_IMAGE
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE
 from crossspec_ros.events.sample_depth import SampleDepth
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS
 from crossspec_ros.recordings.kinds import Kinds

@@ -13,7 +13,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import DVS_EVENTS, EVENT_TYPES, IMAGE_TYPES, typestore
+from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, IMAGE_TYPES, typestore
 
 _HEADER = "std_msgs/msg/Header"
 _DVS_MD5 = "5e8beee5a6c107e504c2e78903c224b8"

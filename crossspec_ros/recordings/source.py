@@ -12,7 +12,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.files import read_small

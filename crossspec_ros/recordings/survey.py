@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,

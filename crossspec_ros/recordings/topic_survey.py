@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.events.messages import EVENT_TYPES, stamp_ns, typestore
+from crossspec_ros.events.cdr import EVENT_TYPES, stamp_ns, typestore
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, Judged, StrayFinder
 from crossspec_ros.recordings.kinds import Kinds
 

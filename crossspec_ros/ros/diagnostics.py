@@ -20,7 +20,7 @@ from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time
 from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
-from crossspec_ros.telemetry.memory import give_back
+from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
 __all__ = ["STEADY", "Diagnostics", "Reading"]

@@ -21,9 +21,9 @@ from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.environment import discovery_hint
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import RecordedMessage, event_packet, to_ns
+from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.messages import RecordedMessage, event_packet, to_ns
-from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import Asked, open_recording

@@ -17,10 +17,10 @@ from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_camera import Link, Source, open_sources
 from crossspec_ros.events.dv_stream import Unusable
 from crossspec_ros.events.host_clock import HostClock
-from crossspec_ros.events.messages import RecordedMessage
 from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import LOG_S, GuardedNode

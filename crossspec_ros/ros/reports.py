@@ -12,7 +12,7 @@ from std_msgs.msg import Header
 
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.wording import latencies, plain
-from crossspec_ros.events.messages import to_ns
+from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.messages import FIRST_NS, to_time
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import HARMLESS

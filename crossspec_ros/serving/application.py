@@ -25,7 +25,7 @@ from crossspec_ros.serving.conversation import again_and_again, converse, refusa
 from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.fleet import COUNTS
 from crossspec_ros.serving.options import ServeOptions, read_tokens
-from crossspec_ros.telemetry.memory import keep_heap
+from crossspec_ros.telemetry.process_memory import keep_heap
 from crossspec_ros.wire import captions_pb2 as wire
 
 _LOG = logging.getLogger(__name__)

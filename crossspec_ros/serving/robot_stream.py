@@ -23,7 +23,7 @@ from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, 
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.frames import read_frame
+from crossspec_ros.wire.packed_frames import read_frame
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.messages import RecordedMessage, to_ns, typestore
+from crossspec_ros.events.cdr import RecordedMessage, to_ns, typestore
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.windows.grid import SECOND, WindowGrid

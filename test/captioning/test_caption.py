@@ -20,7 +20,7 @@ from planted import START_NS, WINDOWS, write_drive
 from crossspec_ros.captioning import assembly
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import EventDraft
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.models.eventgpt import EventGPTArchitecture
 from crossspec_ros.models.video_llava import VideoLlavaArchitecture
 from crossspec_ros.paths import share_dir

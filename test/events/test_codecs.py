@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 
 ENCODERS = {

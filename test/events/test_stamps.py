@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage
+from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage
 from crossspec_ros.events.stamps import Break, LiveMessage, StampJudge, StrayFinder, Verdict, merged, parts
 
 SECOND = 10**9

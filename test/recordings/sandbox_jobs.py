@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import sandbox_child
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 
 
 def crash():

@@ -11,7 +11,7 @@ from event_samples import batch_of, random_batch
 from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
 from crossspec_ros.recordings.align import CALIBRATION_FILE, RECTIFY_MAP_FILE, Alignment, homography
 from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.recordings.dsec_recording import DsecRecording

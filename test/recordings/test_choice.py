@@ -13,9 +13,7 @@ from test_recording import bag_of
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
@@ -25,6 +23,8 @@ from crossspec_ros.events.messages import (
     event_packet,
     image,
 )
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey
 

@@ -25,14 +25,14 @@ from test_recording import bag_of, packet, picture, string
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.dv_stream import DvStream
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     EVENT_PACKET,
     LEGACY_EVENT_PACKET,
     stamp_ns,
     typestore,
 )
+from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.recordings import convert as convert_module
 from crossspec_ros.recordings.convert import convert, record
 from crossspec_ros.recordings.recording import open_here

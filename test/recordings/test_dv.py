@@ -27,11 +27,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera, dv_stream
 from crossspec_ros.events.aedat4 import without_table
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, typestore
 from crossspec_ros.events.dv_stream import DvStream
-from crossspec_ros.events.frames import SandboxError
-from crossspec_ros.events.messages import EVENT_PACKET, IMAGE, RecordedMessage, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.events.sandbox import LIVE, Limits
+from crossspec_ros.events.sandbox_frames import SandboxError
 from crossspec_ros.recordings.recording import open_here, open_recording
 from crossspec_ros.recordings.survey import survey
 

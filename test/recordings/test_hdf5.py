@@ -17,7 +17,7 @@ from test_npz import decode
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.messages import IMAGE, typestore
+from crossspec_ros.events.cdr import IMAGE, typestore
 from crossspec_ros.recordings import hdf5_events, info
 from crossspec_ros.recordings.hdf5 import find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File

@@ -15,7 +15,7 @@ from test_recording import bag_of, packet, picture
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import COMPRESSED_IMAGE, typestore
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
 from crossspec_ros.recordings.image_folder import FolderImages
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey

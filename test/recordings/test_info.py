@@ -19,9 +19,7 @@ from test_dsec import START_US, write_sequence
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
@@ -30,6 +28,8 @@ from crossspec_ros.events.messages import (
     event_packet,
     typestore,
 )
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings import stream_digest
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import open_here

@@ -13,7 +13,7 @@ from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import by_topic, sound, string, write
 from test_ros1 import drive, ros1  # noqa: F401
 
-from crossspec_ros.events.messages import typestore
+from crossspec_ros.events.cdr import typestore
 from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.salvage import salvage

@@ -10,7 +10,7 @@ from event_samples import assert_equal, random_batch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.messages import EVENT_PACKET, typestore
+from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
 from crossspec_ros.recordings.fields import choose_unit

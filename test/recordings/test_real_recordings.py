@@ -11,10 +11,10 @@ import pytest
 from event_samples import assert_equal
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.images import event_images, render
-from crossspec_ros.events.messages import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.npy import read_npy
 from crossspec_ros.recordings.recording import open_here

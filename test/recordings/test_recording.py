@@ -18,9 +18,7 @@ from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
@@ -32,6 +30,8 @@ from crossspec_ros.events.messages import (
     stamp_ns,
     typestore,
 )
+from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.convert import convert

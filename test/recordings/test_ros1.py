@@ -15,9 +15,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dvs import DvsDecoder, dvs_of_ros1, encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
@@ -28,6 +26,8 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
+from crossspec_ros.events.dvs import DvsDecoder, dvs_of_ros1, encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey

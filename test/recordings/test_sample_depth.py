@@ -11,7 +11,7 @@ from test_choice import SECOND, events
 from test_recording import bag_of
 
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     IMAGE,
     RecordedMessage,

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.frames import SandboxError
-from crossspec_ros.events.messages import EVENT_PACKET
+from crossspec_ros.events.cdr import EVENT_PACKET
 from crossspec_ros.events.sandbox import FACTOR, Limits, Sandbox, SandboxedRecording, words
+from crossspec_ros.events.sandbox_frames import SandboxError
 
 LIMITS = Limits(memory_bytes=256 << 20, processor_s=2, silence_s=20)
 FILE = Path(__file__)

@@ -23,9 +23,9 @@ from serving import serving
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
+from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.dv_camera import Link, open_sources
 from crossspec_ros.events.dv_stream import Unusable
-from crossspec_ros.events.messages import IMAGE, RecordedMessage, image
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.dv_camera import DvCameraNode, main
 

@@ -7,7 +7,7 @@ import pytest
 
 from crossspec_ros.captioning.settings import EVENT_TYPES
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.messages import to_ns
+from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.ros.messages import closed_counts, closed_message, image_message, message_class, rgb8_array
 from crossspec_ros.windows.window import Counts

@@ -19,8 +19,8 @@ from rclpy.parameter import Parameter
 from std_msgs.msg import Header
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import dsec_player
 from crossspec_ros.ros.captioner import CaptionerNode

@@ -17,8 +17,8 @@ from rclpy.qos import DurabilityPolicy
 
 from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.messages import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import captioner

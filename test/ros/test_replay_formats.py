@@ -22,9 +22,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
@@ -35,6 +33,8 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode

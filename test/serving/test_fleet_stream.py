@@ -49,7 +49,7 @@ from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.bounded import MOST_HELLO, MOST_LISTS
-from crossspec_ros.wire.frames import frame_message, read_frame
+from crossspec_ros.wire.packed_frames import frame_message, read_frame
 
 WAIT_S = 30.0
 OTHER = "How many cars are there, and of which colour?"

@@ -15,7 +15,7 @@ from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.frames import frame_message
+from crossspec_ros.wire.packed_frames import frame_message
 
 WAIT_S = 10.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossspec_ros.telemetry.memory import give_back, resident_mb
+from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 
 
 def test_free_memory_goes_back() -> None:

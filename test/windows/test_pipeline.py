@@ -11,9 +11,7 @@ import pytest
 from crossspec_ros.captioning.settings import SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     DVS_EVENTS,
     EVENT_PACKET,
     IMAGE,
@@ -22,6 +20,8 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, EventImageReady, FrameReady, WindowClosed

@@ -22,7 +22,7 @@ from crossspec_lab.compare.peak_memory import begin_peak, status_mb
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.telemetry.memory import give_back
+from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
 from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer

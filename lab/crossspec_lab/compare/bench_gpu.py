@@ -58,7 +58,7 @@ from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, Placement, available
 from crossspec_ros.paths import share_dir
-from crossspec_ros.telemetry.memory import resident_mb
+from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
 from crossspec_ros.windows.window import Window
 

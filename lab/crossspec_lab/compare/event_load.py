@@ -21,10 +21,10 @@ from sensor_msgs.msg import Image
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import event_packet, to_ns
+from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.evt3 import TIME_HIGH
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import event_packet, to_ns
-from crossspec_ros.events.messages import stamp_ns as cdr_stamp_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts
 from crossspec_ros.ros.run import run

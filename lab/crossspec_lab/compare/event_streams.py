@@ -13,9 +13,9 @@ import numpy as np
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_PACKET, typestore
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import DVS_EVENTS, EVENT_PACKET, typestore
 from crossspec_ros.recordings.recording import open_recording
 
 WIDTH, HEIGHT = 640, 480

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from crossspec_lab.train.checkpoint import load_checkpoint, save_checkpoint
+from crossspec_lab.train.resume_file import load_checkpoint, save_checkpoint
 from crossspec_ros.errors import InputError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from crossspec_ros.telemetry.memory import resident_mb
+from crossspec_ros.telemetry.process_memory import resident_mb
 
 MOST_MB = 1500.0
 MOST_MB_PER_MIN = 1.0

@@ -40,7 +40,7 @@ from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.frames import frame_message
+from crossspec_ros.wire.packed_frames import frame_message
 
 _SLOW_S, _AGAIN_S = 15.0, 180.0
 _FEW = 4

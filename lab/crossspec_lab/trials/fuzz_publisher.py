@@ -36,8 +36,8 @@ from crossspec_lab.trials.mutations import mutated
 from crossspec_lab.trials.pictures import pictures
 from crossspec_ros.captioning.settings import NODES as SETTINGS
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.messages import to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time

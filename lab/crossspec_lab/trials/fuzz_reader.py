@@ -20,7 +20,7 @@ from crossspec_lab.trials.own_samples import OWN, TORCH, tiny_pair
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.telemetry.memory import resident_mb
+from crossspec_ros.telemetry.process_memory import resident_mb
 
 _MOST_TOLD = 20_000
 """Characters of what was said."""

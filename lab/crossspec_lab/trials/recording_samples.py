@@ -18,9 +18,7 @@ from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_typestore
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.messages import (
+from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
     EVENT_PACKET,
@@ -31,6 +29,8 @@ from crossspec_ros.events.messages import (
     image,
     typestore,
 )
+from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.ecf import FILTER
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from crossspec_msgs.msg import WindowClosed, WindowReport
 
-from crossspec_ros.events.messages import to_ns
+from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, closed_counts
 from crossspec_ros.ros.reports import report_values

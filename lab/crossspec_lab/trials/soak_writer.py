@@ -21,7 +21,7 @@ import cv2
 import dv_processing as dv
 import numpy as np
 
-from crossspec_ros.events.messages import typestore
+from crossspec_ros.events.cdr import typestore
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.recording import open_recording
 

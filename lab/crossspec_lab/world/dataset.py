@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from crossspec_lab.train.checkpoint import damaged, read_progress
+from crossspec_lab.train.resume_file import damaged, read_progress
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.scene import Scene, drive
 from crossspec_ros.errors import InputError

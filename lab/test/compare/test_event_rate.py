@@ -11,7 +11,7 @@ import pytest
 from crossspec_lab.compare.event_load import PACKET_US, Packets, main
 from outsider import outsider
 
-from crossspec_ros.events.messages import EVENT_PACKET, RecordedMessage
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 from crossspec_ros.recordings.bag import write_bag
 
 START_NS = 5 * 10**9

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from crossspec_lab.train import pairs as pairs_module
-from crossspec_lab.train.checkpoint import load_checkpoint, save_checkpoint
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
+from crossspec_lab.train.resume_file import load_checkpoint, save_checkpoint
 from crossspec_lab.train.variants import new_head
 from crossspec_lab.world.grammar import QUESTION
 

@@ -10,7 +10,7 @@ import os
 import struct
 from typing import Any, NamedTuple
 
-from crossspec_ros.events.messages import EVENT_TYPES, IMAGE_TYPES, RecordedMessage
+from crossspec_ros.events.cdr import EVENT_TYPES, IMAGE_TYPES, RecordedMessage
 
 Word = dict[str, Any]
 """A JSON object, such as {"end": true}."""
