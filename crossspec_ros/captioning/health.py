@@ -20,10 +20,11 @@ from crossspec_ros.captioning.remedies import RISING, STOPPED
 from crossspec_ros.models.placement import NO_DRAFT, Placement, placement_of
 from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.windows.quality import HARMLESS
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, WindowClosed
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.windows.synchronizer import WindowClosed
 
 HOLD_S = 5.0
 """A warning stays for so long, so that nothing flickers in an output of once a second."""

@@ -221,10 +221,9 @@ class CaptionWorker:
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
+        asked = self._questions and self._captioned is not None
         known = (self._complete, self._early, self._read)
-        return bool(
-            self._waiting or self._questions or self._stopping.is_set() or any(i is not None for i in known)
-        )
+        return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
     def _advance(self) -> bool:
         """Passes of an answer whose window is still open, until there is other work; False where there is
@@ -268,9 +267,9 @@ class CaptionWorker:
                     self._read = index if self._read is None else self._read
 
     def _answer(self) -> bool:
-        """Answer one question, or say why not; False when there is none."""
+        """Answer one question; False when there is none, or no window to ask about."""
         with self._changed:
-            if not self._questions:
+            if not self._questions or self._captioned is None:
                 return False
             question, on_answer = self._questions[0]
             about = self._captioned

@@ -120,8 +120,8 @@ def windows_in_code(
 
     Raises InputError for a recording that is damaged or has no window.
     """
+    from crossspec_ros.captioning.assembly import load_decoder
     from crossspec_ros.captioning.code_replay import captions
-    from crossspec_ros.captioning.decoders import load_decoder
 
     tick("loading the models", None)
     windows, counts = [], Counter[str]()

@@ -35,7 +35,7 @@ from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.peers import Peers, publishers_of
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 CLOCK_PERIOD_S = 0.01
 # Publishers and subscribers of other nodes may know each other a little later than this node knows them.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 MOST_BEHIND_S = 0.1
 """Seconds of the recording's time: what is played at once must fit into best-effort subscribers' queues."""

@@ -30,15 +30,8 @@ from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import run
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.synchronizer import (
-    EVENTS,
-    FRAMES,
-    EventImageReady,
-    FrameReady,
-    Update,
-    WindowClosed,
-)
-from crossspec_ros.windows.window import Counts
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update, WindowClosed
+from crossspec_ros.windows.window import EVENTS, FRAMES, Counts
 
 _IMAGE_TYPES = {"raw": "sensor_msgs/Image", "compressed": "sensor_msgs/CompressedImage"}
 _REMEDIES = {

@@ -48,6 +48,8 @@ class ServeOptions:
         for name in arguments:
             if name not in known:
                 raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
+        # The command line needs neither this nor numpy.
+
         options = cls(**arguments)
         names = options.proposer_names
         usable = [name for name in proposer_names() if name != HEADS]

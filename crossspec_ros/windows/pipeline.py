@@ -16,7 +16,8 @@ from crossspec_ros.events.stream import make_stream
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest, scaled_size
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, FrameReady, Synchronizer, Update, WindowClosed
+from crossspec_ros.windows.synchronizer import FrameReady, Synchronizer, Update, WindowClosed
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 
 class WindowSettings(Protocol):

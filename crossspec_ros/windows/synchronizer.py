@@ -14,9 +14,8 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, span, split
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
-EVENTS = "events"
-FRAMES = "frames"
 LATENESS_NS = SECOND // 5
 LONGEST_PACKET_NS = 2 * SECOND
 """Events of one packet that are farther apart have times that cannot be."""

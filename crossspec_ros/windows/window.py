@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+EVENTS = "events"
+FRAMES = "frames"
+"""Streams of a window."""
+
 
 class Counts(NamedTuple):
     """Numbers that the synchronizer announces of a closed window."""

@@ -702,6 +702,7 @@ def test_two_frames_with_one_stamp_are_two_frames(
 
 def test_every_session_gives_its_buffers_back(pair: ModelPair, windows: list[Window]) -> None:
     engine = LocalEngine(pair.target)
+    engine.warm_up(3)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine=engine)
     begin(decoder, windows[0])
     decoder.advance(0)

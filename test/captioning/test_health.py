@@ -22,7 +22,8 @@ from crossspec_ros.captioning.health import (
 from crossspec_ros.captioning.remedies import RISING, STOPPED
 from crossspec_ros.captioning.worker import UNREACHED
 from crossspec_ros.windows.quality import HARMLESS
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, WindowClosed
+from crossspec_ros.windows.synchronizer import WindowClosed
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 PACKAGE = Path(crossspec_ros.__file__).parent
 COUNTERS = r"""(?x)
@@ -35,10 +36,10 @@ COUNTERS = r"""(?x)
     | "(\w+)":\sself\._\w+\[source\]            # "disconnections": self._disconnections[source]
 """
 COUNTING = [
-    *("events/" + name for name in ("batch.py", "clock.py", "dvs.py", "evt3.py", "libcaer.py")),
+    *("events/" + name for name in ("batch.py", "clock.py", "dvs.py", "evt2.py", "evt3.py", "fixed.py")),
     *(
         "events/" + name
-        for name in ("libcaer_cmp.py", "mono.py", "packet_decoder.py", "splice.py", "stream.py", "trigger.py")
+        for name in ("libcaer_cmp.py", "packed.py", "packet_decoder.py", "splice.py", "stream.py")
     ),
     *("windows/" + name for name in ("assembler.py", "pipeline.py", "synchronizer.py")),
     *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera.py")),

@@ -57,7 +57,8 @@ def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     recording = tmp_path / "events.npz"
     np.savez(recording, t=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
     (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "0.5.png").touch()
+    for name in ("0.1", "0.8"):
+        (tmp_path / "pictures" / f"{name}.png").touch()
     synchronizer, _, player = given(recording, models, asked=Asked(images=tmp_path / "pictures"))
     assert synchronizer["image_transport"] == "compressed"
     assert player["images"] == str(tmp_path / "pictures")

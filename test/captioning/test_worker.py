@@ -506,15 +506,3 @@ def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
     worker.submit(window(1), 0)
     assert outcomes.wait(2)[1].caption is not None and not worker.pulse.death
     worker.stop()
-
-
-def test_a_question_before_the_first_window_is_refused_at_once():
-    class Empty(FakeDecoder):
-        def ask(self, *args):
-            raise InputError("there is no window to ask about")
-
-    answers = Outcomes()
-    worker = CaptionWorker(Empty(), "", ignore, ignore, Outcomes())
-    worker.ask("who?", answers)
-    assert str(answers.wait(1)[0]) == "there is no window to ask about"
-    worker.stop()

@@ -275,7 +275,7 @@ def long_recording(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_command_leaves_no_bag(tmp_path, long_recording, sequence, number):
     bag = tmp_path / "bag"
-    process = command(long_recording, bag)
+    process = command(long_recording, bag, "--time-unit", "us")
     wait_for(lambda: written(bag), process)
     os.killpg(process.pid, number)
     process.communicate(timeout=30)

@@ -23,7 +23,7 @@ from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.messages import image_message
 from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.synchronizer import SynchronizerNode
-from crossspec_ros.windows.synchronizer import FRAMES
+from crossspec_ros.windows.window import FRAMES
 
 NODE = """
 import sys, threading
@@ -151,7 +151,8 @@ def test_each_thread_of_a_node_that_is_killed_is_an_error(monkeypatch, make, nam
     with outsider() as observer, spinning(make) as node:
         status = f"{node.get_name()}: threads"
         observer.wait(lambda: observer.status(status)[1] == "OK")
-        (thread,) = [each for each in threading.enumerate() if each.name == name]
+        # Earlier tests may have left such threads; the newest comes last.
+        *_, thread = [each for each in threading.enumerate() if each.name == name]
         kill(thread, lambda: wake(node))
         observer.wait(lambda: observer.status(status)[0] == DiagnosticStatus.ERROR)
         assert "has ended (Killed" in observer.status(status)[1]

@@ -6,7 +6,7 @@ import pytest
 
 from crossspec_ros.ros.pace import MOST, MOST_BEHIND_S, Backlog, Pace
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 MS = 10**6
 

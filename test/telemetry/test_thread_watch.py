@@ -76,7 +76,8 @@ def test_each_thread_of_a_captioner_that_is_killed_is_told(
         "memory": lambda: decoder.memory_file._closing.set(),
         "captioner": lambda: notify(worker),
     }
-    (thread,) = [each for each in threading.enumerate() if each.name.startswith(name)]
+    # Earlier tests may have left such threads; the newest comes last.
+    *_, thread = [each for each in threading.enumerate() if each.name.startswith(name)]
     kill(thread, wakes[name])
     assert "has ended" in watch.look() and list(watch.values.values()).count("dead") == 1
     worker.stop()

@@ -24,7 +24,8 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, EventImageReady, FrameReady, WindowClosed
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, WindowClosed
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 MS = 10**6
 SECOND = 10**9

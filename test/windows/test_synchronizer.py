@@ -18,14 +18,8 @@ from crossspec_ros.events.images import render
 from crossspec_ros.windows import synchronizer as module
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, TimeSlices
-from crossspec_ros.windows.synchronizer import (
-    EVENTS,
-    FRAMES,
-    EventImageReady,
-    FrameReady,
-    Synchronizer,
-    WindowClosed,
-)
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 MS = 1_000_000
 GRID = WindowGrid()

@@ -25,7 +25,8 @@ from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
-from crossspec_ros.windows.synchronizer import EVENTS, FRAMES, Synchronizer
+from crossspec_ros.windows.synchronizer import Synchronizer
+from crossspec_ros.windows.window import EVENTS, FRAMES
 
 RATES = (1.0, 10.0, 50.0, 100.0)
 ENCODINGS = ("evt3", "libcaer_cmp", "libcaer", "mono", "dvs")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from crossspec_ros.captioning.model_loading import free_memory
 from transformers.utils import logging
 
 from crossspec_lab.compare.gpu_models import Dimensions, dimensions_of, random_pair
 from crossspec_lab.compare.gpu_shared_passes import milliseconds
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.models.footprint import estimate
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair

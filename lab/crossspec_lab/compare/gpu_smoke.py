@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from crossspec_ros.captioning.model_loading import free_memory
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate
@@ -30,6 +29,7 @@ from crossspec_lab.compare.harness import take_turns, waits
 from crossspec_lab.compare.held_out import held_out_windows, timed
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree

@@ -171,8 +171,7 @@ def _read_memory(path: Path) -> None:
 
 
 def _read_golden(path: Path) -> None:
-    from crossspec_ros.regress.junit import junit
-
+    from crossspec_ros.regress.checks import junit
     from crossspec_ros.regress.golden import compare, read_golden
     from crossspec_ros.regress.page import Page
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 from plain_eagle import PlainEagle, random_pairs
 from safetensors.torch import load_file, save_file
+from tiny_targets import TINY_FAMILIES
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
@@ -29,9 +28,6 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-FAMILIES = Path(__file__).parents[2] / "families"
-NAMES = sorted(path.stem.removeprefix("test_") for path in FAMILIES.glob("test_*.py"))
-NAMES = [name for name in NAMES if name not in ("every_family", "published")]
 QUESTION, LIMIT = "What are the key elements in this scene?", 20
 HEADS, KEY_HEADS, HEAD, INNER = 4, 2, 16, 48
 # What a published head may be; `old` names its layer as before, `whole` has no maps.
@@ -119,20 +115,13 @@ def write(folder: Path, target: VideoTarget, qwen3: bool = False, old: bool = Fa
     (folder / "config.json").write_text(json.dumps(config))
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=sorted(TINY_FAMILIES))
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A tiny checkpoint, its pair, and transformers' own answer to what is seen."""
-    sys.path.insert(0, str(FAMILIES))
-    try:
-        file, folder = (
-            import_module(f"test_{request.param}"),
-            tmp_path_factory.mktemp(request.param) / "target",
-        )
-    finally:
-        sys.path.remove(str(FAMILIES))
-    file.checkpoint(folder)
+    made = TINY_FAMILIES[request.param]
+    folder = made.checkpoint(tmp_path_factory.mktemp(request.param) / "target")
     seen = np.random.default_rng(8).integers(0, 256, (8, 48, 80, 3), np.uint8)
-    said = tuple(file.generated(folder, seen, QUESTION, LIMIT))
+    said = tuple(made.generated(folder, seen, QUESTION, LIMIT))
     return load_pair(share_dir() / "models" / "tiny", target=str(folder)), seen, said
 
 
