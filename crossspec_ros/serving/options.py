@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.drafting.proposer import HEADS, proposer_names
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.placement import DTYPES
@@ -49,6 +48,7 @@ class ServeOptions:
             if name not in known:
                 raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
         # The command line needs neither this nor numpy.
+        from crossspec_ros.drafting.proposer import HEADS, proposer_names
 
         options = cls(**arguments)
         names = options.proposer_names

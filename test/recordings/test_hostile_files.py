@@ -68,9 +68,10 @@ def bounded_run(folder, lines):
         text=True,
         check=True,
         timeout=880,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        # Half of the limits, so that half an hour of bombs takes minutes.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CROSSSPEC_FILE_LIMITS": "0.5"},
     )
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     return {(name, way): rest for name, way, *rest in rows}
 
 

@@ -19,6 +19,7 @@ from crossspec_ros.cli import main
 RESULT = {"outcome": "refused", "said": "it is bad: mend it", "seconds": 0.1, "above_idle_mb": 3.0}
 
 
+@pytest.mark.timeout(600)
 def test_a_few_files_of_all_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A busy machine is no fault of a reader.
     monkeypatch.setattr("crossspec_lab.trials.fuzz_files.MOST_S", 100.0)
