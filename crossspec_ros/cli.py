@@ -6,12 +6,13 @@ import argparse
 import errno
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.arguments import at_least, captioned, checked, lazily, named_models, recorded, seconds
 from crossspec_ros.errors import InputError
-from crossspec_ros.extensions import extension, extension_names
+from crossspec_ros.extensions import extension
 from crossspec_ros.models.placement import DTYPES
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
@@ -99,7 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _laboratory(subparsers: Subparsers) -> None:
     """Add the laboratory's commands, or say of each that it is not installed."""
-    if "commands" in extension_names(""):
+    with suppress(InputError):
         extension("commands", "the laboratory")(subparsers)
         return
     for name, purpose in _LABORATORY.items():

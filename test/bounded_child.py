@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import psutil
 
 MOST_MB, MOST_S, PATIENCE_S = 500, 40, 200
-"""Of the seconds, those of the CPU count, because the machine may be busy; half are a sandbox's own limit."""
+"""Seconds of the CPU count, because the machine may be busy; half are a sandbox's own limit."""
 
 
 def survey(path):

@@ -43,7 +43,7 @@ TURNS = (
 
 
 def turns(role_end: str, video: str, text: str, turn_end: str) -> str:
-    """What a released ChatML template says of a question about a video."""
+    """Text of a released ChatML template for a question about a video."""
     parts = {"ROLE_END": role_end, "VIDEO": video, "TEXT": text, "TURN_END": turn_end}
     template = TURNS
     for name, part in parts.items():
@@ -78,7 +78,7 @@ class TinyFamily:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     )
     language: Mapping[str, Any] = MappingProxyType({})
-    """What its language model has beside sizes."""
+    """Values of its language model beside sizes."""
 
     def config(self, ids: dict[str, int], text: dict[str, Any]) -> Any:
         """transformers' config, with these values in the language model's."""
@@ -132,7 +132,7 @@ class TinyFamily:
     def inputs(
         self, folder: Path, frames: np.ndarray, question: str, template: str = ""
     ) -> dict[str, torch.Tensor]:
-        """What transformers' processor makes of (n, H, W, 3) uint8 frames."""
+        """Inputs that transformers' processor makes of (n, H, W, 3) uint8 frames."""
         values = json.loads((folder / "config.json").read_text())
         text = self.text(len(frames), question, template or self.template, values)
         ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])
@@ -181,7 +181,7 @@ class VideoLlava(TinyFamily):
 
 
 class LlavaOnevision(TinyFamily):
-    """As in the released ones, patches leave a margin, are odd in number, and pooled to half, rounded up."""
+    """Patches, as in the released ones, leave a margin, are odd in number, and pooled to half, rounded up."""
 
     model = "LlavaOnevisionForConditionalGeneration"
     special = (*CHATML, "<image>", "<video>")
@@ -298,7 +298,7 @@ class Qwen3VL(TinyFamily):
     def inputs(
         self, folder: Path, frames: np.ndarray, question: str, template: str = ""
     ) -> dict[str, torch.Tensor]:
-        """Of frames that come 8 a second, in the size of a video of 8 with at most 256 tokens a pair."""
+        """Frames that come 8 a second, in the size of a video of 8 with at most 256 tokens a pair."""
         count, height, width, _ = frames.shape
         patch = json.loads((folder / "config.json").read_text())["vision_config"]["patch_size"]
         budget = json.loads((folder / "video_preprocessor_config.json").read_text())["size"]
@@ -373,7 +373,7 @@ class SmolVLM(TinyFamily):
         return text.replace("<video>", video + processing_smolvlm.DEFAULT_MEDIA_OUTTRO, 1)
 
     def pixels(self, frames: np.ndarray, folder: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """As the released processors have them, whose `size` is 4 sides."""
+        """Settings as the released processors have them, whose `size` is 4 sides."""
         side, images = values["vision_config"]["image_size"], channels_first(frames)
         height, width = images.shape[-2:]
         longest = 4 * side

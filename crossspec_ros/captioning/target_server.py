@@ -26,7 +26,7 @@ def is_remote(target: str) -> bool:
 
 
 def server_address(settings: CaptionerSettings) -> Address:
-    """Where the server of these parameters is, and what this robot says it is.
+    """Address of these parameters' server, and what this robot says it is.
 
     Raises InputError for an address or files that are none, and without the packages for it.
     """

@@ -37,7 +37,7 @@ class Window:
 
 
 class State(Enum):
-    """Where a piece of work stands."""
+    """State of a piece of work."""
 
     WAITING = "it has not begun"
     ENCODING = "the vision tower is to encode its frames"

@@ -54,7 +54,7 @@ class Link(NamedTuple):
 
     @classmethod
     def of(cls, word: Word) -> Link | None:
-        """What a child has sent, None where it is something else."""
+        """Link that a child has sent, None where it is something else."""
         return cls(checked(word, "is_up", (bool,)), checked(word, "why", (str,))) if "is_up" in word else None
 
 
@@ -107,7 +107,7 @@ def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source
 
 
 class _Opener(Protocol):
-    """What the child that reads connects to."""
+    """Address that the reading child connects to."""
 
     def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
         """Connect before the first item; raises InputError where that fails, anything later."""

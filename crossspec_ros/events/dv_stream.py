@@ -49,7 +49,7 @@ class Unusable(NamedTuple):
 
     @classmethod
     def of(cls, word: Word) -> Unusable | None:
-        """What a child has sent, None where it is something else."""
+        """Refusal that a child has sent, None where it is something else."""
         return cls(checked(word, "unusable", (str,))) if "unusable" in word else None
 
 
@@ -200,7 +200,7 @@ def name_of(address: Address) -> str:
 
 
 def receive(events_at: list[Any], frames_at: list[Any] | None) -> Iterator[Sent]:
-    """What a stream brings, sent by a child to `DvStream.messages`."""
+    """Messages of a stream, sent by a child to `DvStream.messages`."""
     warm_up()
     events = connect(_address(events_at), "events")
     frames = connect(_address(frames_at), "frames") if frames_at else None
@@ -208,7 +208,7 @@ def receive(events_at: list[Any], frames_at: list[Any] | None) -> Iterator[Sent]
 
 
 def sent(items: Iterator[RecordedMessage | Unusable | None]) -> Iterator[Sent]:
-    """What a child sends for these items; processor time is bounded from one to the next."""
+    """Frames that a child sends for these items; processor time is bounded from one to the next."""
     for item in items:
         renew_time()
         yield item.word() if isinstance(item, Unusable) else {} if item is None else item

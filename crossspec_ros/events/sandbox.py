@@ -75,9 +75,9 @@ class Limits:
     processor_s: float
     """For a pass, or for a live stream from one word to the next."""
     silence_s: float
-    """Of a child that neither works nor waits for a disk."""
+    """Silence of a child that neither works nor waits for a disk."""
     written_bytes: float = math.inf
-    """Of a temporary file."""
+    """Size of a temporary file."""
     output_bytes: float = math.inf
     messages: float = math.inf
 

@@ -15,7 +15,7 @@ from crossspec_ros.events.cdr import EVENT_TYPES, IMAGE_TYPES, RecordedMessage
 Word = dict[str, Any]
 """A JSON object, such as {"end": true}."""
 HEAD = struct.Struct("<BBxxIq")
-"""What it is, the type of a message, bytes behind the head, stamp in ns."""
+"""Fields: kind, type of a message, bytes behind the head, stamp in ns."""
 WORD, MESSAGE, STRAY = 0, 1, 2
 TYPES = (*dict.fromkeys(EVENT_TYPES.values()), *IMAGE_TYPES)
 """Types of messages that recordings give, by their number in a head."""

@@ -37,12 +37,12 @@ class Offer:
 
 
 def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
-    """Where the target of a pair is; by a hub id it is fetched, see `target_folder`."""
+    """Folder of a pair's target; by a hub id it is fetched, see `target_folder`."""
     return target_folder(target, with_weights) if target else found(models) / "target"
 
 
 def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Path | None:
-    """Where the draft of a pair is, likewise; None where there is to be none.
+    """Folder of a pair's draft, likewise; None where there is to be none.
 
     Raises InputError where none is named and `models` has none.
     """

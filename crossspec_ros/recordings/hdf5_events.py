@@ -178,7 +178,7 @@ class Hdf5Events:
         return sensor_size(counts, [*sizes, *([layout.usual_size] if layout.usual_size else [])])
 
     def _stated_sizes(self, layout: Layout) -> list[tuple[int, int]]:
-        """As attributes or data sets of the file, the events or their group, or of the layout's own group."""
+        """Stated sizes: attributes or data sets of the file, the events, or their or the layout's group."""
         group = self._columns[0][0].rpartition("/")[0]
         nodes = [self._columns[0][0], group or "/", "/"]
         if layout.size_group and self._file.is_group(layout.size_group):

@@ -111,7 +111,7 @@ class Hdf5File:
             return data
 
     def events(self, name: str) -> h5py.Dataset | EcfDataset:
-        """As `dataset`, unpacked by ourselves where it is packed with ECF."""
+        """Data set as `dataset` gives it, unpacked by ourselves where it is packed with ECF."""
         data = self.dataset(name)
         return EcfDataset(data) if is_ecf(data) else data
 

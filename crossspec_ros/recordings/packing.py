@@ -15,7 +15,7 @@ __all__ = ("Decompressor", "unpack", "unpack_cut", "zstd")
 
 
 class Decompressor(Protocol):
-    """As in `bz2`, `lz4.frame` and `zstd`."""
+    """Decompressor as in `bz2`, `lz4.frame` and `zstd`."""
 
     @property
     def eof(self) -> bool: ...
@@ -42,5 +42,5 @@ def unpack(data: bytes | memoryview, decompressor: Callable[[], Decompressor]) -
 
 
 def unpack_cut(data: bytes | memoryview, decompressor: Callable[[], Decompressor]) -> bytes:
-    """What there is of a part that may be cut; raises what the decompressor does."""
+    """Bytes of a part that may be cut; raises what the decompressor does."""
     return decompressor().decompress(data)

@@ -34,7 +34,7 @@ class Ros1Reader(Reader):
 
     @property
     def message_count(self) -> int:
-        """How many messages the index promises; rosbags goes through all chunks again for each topic."""
+        """Number of messages by the index; rosbags goes through all chunks again for each topic."""
         return sum(sum(chunk.connection_counts.values()) for chunk in self.chunk_infos)
 
     def read_chunk(self) -> Any:

@@ -26,7 +26,7 @@ def common_size(needed: tuple[int, int]) -> tuple[int, int]:
 
 
 def count_pixels(values: np.ndarray) -> np.ndarray:
-    """How often each pixel (`MAX_SIZE`,) of a row or column is in coordinates (N,) of any type."""
+    """Counts (`MAX_SIZE`,) of each pixel of a row or column in coordinates (N,) of any type."""
     inside = values[(values >= 0) & (values < MAX_SIZE)]
     return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
 

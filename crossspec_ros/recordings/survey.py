@@ -123,7 +123,7 @@ def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
 
 
 def _survey_images(path: Path, asked: Asked, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
-    """What the images of a folder are, and that they are played in place of a bag's own."""
+    """Images of a folder, and that they are played in place of a bag's own."""
     with closing(open_here(path, asked._replace(images=None))) as recording:
         beside = WithImages(recording, images)
     survey = _make_survey(str(images), COMPRESSED_IMAGE)
@@ -222,7 +222,7 @@ def _report(
 
 
 def _findings(topics: list[TopicSurvey]) -> list[str]:
-    """What is wrong with the recording as a whole."""
+    """Faults of the recording as a whole."""
     events = [topic for topic in topics if isinstance(topic, EventSurvey) and topic.events]
     unread = [topic for topic in topics if topic.messages and is_unread(topic.type)]
     images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]

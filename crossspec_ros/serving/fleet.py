@@ -112,7 +112,7 @@ class FleetMemory(Proposer):
         self._shared, self._lock = shared, lock
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """As the caption memory does, under this name."""
+        """Propose as the caption memory does, under this name."""
         with self._lock:
             tree = self._shared.propose(context, budget, worth)
         return DraftTree(tree.token_ids, tree.parents, tree.probs, ((self.name,),) * len(tree))

@@ -1,4 +1,4 @@
-"""What one family alone has: its layout, its ancestors, its newline, its rope."""
+"""Specials of one family alone: its layout, its ancestors, its newline, its rope."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def target(folder: Path) -> Qwen3VL:
 
 
 def said(session: LocalSession, tokens: tuple[int, ...], question: str = QUESTION) -> tuple[int, ...]:
-    """What the engine says of the frames that the session has, whose drafts are right."""
+    """Tokens of the engine about the frames that the session has, whose drafts are right."""
     session.ask(question, Trace())
     answer = tuple[int, ...]()
     while len(answer) < len(tokens):

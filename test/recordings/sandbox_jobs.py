@@ -85,7 +85,7 @@ def own_pid():
 
 
 class Recording(SimpleNamespace):
-    """Of so many messages; the child is killed behind `crash_after` of them."""
+    """Recording of so many messages; the child is killed behind `crash_after` of them."""
 
     def messages(self):
         for i in range(self.count):

@@ -495,7 +495,7 @@ def test_no_message_ends_the_server_or_another_robots_captions(
 
 
 def told(server: Server, said: list[wire.Up]) -> Iterator[wire.Down]:
-    """What the server says to this, for as long as it is listened to."""
+    """Messages of the server to this, for as long as it is listened to."""
     done = threading.Event()
 
     def messages() -> Iterator[wire.Up]:

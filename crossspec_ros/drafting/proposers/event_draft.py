@@ -28,7 +28,7 @@ class EventDraftProposer(Proposer):
 
 
 def align(said: tuple[int, ...], draft: tuple[int, ...]) -> int:
-    """Where the draft goes on after `said`; nowhere is its end.
+    """Index at which the draft goes on after `said`; nowhere is its end.
 
     A draft that has departed is aligned by the longest run of last tokens that it has too; of equal runs by
     the one nearest to the same position. Where the very last token is the one in which they differ, the

@@ -1,4 +1,4 @@
-"""What a draft head says after the target's own tokens, place by place."""
+"""Guesses of a draft head after the target's own tokens, place by place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crossspec_ros.drafting.heads.head import Head, Pairs
 
 
 class Said(NamedTuple):
-    """Of (b, t) places: which count, where the first guess or one of five is right, and cosines of states."""
+    """Places (b, t): which count, where the first guess or one of five is right, and cosines of states."""
 
     counted: Tensor
     right: Tensor

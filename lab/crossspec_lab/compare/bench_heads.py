@@ -55,7 +55,7 @@ _BATCH = 16
 
 
 class Captioned(NamedTuple):
-    """What became of one window, and of which drive it is."""
+    """Outcome of one window, and which drive it is of."""
 
     drive: int
     tokens: int

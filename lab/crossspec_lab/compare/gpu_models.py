@@ -39,13 +39,13 @@ class Dimensions(NamedTuple):
 
 
 def tiny() -> Dimensions:
-    """Those of the shipped pair."""
+    """Dimensions of the shipped pair."""
     folder = share_dir() / "models" / "tiny"
     return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 
 def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
-    """Those of the shipped pair, or of the released 7B models; the target may be that of a folder."""
+    """Dimensions of the shipped pair, or of the released 7B models; the target may be that of a folder."""
     found = tiny() if is_tiny else Dimensions("7B", released_target(), released_draft())
     if not target:
         return found

@@ -123,7 +123,7 @@ def _stages(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def ratio(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """How many times as long one waited as the other, case by case."""
+    """Ratios of waits of one to the other, case by case."""
     return spread(np.maximum(one, _LEAST_MS) / np.maximum(other, _LEAST_MS))
 
 

@@ -116,7 +116,7 @@ def sleep_until(at_ns: int) -> None:
 
 
 def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
-    """How a decoder captions in real time: ours lives through the window, others begin at its last frame.
+    """Captioning by a decoder in real time: ours lives through the window, others begin at its last frame.
 
     The decoder is closed with the stack.
     """

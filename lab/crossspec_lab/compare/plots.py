@@ -31,7 +31,7 @@ def bars(
 
 
 def mode_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """How long captions take by decoder, by what each is to be called; the first is ours."""
+    """Waits for captions by decoder, by what each is to be called; the first is ours."""
     rows = {shown: modes[name]["last_frame_to_caption_ms"] for name, shown in names.items()}
     ours = next(iter(rows))
     bars(axes, rows, WAIT_LABEL, lambda name: OURS_COLOUR if name == ours else OTHERS_COLOUR)

@@ -37,7 +37,7 @@ TITLE = "Speed-up by the number of frames"
 NUMBER = 1
 FRAMES = (1, 4, 8, 16, 32, 64)
 _LEAST_S = 1e-3
-"""What grows from less than this has no growth worth a figure."""
+"""Least value whose growth is worth a figure."""
 _WAYS = (OURS, ALONE, SPECVLM, PARALLEL)
 _GROWTH = (8, 64)
 _SAME_WAYS = (OURS, ALONE, PARALLEL)

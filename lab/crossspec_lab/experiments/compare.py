@@ -48,7 +48,7 @@ def compare(
 def record(
     setting: Setting, experiment: int, condition: str, way: str, window: Window, truth: str, run: Run
 ) -> Record:
-    """What a way did with a window."""
+    """Outcome of a decoder on a window."""
     marks, tokens = run.trace.marks, run.written.tokens
     return Record(
         experiment,

@@ -1,4 +1,4 @@
-"""What an experiment found: figures by key, tables, plots, and sentences; the report is made of these."""
+"""Results of an experiment: figures by key, tables, plots, and sentences; the report is made of these."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Table:
 
 @dataclass
 class Result:
-    """What one experiment found. `figures` stand beside the predictions of the same keys; `unmeasured` says
+    """Results of one experiment. `figures` stand beside the predictions of the same keys; `unmeasured` says
     of others why there is no figure. `plots` are by the name of their file."""
 
     figures: dict[str, Cell] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def text(cell: Cell) -> str:
 
 
 def figures_as_json(figures: Mapping[str, Cell]) -> dict[str, object]:
-    """What json can write; the ends of an interval that there is not are null."""
+    """Value that json can write; the ends of an interval that there is not are null."""
     return {key: _as_json(cell) if isinstance(cell, Interval) else cell for key, cell in figures.items()}
 
 

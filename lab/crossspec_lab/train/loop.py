@@ -18,7 +18,7 @@ from crossspec_ros.errors import InputError
 
 @dataclass
 class Loop:
-    """What learns, and how; `known` tells this training from others of the same folder."""
+    """Model that learns, and how; `known` tells this training from others of the same folder."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer

@@ -170,7 +170,7 @@ class _Readers:
         self._running: dict[bool, Child] = {}
 
     def read(self, name: str, path: Path) -> dict[str, Any]:
-        """What became of a file: read, refused, raised, or the reader hung or ended."""
+        """Outcome of a file: read, refused, raised, or the reader hung or ended."""
         with_torch = name in TORCH
         if with_torch not in self._running:
             arguments = ["-m", "crossspec_lab.trials.fuzz_reader", *(["torch"] if with_torch else [])]

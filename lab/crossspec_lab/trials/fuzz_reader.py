@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def result(uses: _Uses, path: Path) -> dict[str, object]:
-    """What became of the worst of all uses of a file, and the longest of their times."""
+    """Outcome of the worst of all uses of a file, and the longest of their times."""
     begin_peak()
     results, longest_s, children_mb = [("read", "")], 0.0, _children_mb()
     for use in uses:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crossspec_ros.models.pair import ModelPair
 
 IDENTITY = {"recording": "a digest"}
-"""What stored drafts are of."""
+"""Identity of stored drafts."""
 _VOCABULARY = "a vocabulary"
 _IDS = 600
 """Token ids of the caption memory's model."""
@@ -182,7 +182,7 @@ def _read_golden(path: Path) -> None:
 
 
 class _AnySetup:
-    """Of a golden that is of no recording that is here."""
+    """Set-up of a golden whose recording is not here."""
 
     origin_ns = 0
 

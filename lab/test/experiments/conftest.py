@@ -1,4 +1,4 @@
-"""What the tests of experiments share."""
+"""Fixtures that the tests of experiments share."""
 
 from __future__ import annotations
 
