@@ -77,8 +77,9 @@ class ArrayEvents:
             raise InputError(f"'{path}' has no events: choose another recording")
         sizes = looks[0].sizes
         pixels = np.sum([look.pixels for look in looks], axis=0)
-        self._size = sizes[0] if len(sizes) == 1 else sensor_size(pixels, sizes)
         with leaving_open(path):
+            found = sensor_size(pixels, sizes)
+            self._size = sizes[0] if len(sizes) == 1 else found
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
                 all(look.are_whole for look in looks),

@@ -79,7 +79,8 @@ class Hdf5Events:
         with file.naming_damage():
             if not looks:
                 raise ValueError(reasons[0])
-            self.width, self.height = self._find_size(layout, looks)
+            with leaving_open(file.path):
+                self.width, self.height = self._find_size(layout, looks)
         t = np.concatenate([times for times, *_ in looks])
         self.kind, size = t.dtype.kind, (self.width, self.height)
         fractions = np.count_nonzero(t != np.rint(t)) if self.kind == "f" else 0
@@ -172,10 +173,9 @@ class Hdf5Events:
     def _find_size(self, layout: Layout, looks: Sequence[Sequence[np.ndarray]]) -> tuple[int, int]:
         """(width, height) as the file states it; else the usual or the smallest common one for its events."""
         sizes = self._stated_sizes(layout)
-        if len(sizes) == 1:
-            return sizes[0]
         counts = np.sum([[count_pixels(axis) for axis in look[1:3]] for look in looks], axis=0)
-        return sensor_size(counts, [*sizes, *([layout.usual_size] if layout.usual_size else [])])
+        found = sensor_size(counts, [*sizes, *([layout.usual_size] if layout.usual_size else [])])
+        return sizes[0] if len(sizes) == 1 else found
 
     def _stated_sizes(self, layout: Layout) -> list[tuple[int, int]]:
         """Stated sizes: attributes or data sets of the file, the events, or their or the layout's group."""

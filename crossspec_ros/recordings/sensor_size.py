@@ -31,12 +31,28 @@ def count_pixels(values: np.ndarray) -> np.ndarray:
     return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
 
 
+def refuse_pixels_from_one(counts: np.ndarray, stated: Sequence[tuple[int, int]]) -> None:
+    """Raise ValueError where x and y go from 1 to the very size of a sensor, as MATLAB numbers pixels.
+
+    `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`; `stated` are sizes (width, height).
+    """
+    used = [np.flatnonzero(axis) for axis in counts]
+    ends = [(int(pixels[0]), int(pixels[-1])) for pixels in used if pixels.size]
+    if any(ends == [(1, width), (1, height)] for width, height in (*stated, *_SENSORS)):
+        raise ValueError(
+            f"x from 1 to {ends[0][1]} and y from 1 to {ends[1][1]} are pixels counted from 1, as MATLAB does: "
+            f"subtract 1 from both"
+        )
+
+
 def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
     """(width, height) of the first sensor of those `stated` that holds the events, or of the smallest common.
 
     `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
     outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
+    Raises ValueError where the pixels are counted from 1.
     """
+    refuse_pixels_from_one(counts, stated)
     most = counts[0].sum() * _STRAY
     # How many events lie at each pixel or behind it.
     behind = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]

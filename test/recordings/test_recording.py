@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
@@ -409,3 +410,23 @@ def test_torn_messages_and_broken_metadata_are_named(tmp_path):
     (bag / "metadata.yaml").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
         open_here(bag)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".npy", ".npz", ".h5"])
+def test_pixels_counted_from_one_are_refused(tmp_path, suffix):
+    rng = np.random.default_rng(3)
+    columns = {"t": np.arange(0, 2_000_000, 100), "p": rng.integers(0, 2, 20_000)}
+    columns["x"], columns["y"] = (np.resize(rng.permutation(side) + 1, 20_000) for side in (346, 260))
+    path = tmp_path / f"events{suffix}"
+    rows = np.column_stack([columns[name] for name in "txyp"])
+    if suffix == ".txt":
+        np.savetxt(path, rows, "%d")
+    elif suffix == ".npy":
+        np.save(path, rows)
+    elif suffix == ".npz":
+        np.savez(path, **columns)
+    else:
+        with h5py.File(path, "w") as file:
+            file.update({f"events/{name}": column for name, column in columns.items()})
+    with pytest.raises(InputError, match="x from 1 to 346 and y from 1 to 260 are .*: subtract 1 from both"):
+        open_here(path)
