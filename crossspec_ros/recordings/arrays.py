@@ -136,12 +136,8 @@ class ArrayEvents:
         columns, count = self._load(file), len(t) + damage.total()
         if damage.total() > MOST_STRAY * count:
             raise no_events(self._path, columns[:4], self._unit, self._size)
-        back = count_back(t)
-        if back > MOST_BACK * count:
-            raise InputError(
-                f"'{self._path}' has times that go back by more than a second, at {back} of its events: "
-                f"sort its events by t, with the order that numpy.argsort(t, kind='stable') gives"
-            )
+        if count_back(t) > MOST_BACK * count:
+            raise unsorted(self._path)
 
     def _sound(self, file: Path, damage: Counter[str]) -> Iterator[EventBatch]:
         columns = self._load(file)
@@ -193,6 +189,14 @@ def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[
         f"'{path}' has {told}, which as times in {unit} and pixels of a sensor of {size[0]}x{size[1]} are no "
         f"events: store microseconds before the year 2038, whole pixels from 0 to {MAX_SIZE - 1}, polarities "
         f"of 0 and 1 or -1 and 1, and the sensor's width and height"
+    )
+
+
+def unsorted(path: Path) -> InputError:
+    """For events in no order of time, most of which would be late."""
+    return InputError(
+        f"'{path}' has times that go back by more than a second: sort its events by t, with the order that "
+        f"numpy.argsort(t, kind='stable') gives"
     )
 
 

@@ -18,6 +18,7 @@ from crossspec_ros.recordings.arrays import (
     leaving_open,
     no_events,
     sound_events,
+    unsorted,
 )
 from crossspec_ros.recordings.fields import (
     MOST_COLUMNS,
@@ -38,7 +39,7 @@ from crossspec_ros.recordings.sensor_size import (
     stated_sizes,
     whole_numbers,
 )
-from crossspec_ros.recordings.source import damaged
+from crossspec_ros.recordings.source import MOST_BACK, count_back, damaged
 
 _BLOCK = 1_000_000
 _SMALLEST_LOSS = 1 << 14
@@ -93,6 +94,10 @@ class Hdf5Events:
         ends = [times for times in sound if len(times)]
         if not ends or damage.total() > MOST_STRAY * len(t):
             raise no_events(file.path, [*map(np.concatenate, zip(*looks, strict=True))], self.unit, size)
+        # The looks may overlap, so each is judged by itself, and their order by a time that no stray moves.
+        back = sum(map(count_back, ends)) > MOST_BACK * sum(map(len, ends))
+        if back or count_back(np.array([np.median(times) for times in ends])):
+            raise unsorted(file.path)
         self.start_us, self.end_us = int(ends[0][0]), int(ends[-1][-1])
         self.format = f"HDF5, {layout.name}, times in {self.unit}, {self.width}x{self.height}"
 

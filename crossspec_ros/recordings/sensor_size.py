@@ -40,7 +40,7 @@ def refuse_pixels_from_one(counts: np.ndarray, stated: Sequence[tuple[int, int]]
     ends = [(int(pixels[0]), int(pixels[-1])) for pixels in used if pixels.size]
     if any(ends == [(1, width), (1, height)] for width, height in (*stated, *_SENSORS)):
         raise ValueError(
-            f"x from 1 to {ends[0][1]} and y from 1 to {ends[1][1]} are pixels counted from 1, as MATLAB does: "
+            f"x from 1 to {ends[0][1]} and y from 1 to {ends[1][1]} are pixels counted from 1, as in MATLAB: "
             f"subtract 1 from both"
         )
 

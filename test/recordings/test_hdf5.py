@@ -253,6 +253,10 @@ def nested(path):
 @pytest.mark.parametrize(
     ("bend", "sentence"),
     [
+        (
+            lambda path: replaced(path, "t", np.arange(5000, 0, -1) * 1000),
+            "go back by more than a second: sort its events by t",
+        ),
         (float_times, "t from nan to nan, .* are no events"),
         (lambda path: replaced(path, "t", np.full(5000, -1)), "t from -1 to -1, "),
         (

@@ -428,5 +428,5 @@ def test_pixels_counted_from_one_are_refused(tmp_path, suffix):
     else:
         with h5py.File(path, "w") as file:
             file.update({f"events/{name}": column for name, column in columns.items()})
-    with pytest.raises(InputError, match="x from 1 to 346 and y from 1 to 260 are .*: subtract 1 from both"):
+    with pytest.raises(InputError, match=r"x from 1 to 346 and y from 1 to 260 are .*: subtract 1 from both"):
         open_here(path)
