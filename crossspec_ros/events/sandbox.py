@@ -108,7 +108,7 @@ class Sandbox:
         folder = TemporaryDirectory(prefix="crossspec-")
         environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "TMPDIR": folder.name}
         try:
-            self._child = _starter(os.getpid()).submit(_start, environment).result()
+            self._child = _starter(os.getpid()).submit(start_child, environment).result()
         except BaseException:
             folder.cleanup()
             raise
@@ -365,7 +365,8 @@ def _starter(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "sandbox")
 
 
-def _start(environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_child(environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A process that waits for its request; the laboratory's fuzzer forks in its place."""
     child = start(
         [sys.executable, "-c", _CODE],
         environment,
