@@ -41,6 +41,7 @@ MOST_STRAY = 0.1
 """Share of the events that may be none: of more, what all of them are taken for is wrong."""
 _ENDS = 0.01
 """Share of a file's events before its first and behind its last time, as it is compared with other files."""
+_LISTED = 5
 _SAMPLE = 100_000
 """Times of a file that are looked at for their unit."""
 
@@ -79,7 +80,7 @@ class ArrayEvents:
         pixels = np.sum([look.pixels for look in looks], axis=0)
         with leaving_open(path):
             found = sensor_size(pixels, sizes)
-            self._size = sizes[0] if len(sizes) == 1 else found
+            self._size = width, height = sizes[0] if len(sizes) == 1 else found
             self._unit = choose_unit(
                 np.concatenate([look.times for look in looks]),
                 all(look.are_whole for look in looks),
@@ -102,7 +103,8 @@ class ArrayEvents:
                     f"the times of each when it begins, or play a single one"
                 )
         self._check(files[0])
-        self.format = f"{container}, times in {self._unit}"
+        assumed = "" if sizes else " assumed"
+        self.format = f"{container}, times in {self._unit}, {width}x{height}{assumed}"
         self.remarks: list[str] = []
 
     @property
@@ -189,6 +191,15 @@ def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[
         f"'{path}' has {told}, which as times in {unit} and pixels of a sensor of {size[0]}x{size[1]} are no "
         f"events: store microseconds before the year 2038, whole pixels from 0 to {MAX_SIZE - 1}, polarities "
         f"of 0 and 1 or -1 and 1, and the sensor's width and height"
+    )
+
+
+def not_played(path: Path, names: Sequence[str]) -> str:
+    """Remark on what else a file holds."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (
+        f"'{path}' has more that is not played ({', '.join(names[:_LISTED])}{more}): give other events a "
+        f"file of their own, and images as PNG in a folder to --images"
     )
 
 

@@ -30,7 +30,7 @@ _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "
 _IMAGES_OF_OTHERS = re.compile(r"/FFMPEGPacket|(theora|264)\w*/(msg/)?\w*Packet|(Image|Video)( in \w+)?$")
 _DERIVED = re.compile(
     r"corrupt|degrad|nois|blur|overlay|annotat|debug|mask|segment|semantic|depth|dispar|result|detect|heat"
-    r"|accumul|reconstruct|event_frame|(^|[/_])dvs[^/]*/image$"
+    r"|accumul|reconstruct|event_frame|time_?surface|flow|histogram|e2vid|voxel|events?_(count|map)|(^|[/_])dvs[^/]*/image$"
 )
 """In names of images that some node made of others, or of events."""
 _RAW = re.compile(r"/image_raw(/compressed)?$")

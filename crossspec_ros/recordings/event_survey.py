@@ -143,7 +143,7 @@ class EventSurvey(StampedSurvey):
                 f"the stream changes its encoding or size ({kinds}): only events of the first size are "
                 f"drawn, so record one camera a topic"
             )
-        if self.events >= _MANY and not self._times.span():
+        if self.events >= _MANY and not self._times.span() and not self._times.back:
             found.append(
                 f"all {self.events} events have one time, {self._times.first} us, so they are one picture: "
                 f"store the time of each"

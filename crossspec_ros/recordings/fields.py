@@ -33,8 +33,12 @@ _UNITS = {
 } | dict.fromkeys(("\u00b5s", "\u03bcs", "\ufffds"), "us")
 _ANY_UNIT = "|".join(_UNITS)
 _WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
-_MULTIPLE = re.compile(rf"[\[(].*?\d\s*({_ANY_UNIT})[\])]")
-_SENTENCE = re.compile(rf"\btime\w*(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
+_MULTIPLE = re.compile(rf"(.*?)[\s_]*(?:[\[(].*?|[\s_])\d[\d.]*\s*({_ANY_UNIT})[\])]?")
+# Another time, as that of an exposure, has its word before it.
+_SENTENCE = re.compile(
+    rf"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))\btime\w*"
+    rf"(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+(\d[\d.]*\s*)?({_ANY_UNIT})\b"
+)
 _LONGEST_NAME = 100
 # The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
@@ -68,11 +72,17 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
     """
     roles: dict[str, int] = {}
     units: dict[str, str | None] = {}
+    several: list[str] = []
     for index, name in enumerate(names):
         plain, named_unit = name.strip("\"' #%").lower(), None
         # In a name without bound, the search for a unit would take without bound too.
-        if len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
+        if len(plain) <= _LONGEST_NAME and (multiple := _MULTIPLE.fullmatch(plain)):
+            plain = multiple[1]
+            several += [name.strip()] if plain in _NAMES["t"] else []
+        elif len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
             plain, named_unit = with_unit[1], _UNITS[with_unit[2]]
+        elif len(plain) > 2 and plain in _UNITS:
+            plain, named_unit = "t", _UNITS[plain]
         # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
         plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
         for role, known in _NAMES.items():
@@ -84,7 +94,7 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
         stated = dict.fromkeys(unit for unit in units.values() if unit)
         if len(units) > 1 and "s" in stated and len(stated) > 1:
             raise ValueError(f"{' and '.join(units)} are parts of one time: store their sum as one t_ns")
-        if several := [name for name in units if _MULTIPLE.search(name.lower())]:
+        if several:
             raise ValueError(f"'{several[0]}' counts several of a unit: store times in us, as one t_us")
     return roles, next(iter(units.values()), None)
 
@@ -116,9 +126,11 @@ def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
 
 
 def stated_unit(line: str) -> str | None:
-    """The unit that a comment states in words, as in `timestamps are in ms`."""
+    """The unit that a comment states in words, as in `timestamps are in ms`; ValueError for a multiple."""
     found = _SENTENCE.search(line[: MOST_COLUMNS * _LONGEST_NAME].lower())
-    return _UNITS[found[1]] if found else None
+    if found and found[1]:
+        raise ValueError(f"'{found[0]}' counts several of a unit: store times in us")
+    return _UNITS[found[2]] if found else None
 
 
 class Profile:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter
+from math import prod
 from pathlib import Path
 
-import numpy as np
-
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.arrays import leaving_open
-from crossspec_ros.recordings.fields import ROLES, find_roles
+from crossspec_ros.recordings.arrays import leaving_open, not_played
 from crossspec_ros.recordings.hdf5_events import Hdf5Events
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_images import find_pictures
@@ -17,7 +16,10 @@ from crossspec_ros.recordings.hdf5_layouts import LAYOUTS, Layout, layout_by_nam
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import Recording, SourceRecording
 
-_LISTED = 5
+_FEW = 16
+"""Values of a data set below which it says something of the others."""
+_ABOUT = re.compile(r"idx|ind(ex|s|ices)|offset|calib", re.IGNORECASE)
+"""In names of data sets that only say where others begin, or what the lenses are."""
 EVENTS_FILE = "events.h5"
 """What a folder has in it to be taken for an HDF5 recording."""
 
@@ -35,10 +37,7 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
         if others := _others(file, layout, pictures is not None):
-            events.remarks = [
-                f"'{file.path}' has more that is not played ({', '.join(others[:_LISTED])}): store events "
-                f"in a file of their own, images as PNG in a folder for --images"
-            ]
+            events.remarks = [not_played(file.path, others)]
         return SourceRecording(file.path, events, pictures)
     except BaseException:
         file.close()
@@ -46,27 +45,28 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
 
 
 def _others(file: Hdf5File, layout: Layout, has_pictures: bool) -> list[str]:
-    """Names of what may be events or images of other cameras than those of `layout`."""
+    """Data sets, or groups of them, that are not played and do not only say something of what is."""
     played = {name for name, _ in layout.columns}
-    pictures = next(one.data for one in layout.pictures if file.has(one.data)) if has_pictures else None
-    groups = defaultdict(list)
-    found = []
-    for name, shape, dtype in file.datasets():
-        group, _, leaf = name.rpartition("/")
-        groups[group].append(leaf)
-        is_table = "event" in leaf.lower() and (dtype.names or shape[1:] == (len(ROLES),))
-        is_picture = dtype == np.uint8 and len(shape) in (3, 4)
-        if name not in played and (is_table or (is_picture and pictures not in (name, group))):
-            found.append(name)
-    own = {name.rpartition("/")[0] for name in played}
-    return found + [group for group in groups if group not in own and _are_events(groups[group])]
+    if has_pictures:
+        pictures = next(one for one in layout.pictures if file.has(one.data))
+        played |= {pictures.data, pictures.stamps or pictures.data}
+    others = [
+        name
+        for name, shape, _ in file.datasets()
+        if not {name, _group(name)} & played and prod(shape) > _FEW and not _ABOUT.search(name)
+    ]
+    # A group of several is told by its name, unless it has what is played.
+    counts = Counter(map(_group, others))
+    own = {"", *map(_group, played)}
+    return [
+        *dict.fromkeys(
+            _group(name) if counts[_group(name)] > 1 and _group(name) not in own else name for name in others
+        )
+    ]
 
 
-def _are_events(names: list[str]) -> bool:
-    try:
-        return len(find_roles(names)[0]) == len(ROLES)
-    except ValueError:  # of times in a unit that is not read
-        return True
+def _group(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def find_layout(file: Hdf5File) -> Layout:

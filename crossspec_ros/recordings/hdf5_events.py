@@ -99,7 +99,7 @@ class Hdf5Events:
         if back or count_back(np.array([np.median(times) for times in ends])):
             raise unsorted(file.path)
         self.start_us, self.end_us = int(ends[0][0]), int(ends[-1][-1])
-        self.format = f"HDF5, {layout.name}, times in {self.unit}, {self.width}x{self.height}"
+        self.format = f"HDF5, {layout.name}, times in {self.unit}, {self.width}x{self.height}{self._assumed}"
 
     def _find_columns(self, asked: Asked) -> str | None:
         """Find which columns of a table are which; returns the unit that was said with them."""
@@ -178,6 +178,7 @@ class Hdf5Events:
     def _find_size(self, layout: Layout, looks: Sequence[Sequence[np.ndarray]]) -> tuple[int, int]:
         """(width, height) as the file states it; else the usual or the smallest common one for its events."""
         sizes = self._stated_sizes(layout)
+        self._assumed = "" if sizes else " assumed"
         counts = np.sum([[count_pixels(axis) for axis in look[1:3]] for look in looks], axis=0)
         found = sensor_size(counts, [*sizes, *([layout.usual_size] if layout.usual_size else [])])
         return sizes[0] if len(sizes) == 1 else found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 _PICTURES = (".png", ".jpg", ".jpeg")
 _STAMPS = (".txt", ".csv")
 _OTHER_PICTURES = (".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+_VIDEOS = (".mp4", ".avi", ".mov", ".mkv")
+_EVENT_FILES = (*_STAMPS, ".npz", ".npy", ".h5", ".hdf5", ".bag", ".aedat4", ".raw", ".dat", *_VIDEOS)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """In ns."""
 _MOST = 0.5
 """Share of all time that images and events have in common at least, where they do so in several units."""
+_SHORTEST_MS = 16
+"""Step of times below which whole milliseconds in equal steps are taken for numbers of frames."""
 _LATEST_NS = (1 << 31) * 10**9
 
 Span = tuple[int, int]
@@ -146,6 +151,14 @@ def with_pictures_in(recording: Recording, folder: Path, tell: Callable[[str], N
         tell(f"there are images in {folders}, and none is played: --images takes those of a folder")
     for path in [] if found else picture_folders(folder, _OTHER_PICTURES)[:1]:
         tell(f"the images in '{path}' are not played: {_other_pictures(path)}")
+    events = {name for name in ("events.txt", "events.h5") if (folder / name).exists()}
+    others = [
+        file.name
+        for file in _files(folder, _EVENT_FILES if events else _VIDEOS)
+        if file.name not in events and (file.suffix not in _STAMPS or "event" in file.stem.lower())
+    ]
+    if others:
+        tell(f"'{folder}' has more that is not played ({', '.join(others[:5])}): give each by itself")
     return recording
 
 
@@ -263,6 +276,13 @@ def _number(text: str) -> Decimal | None:
     return number if number.is_finite() and 0 <= number < _LATEST_NS else None
 
 
+def _are_frame_numbers(times: list[Decimal]) -> bool:
+    """Whether times that could be ms come in equal steps, and more often than cameras give images."""
+    steps = Counter(b - a for a, b in pairwise(sorted(times)))
+    ((step, count),) = steps.most_common(1) or [(Decimal(0), 0)]
+    return step < _SHORTEST_MS and count >= 0.9 * steps.total()
+
+
 def _unit(times: list[Decimal], events: Span, source: Path, named: str | None) -> str:
     """The unit of times: the one that is `named`, or by which they and the events share most.
 
@@ -281,12 +301,15 @@ def _unit(times: list[Decimal], events: Span, source: Path, named: str | None) -
         if last < _LATEST_NS and common > 0:
             shares[unit] = common / whole
     best = max(shares, key=shares.__getitem__, default="")
-    is_open = len(shares) > 1 and shares[best] < _MOST
+    are_numbers = best == "ms" and not named and _are_frame_numbers(times)
+    is_open = are_numbers or (len(shares) > 1 and shares[best] < _MOST)
     if not shares or is_open:
-        share = "little" if is_open else "nothing"
+        problem = f"have {'little' if is_open else 'nothing'} in common with"
+        if are_numbers:
+            problem = "may be numbers of frames instead of"
         raise InputError(
             f"'{source}' has times of {len(times)} images from {min(times)} to {max(times)}, which as "
-            f"{' or '.join(shares or units)} have {share} in common with those of the events, "
+            f"{' or '.join(shares or units)} {problem} those of the events, "
             f"{events[0] / 1e9:.6f} to {events[1] / 1e9:.6f} s: give times of the events' clock, and no "
             f"numbers of frames, in a file timestamps.txt, one a line, under a line '# times are in us'"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from crossspec_ros.recordings.arrays import (
     ArrayEvents,
     Columns,
     leaving_open,
+    not_played,
     read_arrays,
     split_table,
 )
@@ -23,8 +25,8 @@ from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import SIZE_NAMES
 
-_PICTURES = re.compile(r"(frame|image|picture)s?$|^(rgb|gr[ae]y)$", re.IGNORECASE)
-"""Names of arrays that hold images."""
+_LITTLE = 256
+"""Bytes of an array, with its header, below which it says something of the others."""
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -37,13 +39,13 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
     """
     if path.is_file():
         events = ArrayEvents(path, [path], _columns, "npz", asked)
-        with zipfile.ZipFile(path) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-        if pictures := [name for name in names if _PICTURES.search(name)]:
-            events.remarks.append(
-                f"'{path}' has {', '.join(pictures[:5])}, which are not played: store images as PNG in a "
-                f"folder for --images"
-            )
+        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as file:
+            large = {
+                info.filename.removesuffix(".npy") for info in archive.infolist() if info.file_size > _LITTLE
+            }
+            names, table = _played(file.files)
+        if others := [name for name in file.files if name in large and name not in (*names, table)]:
+            events.remarks.append(not_played(path, others))
         return events
     numbered = []
     for file in path.glob("*.npz"):
@@ -64,6 +66,14 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
     return events
 
 
+def _played(names: Sequence[str]) -> tuple[list[str], str | None]:
+    """Names of the arrays of events and of the sensor's size, and of a table where there are none."""
+    events = [names[index] for index in find_roles(names)[0].values()]
+    sizes = [name for name in SIZE_NAMES if name in names]
+    tables = [name for name in names if name not in sizes]
+    return events + sizes, tables[0] if tables and not events else None
+
+
 def _missing(numbers: list[int]) -> str:
     """The numbers between that are missing, in words; nothing where so many are that they count otherwise."""
     if numbers[-1] - numbers[0] + 1 > 2 * len(numbers) - 2:
@@ -73,7 +83,6 @@ def _missing(numbers: list[int]) -> str:
 
 
 def _columns(path: Path, asked: Asked) -> Columns:
-    table = None
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
         with zipfile.ZipFile(path) as archive:
@@ -81,12 +90,9 @@ def _columns(path: Path, asked: Asked) -> Columns:
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
         with np.load(path, allow_pickle=False) as file:
-            roles, _ = find_roles(file.files)
-            wanted = [file.files[index] for index in roles.values()]
-            arrays = {name: file[name] for name in (*wanted, *SIZE_NAMES) if name in file.files}
-            tables = [name for name in file.files if name not in SIZE_NAMES]
-            if not wanted and tables:
-                table = file[tables[0]]
+            names, table_name = _played(file.files)
+            arrays = {name: file[name] for name in names}
+            table = file[table_name] if table_name else None
     except MemoryError:
         raise
     # numpy promises no exception for a damaged header; SyntaxError and TokenError were seen.

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE
 
-SIDES = (("width", "height"), ("W", "H"))
+_OWNERS = ("", "sensor_", "image_", "img_", "camera_", "frame_")
+_CASES = (str.lower, str.title, str.upper)
+SIDES = tuple(
+    (case(owner + width), case(owner + height))
+    for owner in _OWNERS
+    for width, height in (("width", "height"), ("w", "h"))
+    for case in _CASES
+)
 """Names of a number each."""
-PAIRS = ("sensor_size", "sensor_resolution", "resolution", "geometry", "size", "sensor")
+PAIRS = (
+    "sensor",
+    *(
+        case(owner + name)
+        for owner in _OWNERS
+        for name in ("size", "resolution", "geometry")
+        for case in _CASES
+    ),
+)
 """Names of width and height together, in either order."""
 SIZE_NAMES = (*(name for sides in SIDES for name in sides), *PAIRS)
+_NUMBERS = re.compile(r"[0-9xX*,; ()\[\]]{1,40}")
 _STRAY = 0.001
 """Share of the events that may be outside of a sensor that holds the others."""
 # (width, height) of common sensors, the smaller ones first.
@@ -91,8 +108,7 @@ def whole_numbers(value: object) -> list[int]:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, str):
-        parts = value.lower().split("x")
-        return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else []
+        return list(map(int, re.findall(r"[0-9]{1,9}", value))) if _NUMBERS.fullmatch(value) else []
     if not isinstance(value, np.ndarray | np.generic | int):
         return []
     array = np.asarray(value)

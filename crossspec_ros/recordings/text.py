@@ -26,7 +26,7 @@ from crossspec_ros.recordings.fields import (
     to_us,
 )
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.sensor_size import PAIRS, is_size
+from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import MOST_BACK, WINDOW_US, count_back, damaged
 from crossspec_ros.recordings.text_lines import parse_lines
 
@@ -35,10 +35,15 @@ _BLOCK = 16_000_000
 _HEAD = 64_000
 _SAMPLE = 1000
 """Lines that tell how many columns there are."""
-_PAIR = re.compile(rf"(?:{'|'.join(PAIRS)})\D{{0,3}}(\d{{1,4}})\s{{0,9}}[x,; ]\s{{0,9}}(\d{{1,4}})")
-_SIDE = re.compile(r"\b(width|height)\W{0,3}(\d{1,4})\b")
+# A size of anything else, as of a window, has its word before it.
+_PAIR = re.compile(
+    r"(?:\b(?:sensor|image|camera|frame)[ _]|(?<!\w[ _]))(?:size|resolution|geometry|sensor)\b"
+    r"[^\w\n]{0,9}(\d{1,4})[^\w\n]{0,3}[x,; ][^\w\n]{0,3}(\d{1,4})\b"
+)
+_SIDE = re.compile(r"(?:\b|_)(w|h)(?:idth|eight)?\b[^\w\n]{0,9}(\d{1,4})\b")
 _PROPHESEE = "%geometry:"
 """How the CSV of Prophesee's tools begins, which alone write so: x, y, p and t."""
+_DECIMAL_COMMA, _OTHER_SEPARATOR = re.compile(r"\d,\d"), re.compile(r"\d(;|\s+)\s*[-\d]")
 _WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
 
 
@@ -76,7 +81,8 @@ class TextEvents:
             self._check_order(profile, unit)
             self.start_us, self.end_us = self._ends(starts)
             order = " ".join(sorted(ROLES, key=self._columns.__getitem__))
-            self.format = f"text, {order}, times in {unit}, {width}x{height}"
+            assumed = "" if head.size or head.noted else " assumed"
+            self.format = f"text, {order}, times in {unit}, {width}x{height}{assumed}"
         except BaseException:
             self.close()
             raise
@@ -108,7 +114,7 @@ class TextEvents:
                 size = (int(values[0]), int(values[1]))
             elif values:
                 sample = [line.decode(errors="replace") for line in lines[index : index + _SAMPLE]]
-                if any(";" in text and re.search(r"\d,\d", text) for text in sample):
+                if any(_DECIMAL_COMMA.search(text) and _OTHER_SEPARATOR.search(text) for text in sample):
                     raise ValueError("its decimals have commas: write points, as `tr , . < FILE` does")
                 numbers = filter(None, map(_numbers, sample))
                 widths = Counter(len(values) for values in numbers if len(values) >= len(ROLES))
@@ -228,7 +234,7 @@ class _Head(NamedTuple):
 def _noted_sizes(comments: list[str]) -> list[tuple[int, int]]:
     text = "\n".join(comments).lower()
     sides = dict(_SIDE.findall(text))
-    pairs = [*_PAIR.findall(text), *([(sides["width"], sides["height"])] if len(sides) == 2 else [])]
+    pairs = [*_PAIR.findall(text), *([(sides["w"], sides["h"])] if len(sides) == 2 else [])]
     sizes = [(int(width), int(height)) for width, height in pairs]
     return [
         size

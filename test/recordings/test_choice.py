@@ -103,6 +103,10 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
             [dvs("/left/ev"), images("/left/accumulated_frame", 75), images("/left/image_raw")],
             ("/left/ev", "/left/image_raw"),
         ),
+        *(
+            ([dvs("/a/ev"), images(f"/a/{name}", 75), images("/a/cam", 10)], ("/a/ev", "/a/cam"))
+            for name in ("time_surface", "optical_flow/image", "event_histogram", "e2vid/image", "voxels")
+        ),
         (
             [
                 dvs("/carla/dvs_front/events"),

@@ -124,7 +124,7 @@ def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     assert list(topic["resolutions"]) == ["{}x{}".format(*SIZES[layout])]
     assert report["format"].startswith("HDF5, ")
     findings = [finding for finding in report["findings"] if "there are no images" not in finding]
-    others = {"mvsec": "davis/right/events", "m3ed": "ovc/left/data"}.get(layout)
+    others = {"mvsec": "davis/left/imu, davis/right/events", "m3ed": "ovc/left/data"}.get(layout)
     told = [f"'{tmp_path / 'recording.hdf5'}' has more that is not played ({others}): "] if others else []
     assert len(findings) == len(told) and all(map(str.startswith, findings, told))
 
@@ -133,9 +133,10 @@ def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     ("others", "named"),
     [
         (["images"], "images"),
-        (["cam/frames", "depth"], "cam/frames"),
+        (["cam/frames", "depth"], "cam/frames, depth"),
         (["right/t", "right/x", "right/y", "right/p"], "right"),
-        (["lidar/t", "lidar/x", "lidar/y", "lidar/z"], None),
+        (["rgb/000000", "rgb/000001"], "rgb"),
+        (["events/ms_to_idx", "events/x_offset"], None),
     ],
 )
 def test_what_else_could_be_played_is_told(tmp_path, others, named):
@@ -428,6 +429,9 @@ def test_tables_are_read_whatever_their_order(tmp_path, write_table):
         (lambda file: file.attrs.update(sensor_resolution=(500, 700)), "700x500"),
         (lambda file: file["events"].attrs.update(resolution=(700, 500)), "700x500"),
         (lambda file: file.attrs.update(geometry="700x500"), "700x500"),
+        (lambda file: file.attrs.update(resolution="(700, 500)"), "700x500"),
+        (lambda file: file.attrs.update(sensor_width=700, sensor_height=500), "700x500"),
+        (lambda file: file["events"].attrs.update(Width=700, Height=500), "700x500"),
         (lambda file: file.update({"sensor_size": np.array([700, 500])}), "700x500"),
         # Not of this sensor, and not stated.
         (lambda file: file.attrs.update(size=(20, 30)), "640x480"),
@@ -491,4 +495,4 @@ def test_what_values_leave_open_is_refused_or_said(tmp_path):
     with pytest.raises(InputError, match=r"may be ns or us .* --time-unit ns"):
         open_here(tmp_path / "x.h5", Asked(columns="t,y,x,p"))
     recording = open_here(tmp_path / "x.h5", Asked(columns="t,y,x,p", time_unit="ns"))
-    assert recording.format == "HDF5, table, times in ns, 346x260"
+    assert recording.format == "HDF5, table, times in ns, 346x260 assumed"

@@ -84,7 +84,7 @@ def test_other_arrangements(tmp_path, events, arrange, told):
     arrays = arrange(events.t, events.x.astype(int), events.y.astype(int), events.p.astype(int))
     path = saved(tmp_path, **arrays)
     recording = open_here(path)
-    assert recording.format == f"npz, times in {told}"
+    assert recording.format.startswith(f"npz, times in {told}, 346x260")
     assert (recording.start_ns, recording.end_ns) == (events.t[0] * 1000, events.t[-1] * 1000)
     assert_equal(decode(recording.messages()), events)
     tables = [array for array in arrays.values() if isinstance(array, np.ndarray)]
@@ -107,6 +107,7 @@ def test_other_arrangements(tmp_path, events, arrange, told):
         ((127, 127), {"width": 1000, "height": np.uint16(500)}, (1000, 500)),
         ((303, 239), {"W": 304, "H": 240}, (304, 240)),
         ((303, 239), {"size": (304, 240)}, (304, 240)),
+        ((303, 239), {"image_size": (304, 240)}, (304, 240)),
         ((303, 239), {"resolution": np.array([240, 304])}, (304, 240)),
         ((239, 303), {"sensor_size": np.array([304, 240])}, (240, 304)),
         ((303, 239), {"size": 5000}, (346, 260)),
@@ -243,7 +244,10 @@ def test_one_event_that_is_none_or_late_costs_no_other(tmp_path, events, bend, l
     report = survey(saved(tmp_path, **arrays))
     assert [topic["events"] for topic in report["topics"]] == [left]
     assert any(told in finding for finding in report["findings"])
-    assert report["format"] == "npz, times in us" and "346x260" in report["topics"][0]["resolutions"]
+    assert (
+        report["format"] == "npz, times in us, 346x260 assumed"
+        and "346x260" in report["topics"][0]["resolutions"]
+    )
     assert report["duration_s"] == pytest.approx(1.23, abs=0.02)
     assert report["topics"][0]["events_per_s"] == pytest.approx(4050, rel=0.02)
 
@@ -256,10 +260,11 @@ def test_times_in_no_order_are_refused(tmp_path, events, arrange):
         open_here(saved(tmp_path, **arrays))
 
 
-def test_images_in_the_file_are_told(tmp_path, events):
-    path = saved(tmp_path, **arrays_of(events), frames=np.zeros((3, 4, 5), np.uint8), frames_ts=np.arange(3))
+def test_what_else_is_in_the_file_is_told(tmp_path, events):
+    pictures, table = np.zeros((30, 4, 5), np.uint8), np.zeros((300, 4))
+    path = saved(tmp_path, **arrays_of(events), aps=pictures, fps=30, events_right=table)
     (remark,) = open_here(path).remarks
-    assert "has frames, which are not played: store images as PNG" in remark
+    assert "has more that is not played (aps, events_right): give other events a file of their own" in remark
 
 
 def test_the_unit_may_have_to_be_said(tmp_path, events):
@@ -317,7 +322,7 @@ def test_a_folder_of_numbered_files_is_one_recording(tmp_path, events, files, se
             open_here(tmp_path)
         return
     recording = open_here(tmp_path)
-    assert recording.format == f"{len(files)} files npz, times in us"
+    assert recording.format == f"{len(files)} files npz, times in us, 346x260 assumed"
     assert_equal(decode(recording.messages(), 0), whole)
 
 
