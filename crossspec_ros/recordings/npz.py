@@ -90,10 +90,11 @@ def _columns(path: Path, asked: Asked) -> Columns:
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
         with np.load(path, allow_pickle=False) as file:
-            names, table_name = _played(file.files)
+            with leaving_open(path):
+                names, table_name = _played(file.files)
             arrays = {name: file[name] for name in names}
             table = file[table_name] if table_name else None
-    except MemoryError:
+    except (MemoryError, InputError):
         raise
     # numpy promises no exception for a damaged header; SyntaxError and TokenError were seen.
     except Exception as error:
