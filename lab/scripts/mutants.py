@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("crossspec_ros", "test", "models", "pyproject.toml", "package.xml")
+NEEDED = ("crossspec_ros", "lab", "test", "models", "conftest.py", "pyproject.toml", "package.xml")
 TESTS = (
     "test/engine/test_tree.py",
     "test/engine/test_runner.py",
