@@ -105,7 +105,7 @@ def _event_image(batch: EventBatch, t: float) -> np.ndarray:
 
 
 def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float], label: str) -> None:
-    """What the models have done so far, a row for each."""
+    """Work of the models so far, a row for each."""
     for row, name in enumerate(("draft", "target")):
         for span in second.trace.spans:
             start_ms, end_ms = second.ms(span.start_ns), second.ms(span.end_ns)

@@ -36,7 +36,7 @@ MOST_MB = 500.0
 MOST_SENTENCE = 10_000
 _PATIENCE_S = 3 * MOST_S
 _WEIGHTS = {"aedat4": 0.1}
-"""Of formats that are read rarely: a process of its own reads each of these, which takes seconds."""
+"""Weights of formats that are read rarely: a process of its own reads each of these, which takes seconds."""
 _TREES, _TEXTS = (".json", ".yaml"), (".txt", ".csv", ".json", ".yaml", ".toml")
 
 
@@ -159,7 +159,7 @@ def wrong(result: dict[str, Any]) -> str:
 
 
 def _is_sentence(said: str) -> bool:
-    """Of one line, and with a remedy behind a colon."""
+    """Tell whether a message is one line with a remedy behind a colon."""
     return len(said) < MOST_SENTENCE and plain_text(said) == said and bool(re.fullmatch(r".+: \S.*", said))
 
 
