@@ -84,7 +84,7 @@ def _meaning(param: Param) -> str:
 
 
 def commands() -> str:
-    """A section for each command of the robot, with arguments that several share once; then the laboratory's."""
+    """A section for each command of the robot, shared arguments once; then the laboratory's commands."""
     groups = {name: list(_commands(child, text)) for name, child, text in _children(make_parser())}
     robot = [command for name in groups if name not in LABORATORY for command in groups[name]]
     laboratory = [(f"`{title}`", purpose) for name in LABORATORY for title, purpose, _ in groups[name]]
