@@ -43,7 +43,7 @@ class _Parser(argparse.ArgumentParser):
         return known, unknown
 
 
-_LABORATORY = {
+LABORATORY = {
     "advise": "say which mode to run on this machine",
     "bench": "measure",
     "experiments": "run the published experiments",
@@ -103,7 +103,7 @@ def _laboratory(subparsers: Subparsers) -> None:
     with suppress(InputError):
         extension("commands", "the laboratory")(subparsers)
         return
-    for name, purpose in _LABORATORY.items():
+    for name, purpose in LABORATORY.items():
         parser = subparsers.add_parser(name, help=f"{purpose} (in the laboratory, not installed)")
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
         parser.set_defaults(handler=lambda args: extension("commands", f"crossspec {args.command}"))

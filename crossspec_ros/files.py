@@ -20,7 +20,7 @@ _LEFT_S = 3600.0
 
 
 _MOST_HEADER = 8 << 20
-"""Of a file in safetensors or a zip archive, where a tensor or a member takes some 100 bytes."""
+"""Header of a file in safetensors or a zip archive, where a tensor or a member takes some 100 bytes."""
 
 
 def check_regular(path: Path) -> None:
@@ -32,7 +32,7 @@ def check_regular(path: Path) -> None:
 
 
 class NoSmallFileError(OSError):
-    """It is too large, or no regular file."""
+    """A file that is too large, or no regular file."""
 
 
 def is_file(path: Path) -> bool:
@@ -55,7 +55,7 @@ def tensors_file(path: Path) -> Path:
 
 
 def written_bytes(path: Path, most: int) -> int:
-    """How many bytes of a file were ever written, counted up to `most` or some more; reading takes the others
+    """Bytes of a file that were ever written, counted up to `most` or some more; reading takes the others
     for zeros."""
     size = path.stat().st_size
     if not hasattr(os, "SEEK_DATA"):

@@ -1,4 +1,4 @@
-"""How large an image may be: checked before it is decoded or resized, so that no message costs gigabytes."""
+"""Bounds of an image's size: checked before it is decoded or resized, so that no message costs gigabytes."""
 
 from __future__ import annotations
 

@@ -18,16 +18,19 @@ _MOST_PARTS = 1000
 _KEPT = (pickletools.pylist, pickletools.pydict, pickletools.pyset)
 """These cannot be keys, and all that is in them is in the pickle itself."""
 _LEGACY_PICKLES = 5
-_MOST_OPCODES, _MOST_BYTES = 1_000_000, 32 << 20
-"""Of a file of torch.save: a tensor takes some 30 opcodes and 200 bytes, and its numbers lie beside it."""
+_MOST_OPCODES = 1_000_000
+"""Opcodes of a file of torch.save: a tensor takes some 30, and its numbers lie beside it."""
+_MOST_BYTES = 32 << 20
+"""Pickle of a file of torch.save: a tensor takes some 200 bytes."""
 _OF_TENSORS = re.compile(
     r"collections OrderedDict|torch(\.cuda|\.storage)? \w+Storage|torch [a-z]+\d\w*"  # and types of numbers
     r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?)"
 )
 _ARCHIVE = b"PK\3\4"
-"""How a file of torch.save begins, but for legacy ones."""
-_END, _END_OF_32_BITS = struct.Struct("<4s36x2Q 4s4xQ4x 4s8x2IH"), 22
-"""Of an archive: a record of 64 bits and where that is, which it may lack, and a record of 32 bits."""
+"""First bytes of a file of torch.save, but for legacy ones."""
+_END = struct.Struct("<4s36x2Q 4s4xQ4x 4s8x2IH")
+"""End of an archive: a record of 64 bits and where that is, which it may lack, and a record of 32 bits."""
+_BYTES_OF_32_BIT_END = 22
 _MOST_STATES = 10
 """A dict of tensors has one, its versions."""
 
@@ -93,7 +96,7 @@ def _check_end(file: Path) -> None:
         stream.seek(max(0, size - _END.size))
         parts = _END.unpack(stream.read().rjust(_END.size, b"\0"))
     record, *wide, locator, stated, end, length, place, comment = parts
-    behind, is_same = size - _END_OF_32_BITS, end == b"PK\5\6" and not comment
+    behind, is_same = size - _BYTES_OF_32_BIT_END, end == b"PK\5\6" and not comment
     if locator == b"PK\6\7":
         behind, length, place = size - _END.size, *wide
         is_same &= record == b"PK\6\6" and stated == behind

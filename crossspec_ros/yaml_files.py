@@ -14,19 +14,21 @@ from crossspec_ros.files import NoSmallFileError, read_small
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 20, 50, 100_000
 _MOST_DIGITS = 1000
 """Numbers to the base 60, such as 1:30:00, take time as the square of their length."""
-_MOST_LONG, _LONG = 1000, 18
-"""So many integers of more digits; of longer ones, any number may have the same hash in Python."""
+_LONG_DIGITS = 18
+"""Digits above which any number of integers may have the same hash in Python."""
+_MOST_LONG = 1000
+"""Integers of more digits than `_LONG_DIGITS`."""
 _NUMBER = re.compile(r"[-+]?(0[bx][\da-fA-F_]+|[\W\d_]+)")
 """No letter is in them, or it is a digit."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooMuchYaml(ValueError):
-    """It is too large or too deep to be built, or no file at all."""
+    """YAML that is too large or too deep to be built, or no file at all."""
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says, in plain types.
+    """Read a YAML file into plain types.
 
     Raises OSError where there is nothing to read, TooMuchYaml where it is too large or too deep or no file,
     and ValueError where it is no YAML.
@@ -66,13 +68,13 @@ def _check(text: str) -> None:
                 raise TooMuchYaml(f"its part '{event.anchor:.80}' contains itself")
             counts[-1] += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
-            if len(event.value) > _LONG and _NUMBER.fullmatch(event.value):
+            if len(event.value) > _LONG_DIGITS and _NUMBER.fullmatch(event.value):
                 if len(event.value) > _MOST_DIGITS:
                     raise TooMuchYaml(f"it has a number of more than {_MOST_DIGITS} characters")
                 long += "." not in event.value
                 if long > _MOST_LONG:
                     raise TooMuchYaml(
-                        f"it has more than {_MOST_LONG} integers of more than {_LONG} characters"
+                        f"it has more than {_MOST_LONG} integers of more than {_LONG_DIGITS} characters"
                     )
             counts[-1] += 1
             if event.anchor:

@@ -21,9 +21,8 @@ from pathlib import Path
 from types import ModuleType
 
 from crossspec_ros.captioning.params import Param
-from crossspec_ros.captioning.remedies import RISING, STOPPED
 from crossspec_ros.captioning.settings import NODES
-from crossspec_ros.cli import make_parser
+from crossspec_ros.cli import LABORATORY, make_parser
 from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,33 +84,22 @@ def _meaning(param: Param) -> str:
 
 
 def commands() -> str:
-    """A section for each command or group of commands; arguments that three or more share stand once."""
+    """A section for each command of the robot, shared arguments once; then the laboratory's commands."""
     groups = {name: list(_commands(child, text)) for name, child, text in _children(make_parser())}
-    within = {name: _shared(group) for name, group in groups.items()}
-    rest = [
-        (title, purpose, [row for row in rows if row not in within[name]])
-        for name, group in groups.items()
-        for title, purpose, rows in group
-    ]
-    common = _shared(rest)
-    sections = [_section(name, group, within[name], common) for name, group in groups.items()]
-    return "\n\n".join([f"## Common arguments\n\n{table(ARGUMENTS, common)}", *sections])
+    robot = [command for name in groups if name not in LABORATORY for command in groups[name]]
+    laboratory = [(f"`{title}`", purpose) for name in LABORATORY for title, purpose, _ in groups[name]]
+    common = _shared(robot)
+    sections = [_section(command, common) for command in robot]
+    last = f"## The laboratory's commands\n\n{table(('command', 'purpose'), laboratory)}"
+    return "\n\n".join([f"## Common arguments\n\n{table(ARGUMENTS, common)}", *sections, last])
 
 
-def _section(name: str, group: list[Command], within: list[Row], common: list[Row]) -> str:
-    """A command, or a group of commands in one table, below the arguments that are common within it."""
-    heading = f"## crossspec {name}"
-    rows = [(f"**`crossspec {name} WHAT`**", "Common within this table:"), *within] if within else []
-    for title, purpose, arguments in group:
-        shared = [row for row in arguments if row in within or row in common]
-        names = ", ".join(f"`{shown.strip('`').split()[0]}`" for shown, _ in shared)
-        text = f"{purpose} Common: {names}." if shared else purpose
-        if len(group) > 1:
-            rows.append((f"**`{title}`**", text))
-        else:
-            heading = f"## {title}\n\n{text}"
-        rows += [row for row in arguments if row not in shared]
-    return f"{heading}\n\n{table(ARGUMENTS, rows)}"
+def _section(command: Command, common: list[Row]) -> str:
+    """A command, with the names of its common arguments and a table of the others."""
+    title, purpose, arguments = command
+    shared = [shown.strip("`").split()[0] for shown, text in arguments if (shown, text) in common]
+    text = f"{purpose} Common: {', '.join(f'`{name}`' for name in shared)}." if shared else purpose
+    return f"## {title}\n\n{text}\n\n{table(ARGUMENTS, [row for row in arguments if row not in common])}"
 
 
 def _shared(group: Iterable[Command]) -> list[Row]:
@@ -215,29 +203,6 @@ def _without_launch() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def messages() -> str:
-    """Every message and service of our own, as it is defined."""
-    sections = []
-    for file in sorted((ROOT / "interfaces" / "crossspec_msgs").rglob("*.*")):
-        if file.suffix in (".msg", ".srv"):
-            package, kind = file.parts[-3:-1]
-            text = file.read_text().strip()
-            sections.append(f"## {package}/{kind}/{file.stem}\n```\n{text}\n```")
-    return "\n\n".join(sections)
-
-
-def diagnostics() -> str:
-    """Counters of `/diagnostics`: what each means while it rises, or once it stands still."""
-    rows = [(f"`{name}` rises", *_cause(text)) for name, text in RISING.items()]
-    rows += [(f"`{name}` stand still", *_cause(text)) for name, text in STOPPED.items()]
-    return table(("counter", "what happens", "what to do"), rows)
-
-
-def _cause(text: str) -> tuple[str, str]:
-    cause, _, remedy = text.partition(": ")
-    return cause, remedy
-
-
 def formats() -> str:
     """Formats of recordings: how each is recognised, and what its reader says of it."""
     rows = []
@@ -279,8 +244,6 @@ BLOCKS = {
         parameters,
         commands,
         launch_arguments,
-        messages,
-        diagnostics,
         formats,
         foreign_formats,
     )

@@ -28,6 +28,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.checkpoint import stored_tensors
 from crossspec_ros.models.registry import draft_architecture
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.summary import Summary
 
 
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> None:
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:
+        # Columns, unit and size of a text or an array were told by its values, which may mislead.
+        print(plain_text(f"crossspec: {setup.bag} is {setup.recording.format}"), file=sys.stderr)
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
 

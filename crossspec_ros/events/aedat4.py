@@ -43,7 +43,7 @@ def _read_head(path: Path) -> bytes:
 
 
 def _pointer(head: bytes) -> int | None:
-    """Where the table's position stands, the second field of a flatbuffer; None when that is left out."""
+    """Position of the table, the second field of a flatbuffer; None when that is left out."""
     if not head.startswith(_MAGIC):
         raise ValueError("it does not start as an .aedat4 file")
     start = len(_MAGIC) + 4

@@ -134,7 +134,7 @@ def _pixels(frame: dv.Frame) -> np.ndarray:
 
 
 def dv_message(error: Exception) -> str:
-    """What dv-processing says of an error, without where in its code."""
+    """Message of an error of dv-processing, without the place in its code."""
     text = str(error).partition("\nStacktrace")[0].partition(" [system:")[0].strip()
     return (text.splitlines() or [type(error).__name__])[-1].rstrip(".")
 

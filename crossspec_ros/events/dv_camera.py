@@ -1,4 +1,4 @@
-"""What a camera node publishes: dv sources that come and go, and recordings as fast as they were made."""
+"""Sources of a camera node: dv streams that come and go, and recordings as fast as they were made."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ Item = RecordedMessage | Unusable | Link | None
 
 
 class Source(Protocol):
-    """Where messages come from; as text, what a user calls it."""
+    """Source of messages; its text is the name that a user gave."""
 
     is_live: bool
     kinds: tuple[str, ...]
-    """What it may give, of "events" and "image"."""
+    """Kinds of its messages, of "events" and "image"."""
 
     def items(self, stop: threading.Event) -> Iterator[Item]:
         """Messages and word of the connection until `stop` is set or a recording ends; None at times.

@@ -64,7 +64,7 @@ def _set(what: str, setter: Callable[..., None], *values: object) -> None:
 
 
 def _setters(camera: Any) -> dict[str, Callable[..., None]]:
-    """What sets each bias of a camera, by name."""
+    """Setters of a camera's biases, by name."""
     if hasattr(camera, "setContrastThresholdOn"):
         return {
             "ContrastThresholdOn": camera.setContrastThresholdOn,

@@ -98,7 +98,7 @@ def read(
     cutter: PacketCutter,
     silence_s: float = math.inf,
 ) -> Iterator[RecordedMessage | Unusable | None]:
-    """What comes from the readers until the first of them ends; None a few times a second, come what may.
+    """Yield what the readers give until the first of them ends; None a few times a second, come what may.
 
     Raises SilenceError when nothing comes for `silence_s`, InputError for a sensor of unknown size.
     """
@@ -138,7 +138,7 @@ def _usable(messages: Iterator[RecordedMessage]) -> Iterator[RecordedMessage | U
 
 
 def _take(events: dv.io.InputBase, size: tuple[int, int]) -> list[EventBatch]:
-    """What has come, up to about a packet: senders cut a stream into far more pieces than need be."""
+    """Take what has come, up to about a packet: senders cut a stream into far more pieces than need be."""
     batches: list[EventBatch] = []
     count = 0
     while count < MAX_EVENTS and (store := events.getNextEventBatch()) is not None:

@@ -221,7 +221,7 @@ class Fleet:
             self.let_go(name, f"nothing was heard of it for {self.settings.idle_s:g} s")
 
     def emptiest_phase(self, period_ns: int, beside: Robot | None = None) -> int:
-        """Where in the period windows should end, to be farthest from those of other robots."""
+        """Phase of the period at which windows are farthest from those of other robots."""
         with self._lock:
             taken = [r.phase_ns % period_ns for r in self._robots.values() if r is not beside]
         places = [i * period_ns // _PHASES for i in range(_PHASES)]

@@ -43,13 +43,15 @@ def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
                     label="_" if span.stage in seen else span.stage,
                 )
                 seen.add(span.stage)
-    for name, stamp in trace.marks.items():
+    top = -0.4
+    for name, stamp in sorted(trace.marks.items(), key=lambda mark: mark[1]):
         axes.axvline((stamp - origin) / 1e6, color="black", linewidth=0.8, linestyle=":")
-        # The first token often comes so soon that the two names would lie on each other.
-        side = "right" if name == "closed" else "left"
-        axes.annotate(name, ((stamp - origin) / 1e6, -0.55), fontsize=7, ha=side)
+        # Marks are often so near each other that names on one line would overlap.
+        top -= 0.25
+        side = "left" if name == "last_frame" else "right"
+        axes.annotate(f" {name} ", ((stamp - origin) / 1e6, top), fontsize=7, ha=side)
     axes.set_yticks(range(len(rows)), list(rows))
-    axes.set_ylim(len(rows) - 0.5, -0.9)
+    axes.set_ylim(len(rows) - 0.5, top - 0.25)
     axes.set_xlabel("ms")
     if seen and legend:
         axes.legend(

@@ -1,7 +1,6 @@
 """Breaks the verifier and the tree mask line by line and shows which test notices.
 
-Run with the project's Python; exits with 1 if a mutant survives. The table is kept in
-docs/benchmarks/mutants.md.
+Run with the project's Python; prints a table, and exits with 1 if a mutant survives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of draft heads are those of the benchmark's figures."""
+"""The table of draft heads is that of the benchmark's figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crossspec_lab.train.variants import VARIANTS
 from reference_pages import with_blocks
 
 
-def test_the_tables_are_those_that_were_measured() -> None:
+def test_the_table_is_the_measured_one() -> None:
     text = heads_table.PAGE.read_text()
     assert text == with_blocks(text, heads_table.BLOCKS), "run lab/scripts/heads_table.py"
 

@@ -79,7 +79,7 @@ class TransformersGenerate:
 
 
 def text_generates(pair: ModelPair) -> dict[str, TransformersGenerate]:
-    """Those by name that give the frames as words.
+    """Decoders by name that give the frames as words.
 
     A family with several axes cannot take them, and an assistant must share most of the target's vocabulary.
     """

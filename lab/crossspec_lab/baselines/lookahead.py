@@ -74,7 +74,7 @@ class _Branches(Verifier):
     def accept(
         self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
     ) -> tuple[tuple[int, ...], int]:
-        """Of the branch that is verified, greedily; what follows the tokens of the other is remembered."""
+        """Accept the verified branch greedily; what follows the tokens of the other is remembered."""
         self._choices = logits.argmax(-1).tolist()
         return greedy_path(self._verified, self._choices)
 

@@ -74,7 +74,7 @@ class _Pipeline:
                     self._text = (*text, token)
 
     def take(self, said: tuple[int, ...]) -> DraftTree:
-        """What was drafted behind `said`; if the draft has said anything else, it goes back to there."""
+        """Draft behind `said`; if the draft has said anything else, it goes back to there."""
         with self._changed:
             if self._text[: len(said)] != said:
                 self._text = said

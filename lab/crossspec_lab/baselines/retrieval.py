@@ -21,7 +21,7 @@ LONGEST = 16
 AHEAD = 10
 """Tokens of a continuation at most."""
 NODES = 64
-"""Of a draft tree at most."""
+"""Nodes of a draft tree at most."""
 CAPTIONS = 2000
 """In the datastore, unless another is given."""
 

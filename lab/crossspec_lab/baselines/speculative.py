@@ -61,8 +61,8 @@ class DraftAsYouGo:
         return event_chain(tokens)
 
     def qualified(self, said: tuple[int, ...], guess: tuple[int, ...]) -> tuple[int, ...]:
-        """What it would itself have said of a guess behind `said`, and its own token behind that, as far as
-        they mean the same to the target."""
+        """Part of a guess behind `said` that it would itself have said, and its own token behind that, as far
+        as they mean the same to the target."""
         known = self.shared(guess)
         own = self.after(said + known)[len(said) :]
         kept = agreement(known, own)

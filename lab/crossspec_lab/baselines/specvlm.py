@@ -16,7 +16,7 @@ from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.models.pair import ModelPair
 
 NODES = 32
-"""Of a tree at most. EAGLE-2's 60 take twice as long on a CPU, and its tree is 6 deep either way."""
+"""Nodes of a tree at most. EAGLE-2's 60 take twice as long on a CPU, and its tree is 6 deep either way."""
 _COMPRESSED = 8
 
 

@@ -19,7 +19,7 @@ DEPTH = 64
 ALPHA = 4
 """Tokens that are drafted for each one that matches."""
 LEAST_PROB = 0.1
-"""Of a draft token, all before it counted in."""
+"""Least probability of a draft token, all before it counted in."""
 
 
 class SuffixDecoding(OneShot):
@@ -59,13 +59,13 @@ class EarlierOutputs:
         self._by_question[question].add(output)
 
     def draft(self, question: str, text: Tokens) -> tuple[Tokens, tuple[float, ...]]:
-        """How `text`, which is prompt and caption so far, may go on: a chain and its probabilities."""
+        """Continuation of `text`, which is prompt and caption so far: a chain and its probabilities."""
         indices = self._by_question[question], SuffixArray(DEPTH, [text])
         return max((_followed(index, text) for index in indices), key=_expected)
 
 
 def _expected(draft: tuple[Tokens, tuple[float, ...]]) -> float:
-    """How many of its tokens are right."""
+    """Expected number of its tokens that are right."""
     return sum(math.prod(draft[1][: i + 1]) for i in range(len(draft[1])))
 
 

@@ -1,4 +1,4 @@
-"""What earlier texts said after the tokens with which a text ends."""
+"""Continuations in earlier texts of the tokens with which a text ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SuffixArray:
         return run
 
     def following(self, run: Tokens) -> dict[int, int]:
-        """How often each token came after a run of at least one."""
+        """Counts of each token that came after a run of at least one."""
         counts: dict[int, int] = {}
         begin, end = self._going_on(run)
         while begin < end:

@@ -1,4 +1,4 @@
-"""What every way to decode gives: the tokens, and how many of them each pass of the target gave."""
+"""Output of every decoder: the tokens, and how many of them each pass of the target gave."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from PIL import Image
 
 from crossspec_lab.compare.lived import Second, Words
@@ -70,7 +71,7 @@ def _moments(first_ms: float, last_ms: float) -> Iterator[tuple[float, int]]:
 def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_ms: float) -> Image.Image:
     figure = Figure(figsize=(8, 6.2), dpi=90)
     grid = figure.add_gridspec(
-        3, 1, height_ratios=(3.4, 1.1, 2.2), left=0.09, right=0.98, top=0.95, bottom=0.01, hspace=0.25
+        3, 1, height_ratios=(3.4, 1.1, 2.2), left=0.09, right=0.98, top=0.95, bottom=0.01, hspace=0.35
     )
     closes_ms = second.ms(second.trace.marks["closed"])
     # The next second is another scene, so what follows the close is drawn over what was seen before it.
@@ -89,6 +90,7 @@ def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_m
     _work(after, second, at_ms, (0, last_ms * 1.03), f"ms after it, {_SLOWER} times slower")
     after.barh(2, max(0, min(at_ms, other[-1][0])), color=_ALONE, height=0.7)
     after.set_yticks([])
+    _legend(before)
     _text(figure.add_subplot(grid[2]), second, other, at_ms)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -105,7 +107,7 @@ def _event_image(batch: EventBatch, t: float) -> np.ndarray:
 
 
 def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float], label: str) -> None:
-    """What the models have done so far, a row for each."""
+    """Work of the models so far, a row for each."""
     for row, name in enumerate(("draft", "target")):
         for span in second.trace.spans:
             start_ms, end_ms = second.ms(span.start_ns), second.ms(span.end_ns)
@@ -118,6 +120,23 @@ def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float],
     axes.set_xlim(*limits)
     axes.tick_params("x", labelsize=7)
     axes.set_xlabel(label, fontsize=8, labelpad=1)
+
+
+def _legend(axes: Axes) -> None:
+    """Name the colours of both models' stages, in one line above the axes."""
+    patches = [Patch(color=COLOURS[name], label=name) for name in (*ROWS["draft"], *ROWS["target"])]
+    patches.append(Patch(color=_ALONE, label="target alone"))
+    axes.legend(
+        handles=patches,
+        loc="lower left",
+        bbox_to_anchor=(-0.05, 0.98),
+        ncols=len(patches),
+        fontsize=6.5,
+        frameon=False,
+        handlelength=1,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
 
 
 def _text(axes: Axes, second: Second, other: Words, at_ms: float) -> None:

@@ -77,8 +77,8 @@ def _measure(
 
 
 def _visible_context(attribute: str, scene: Scene) -> str:
-    """What events show that narrows down an attribute which they do not show: tunnels are lit by lamps, and
-    nobody drives fast towards a red light."""
+    """Context in the events that narrows down an attribute which they do not show: tunnels are lit by lamps,
+    and nobody drives fast towards a red light."""
     return {"light": str(scene.tunnel), "signal color": scene.ego}.get(attribute, "")
 
 

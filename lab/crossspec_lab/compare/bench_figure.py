@@ -128,7 +128,7 @@ def _draw(second: Second, out: Path) -> None:
 
 
 _WAIT = "last_frame_to_caption_ms"
-"""All decoders begin with the last frame, so this is the honest comparison."""
+"""Key of the fair comparison: all decoders begin with the last frame."""
 
 
 def draw_headline(measured: Path, out: Path) -> None:
@@ -138,7 +138,7 @@ def draw_headline(measured: Path, out: Path) -> None:
     try:
         figures = json.loads(measured.read_text())
         mode_bars(axes, figures["modes"], NAMES)
-        axes.set_title(headline(figures), fontsize=10)
+        figure.suptitle(headline(figures), fontsize=10)
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
             f"'{measured}' is no file of crossspec bench latency --json: name one, as "

@@ -212,7 +212,7 @@ def _started(folder: Path, jobs: Sequence[Job]) -> Iterator[list[Child]]:
 
 
 def _rows(robot: Child) -> tuple[float, float, list[dict[str, Any]]]:
-    """When the robot began and ended, and what it wrote of each window."""
+    """Times at which the robot began and ended, and its record of each window."""
     _, *rows = robot.heard(_WAIT_S)
     if robot.process.wait(_WAIT_S) or not rows or "began" not in rows[-1]:
         raise RuntimeError(f"a robot failed with {robot.process.returncode}")
@@ -221,7 +221,7 @@ def _rows(robot: Child) -> tuple[float, float, list[dict[str, Any]]]:
 
 
 def read_numbers(said: str) -> list[int]:
-    """Of robots, with commas between; raises InputError for others."""
+    """Numbers of robots, from text with commas between; raises InputError for other text."""
     try:
         numbers = [int(one) for one in said.split(",")]
     except ValueError:

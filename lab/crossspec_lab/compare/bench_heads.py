@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 def measure_offline(
     pair: ModelPair, heads: Mapping[str, Head], windows: Sequence[Window]
 ) -> dict[str, dict[str, Any]]:
-    """What each head says after the target's own tokens."""
+    """Figures of each head after the target's own tokens."""
     with tempfile.TemporaryDirectory() as folder, closing(PairExtractor(pair, QUESTION)) as extractor:
         told = track(windows, "asking both models")
         pairs = extract(extractor, told, Path(folder), len(windows))

@@ -60,7 +60,7 @@ VARIANTS = {
     "prompt lookup": Variant(("lookup",)),
 }
 _MOST_BYTES = 64 << 20
-"""Of a trace: some sixty thousand responses."""
+"""Largest trace: some sixty thousand responses."""
 _STEP = 50
 _NOTHING = -1
 """No token: what follows the last one of a response."""

@@ -20,15 +20,15 @@ from crossspec_ros.recordings.recording import open_recording
 
 WIDTH, HEIGHT = 640, 480
 PACKET_US = 1000
-"""What the drivers send at once by default."""
+"""Length of a packet of the drivers by default."""
 EPOCH_US = 1_700_000_000_000_000
 SECOND_HALF_US = 500_000
-"""Where short streams start in a window, so that slices end within them."""
+"""Start of short streams in a window, so that slices end within them."""
 
 
 @dataclass(frozen=True)
 class Packet:
-    """What a decoder gets of one message."""
+    """Payload of one message, as a decoder gets it."""
 
     payload: bytes
     time_base: int

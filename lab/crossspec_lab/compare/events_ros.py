@@ -1,4 +1,4 @@
-"""How many events a second the synchronizer node takes: its real process under a driver's load, on topics."""
+"""Event rate that the synchronizer node takes: its real process under a driver's load, on topics."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a robot is to do: `windows` of the drive in `data`, one every `period_s` (0: at once after the
+    """Job of a robot: `windows` of the drive in `data`, one every `period_s` (0: at once after the
     last), `phase_s` later than the first robot; over a link of `round_trip_s` that loses the share `loss`."""
 
     way: str

@@ -1,4 +1,4 @@
-"""What a GPU gains by another masked attention and without the event draft, at 7B dimensions.
+"""Gain of a GPU by another masked attention and without the event draft, at 7B dimensions.
 
 `python -m crossspec_lab.compare.gpu_attention OUT.json cuda:0 FOLDER_OF_QWEN3_VL TRACE.jsonl` takes four
 minutes on an H200.

@@ -1,4 +1,4 @@
-"""What single passes take on a device: copies, and verification by size."""
+"""Cost of single passes on a device: copies, and verification by size."""
 
 from __future__ import annotations
 

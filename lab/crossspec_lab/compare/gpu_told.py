@@ -21,7 +21,7 @@ from crossspec_ros.models.translation import Translation
 
 _ROOM = 128
 _LOGIT = 30.0
-"""Of the token that is told; those of the others lie around 0, so that it is as good as certain."""
+"""Logit of the token that is told; those of the others lie around 0, so that it is as good as certain."""
 
 
 class _Told:
@@ -43,7 +43,7 @@ class _Told:
 
     @torch.inference_mode()
     def tell(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """What will be said after the next prompt; returns it with the end of sequence behind it."""
+        """Set what will be said after the next prompt; returns it with the end of sequence behind it."""
         said = (*tokens[: _ROOM - 1], self._eos_id)
         ids = torch.tensor([*said, *[self._eos_id] * (_ROOM - len(said))], device=self._words.device)
         rows = self._words[ids].float()
@@ -65,7 +65,7 @@ class _Told:
 
 @torch.inference_mode()
 def _span(target: VideoTarget, question: str) -> int:
-    """How many positions a window takes with its question, whose frames are squares."""
+    """Positions that a window takes with its question, whose frames are squares."""
     size = target.spec.image_size
     units = target.encode(np.zeros((target.spec.frames, size, size, 3), np.uint8))
     chunks = [target.unit(features, i) for i, features in enumerate(units)]
@@ -85,7 +85,7 @@ class Teller:
         self.pair = replace(pair, translation=cast(Translation, self._as_it_is))
 
     def tell(self, response: Response) -> tuple[int, ...]:
-        """What the next caption and its draft will be; returns the caption's tokens."""
+        """Set the next caption and its draft; returns the caption's tokens."""
         self._draft.tell(response.draft)
         return self._target.tell(response.target)
 

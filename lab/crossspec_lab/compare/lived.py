@@ -31,7 +31,7 @@ class Drive:
     exposure: float = 1.0
 
     def picture(self, t: float, size: tuple[int, int] = FRAME_SIZE) -> np.ndarray:
-        """What the RGB camera shows at `t` seconds, (H, W, 3) uint8."""
+        """Picture of the RGB camera at `t` seconds, (H, W, 3) uint8."""
         return self.exposed(frame(self.scenes, self.seed, t, size))
 
     def exposed(self, pixels: np.ndarray) -> np.ndarray:
@@ -53,9 +53,9 @@ class Second:
     caption: Caption
     trace: Trace
     faults: tuple[str, ...]
-    """What is wrong with the window's inputs (windows/quality.py)."""
+    """Faults of the window's inputs (windows/quality.py)."""
     drafts: list[str]
-    """What the event draft said, unless the window closed before it was done."""
+    """Words of the event draft, unless the window closed before it was done."""
 
     @property
     def words(self) -> Words:
@@ -79,7 +79,7 @@ def live_second(decoder: PrefillHiddenDecoder, drive: Drive, second: int) -> Sec
 
 
 def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:
-    """What a decoder says that gets the window when its last frame has come."""
+    """Words of a decoder that gets the window when its last frame has come."""
     told, started = list[tuple[float, str]](), time.perf_counter()
     decoder.caption(
         window, QUESTION, Trace(), lambda text: told.append((1e3 * (time.perf_counter() - started), text))

@@ -31,9 +31,10 @@ def bars(
 
 
 def mode_bars(axes: Axes, modes: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Waits for captions by decoder, by what each is to be called; the first is ours."""
+    """Waits for captions by decoder, the quickest above; `names` shows each, and ours is its first."""
     rows = {shown: modes[name]["last_frame_to_caption_ms"] for name, shown in names.items()}
     ours = next(iter(rows))
+    rows = dict(sorted(rows.items(), key=lambda row: row[1]["median"]))
     bars(axes, rows, WAIT_LABEL, lambda name: OURS_COLOUR if name == ours else OTHERS_COLOUR)
     for i, row in enumerate(rows.values()):
         axes.annotate(f" {row['median']:.0f} ms", (row["p90"], i), va="center", fontsize=9)

@@ -118,7 +118,7 @@ def _streamed(setting: Setting, make: Callable[..., PrefillHiddenDecoder]) -> St
 
 
 def result(setting: Setting, log: Log) -> Result:
-    """What is lost without each idea, acceptance by draft length, and parallel against sequential."""
+    """Loss without each idea, acceptance by draft length, and parallel against sequential."""
     found = Result()
     found.tables += [_ideas(setting, log), _lengths(setting, log, found), _hiding(setting, log, found)]
     found.plots["ablations"] = _draw(log)

@@ -78,7 +78,7 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
 
 
 def _by_rule(share: float) -> str:
-    """What `bench.latency.prefill_share_rule` says, for whoever knows no modalities."""
+    """Advice of `prefill_share_rule`, for whoever knows no modalities."""
     advice = "makes the choice of a draft depend on acceptance"
     if share > CROSS_MODAL_SHARE:
         advice = "recommends a draft that sees the events"

@@ -1,4 +1,4 @@
-"""What speculative decoding promises on paper, from measured acceptance and times.
+"""Promises of speculative decoding on paper, from measured acceptance and times.
 
 The formulae of expected tokens, speed-up and break-even are those of Leviathan et al., "Fast Inference from
 Transformers via Speculative Decoding" (ICML 2023), for a chain of drafts that are accepted independently of
@@ -20,7 +20,7 @@ def expected_tokens(acceptance: float, drafted: int) -> float:
 
 
 def speed_up(acceptance: float, drafted: int, cost: float) -> float:
-    """How many times as many tokens a second as the target alone: expected tokens / (1 + c g).
+    """Ratio of tokens a second to those of the target alone: expected tokens / (1 + c g).
 
     `cost` is c, the time of a draft token as a share of the time of a target pass.
     """

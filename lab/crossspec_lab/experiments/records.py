@@ -1,4 +1,4 @@
-"""What each way did with each window, one JSON line each, in the fields of Spec-Bench and MMSpec.
+"""Records of each way and window, one JSON line each, in the fields of Spec-Bench and MMSpec.
 
 `question_id` is the window, `model_id` the way, and `choices[0]` has `turns` (the text), `new_tokens`,
 `wall_time` (seconds from the last frame to the caption), `decoding_steps` (passes of the target) and
@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 
-_MOST_BYTES, _MOST_PARTS = 8 << 20, 1000
-"""Of a log, that of a whole experiment has one million; brackets of a record, which has fourteen."""
+_MOST_BYTES = 8 << 20
+"""Largest log; that of a whole experiment has one million bytes."""
+_MOST_PARTS = 1000
+"""Brackets of a record, which has fourteen."""
 _MOST_NUMBER = 10**12
 Told = TypeVar("Told")
 
@@ -46,7 +48,7 @@ class Record:
 
     @property
     def passes(self) -> int:
-        """Of the target; 0 where the way does not tell."""
+        """Passes of the target; 0 where the way does not report them."""
         return len(self.accept_lengths)
 
     def told(self, name: str, kind: type[Told]) -> Told:
@@ -91,7 +93,7 @@ class Record:
 
     @classmethod
     def of(cls, line: str) -> Record:
-        """Of a line that `line` gave; raises ValueError, LookupError, TypeError or AttributeError for
+        """Parse a line that `line` gave; raises ValueError, LookupError, TypeError or AttributeError for
         another."""
         if line.count("[") + line.count("{") > _MOST_PARTS:
             raise ValueError("it has very many parts")
@@ -128,7 +130,7 @@ class Record:
 
 
 def _figures(more: Mapping[str, Any]) -> Iterator[float]:
-    """What `more` has, in its lists and mappings too, which must be numbers."""
+    """Figures of `more`, in its lists and mappings too, which must be numbers."""
     for value in more.values():
         if isinstance(value, (dict, list)):
             yield from value.values() if isinstance(value, dict) else value
@@ -164,14 +166,14 @@ class Log:
             file.write(record.line() + "\n")
 
     def rows(self, condition: str, way: str | None = None) -> list[Record]:
-        """Those of a condition, and of a way in it, by window."""
+        """Records of a condition, and of a way in it, by window."""
         found = [
             record for record in self.records if record.condition == condition and way in (None, record.way)
         ]
         return sorted(found, key=lambda record: record.window)
 
     def ways(self, condition: str) -> list[str]:
-        """Those that were measured, in the order in which they began."""
+        """Ways that were measured, in the order in which they began."""
         return list(dict.fromkeys(record.way for record in self.records if record.condition == condition))
 
     def _read(self) -> Iterator[Record]:
@@ -195,7 +197,7 @@ class Log:
 
 
 def paired(some: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Of the windows that both have, in the same order."""
+    """Records of the windows that both have, in the same order."""
     of = {record.window: record for record in others}
     both = [record for record in some if record.window in of]
     return both, [of[record.window] for record in both]

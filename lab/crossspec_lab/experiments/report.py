@@ -33,7 +33,7 @@ _STYLE = (
 
 
 def machine() -> dict[str, str]:
-    """What times depend on, and may differ when a run goes on another day."""
+    """Circumstances that times depend on, and that may differ when a run goes on another day."""
     own = ElementTree.parse(share_dir() / "package.xml").findtext("version")
     return {
         "device": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
@@ -43,7 +43,7 @@ def machine() -> dict[str, str]:
 
 
 def environment(setting: Setting, identity: Mapping[str, Any], command: str) -> dict[str, str]:
-    """What another run must have alike to come to the same; `identity` is of all results."""
+    """Settings that another run must share to come to the same results; `identity` is of all results."""
     return {
         "command": command,
         "seed": str(setting.seed),

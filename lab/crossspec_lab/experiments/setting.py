@@ -1,4 +1,4 @@
-"""What all experiments share: models, windows of drives that training never saw, and where results go."""
+"""Setting of all experiments: models, windows of drives that training never saw, and where results go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crossspec_ros.windows.window import Window
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: held-out `windows` of the comparisons, of each number of frames, of each stream
+    """Amounts to measure: held-out `windows` of the comparisons, of each number of frames, of each stream
     and of the ablations; windows and steps of what is trained on the way."""
 
     windows: int

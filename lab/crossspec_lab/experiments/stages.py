@@ -28,7 +28,7 @@ _STAGES = {
     "prefill": ("target_prefill",),
     "verify": ("verify", "decode"),
 }
-"""Of the published breakdown, by the spans of a trace."""
+"""Stages of the published breakdown, by the spans of a trace."""
 
 
 def measure(setting: Setting) -> Log:
@@ -88,7 +88,7 @@ def _against_suffix(setting: Setting, log: Log) -> Table:
 
 
 def stage_ms(records: Sequence[Record], stage: str) -> list[float]:
-    """Of a stage of the published breakdown, window by window; "total" is from the last frame."""
+    """Milliseconds of a stage of the published breakdown, by window; "total" is from the last frame."""
     if stage == "total":
         return [1e3 * record.wall_s for record in records]
     if stage == "hidden":
@@ -112,7 +112,7 @@ def _by_stage(setting: Setting, log: Log, found: Result) -> Table:
 
 
 def _formulae(setting: Setting, log: Log, found: Result) -> Table:
-    """What the formulae say of standard speculative decoding, and what it did."""
+    """Forecast of the formulae for standard speculative decoding, and what it did."""
     drafted = 4
     alone, mine = paired(log.rows(ALL, ALONE), log.rows(ALL, STANDARD))
     prefill = [r.stages_ms["frame_encode"] + r.stages_ms["target_prefill"] for r in alone]

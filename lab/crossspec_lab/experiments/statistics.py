@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap intervals, and paired tests of one way against another.
+"""Certainty of figures: bootstrap intervals, and paired tests of one way against another.
 
 Windows of a drive are alike, and whoever remembers learns from one to the next. So whole drives are drawn,
 and tests compare drives; samples have the windows of a drive one after the other.
@@ -17,7 +17,7 @@ _DRAWS = 1000
 _LEAST = 0.0001
 """Smallest figure that is printed."""
 LEAST_DRIVES = 5
-"""Of fewer, a bootstrap tells next to nothing: with two, half of the intervals hold the truth."""
+"""Fewest drives of an interval: with two, half of the intervals of a bootstrap hold the truth."""
 FEW_DRIVES = (
     "An interval is of a bootstrap over drives, of which there are few: with 6 it holds the truth in 86 % of "
     "simulations, with 10 in 88 %, with 25 in 93 %. So most are somewhat too narrow. Of fewer than "

@@ -98,7 +98,7 @@ def paced(window: Window, index: int, period_ns: int) -> Window:
 
 
 def result(setting: Setting, log: Log) -> Result:
-    """What each way sustains at each rate."""
+    """Rates that each way sustains."""
     found, rows, frames = Result(), dict[str, dict[str, Cell]](), setting.pair.frames
     for rate in RATES:
         for way in _WAYS:

@@ -36,12 +36,12 @@ class Told:
         )
 
     def tell(self, window: Window) -> None:
-        """What both models say next."""
+        """Set what both models say next."""
         self._teller.tell(self._responses[window.index])
 
 
 def said(pair: ModelPair, windows: list[Window]) -> dict[int, Response]:
-    """What both models say of each window, by its index: their own tokens, without the ends of sequence."""
+    """Responses of both models by window index: their own tokens, without the ends of sequence."""
     assert pair.draft is not None and pair.translation is not None
     found: dict[int, Response] = {}
     with closing(DraftModel(pair.draft, pair.translation)) as drafts, closing(Alone(pair)) as alone:

@@ -1,4 +1,4 @@
-"""What experiments train on the way: draft heads, from states of both models on windows that neither saw."""
+"""Draft heads that experiments train on the way, from states of both models on windows that neither saw."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Trained:
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Of the models that the heads are for."""
+        """Sizes of the models that the heads are for."""
         return Sizes.of(self.pair.target, self.pair.draft)
 
     @property
     def note(self) -> str:
-        """What is to be said beside every figure of SpecVLM."""
+        """Note beside every figure of SpecVLM."""
         return (
             f"SpecVLM's head learned on {self.windows} windows in {self.steps} steps, the tiny pair's own "
             f"draft head on 4,096 windows. A part of what lies between them may be that."
@@ -70,7 +70,7 @@ class Trained:
         return head.eval().requires_grad_(False)
 
     def extracted(self, windows: Iterable[Window], folder: str, count: int) -> PairShards:
-        """What both models make of the first `count` of these windows."""
+        """States of both models on the first `count` of these windows."""
         task = self.progress.add_task("asking both models", total=count)
         with closing(PairExtractor(self.pair, QUESTION)) as extractor:
             return extract(

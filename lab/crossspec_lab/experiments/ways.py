@@ -33,9 +33,9 @@ GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft he
 PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
 SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
 LOSSY = (SEMANTIC, COMPRESSED)
-"""Those whose captions are not the target's own."""
+"""Ways whose captions are not the target's own."""
 DEPENDS_ON_TIME = (OURS, HEAD_ALONE, PARALLEL, PIPELINED)
-"""Those whose acceptance depends on how far a draft has come, or on what passes cost: on the machine."""
+"""Ways whose acceptance depends on how far a draft has come, or on what passes cost: on the machine."""
 
 
 def _ours(setting: Setting) -> PrefillHiddenDecoder:
@@ -78,9 +78,9 @@ WAYS: dict[str, Callable[[Setting], Any]] = {
     SEMANTIC: lambda s: Semantic(s.pair),
     COMPRESSED: lambda s: CompressedTarget(s.pair),
 }
-"""What makes each; those of ours read a window while it is open, all others begin with its last frame."""
+"""Makers of each way; those of ours read a window while it is open, all others begin with its last frame."""
 
 
 def made(setting: Setting, names: Iterable[str]) -> dict[str, Callable[[], Any]]:
-    """Those of these names, to be made in this setting."""
+    """Ways of these names, to be made in this setting."""
     return {name: partial(WAYS[name], setting) for name in names}

@@ -53,7 +53,7 @@ class Told(EventDraftProposer):
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of one window: cosines of the aligned features to the true ones, the threshold of its
+    """Figures of one window: cosines of the aligned features to the true ones, the threshold of its
     scene, how many of its `asked` attributes each way of captioning got right, and in how many `passes` the
     target wrote its own `tokens` with each text as a draft."""
 
@@ -218,8 +218,8 @@ def _figures(seen: list[Seen]) -> dict[str, Any]:
 
 
 def auc(guess: np.ndarray, wanted: np.ndarray) -> float | None:
-    """How often a guess is higher where it is wanted than where it is not, ties as half; None where there is
-    only one kind."""
+    """Share of pairs in which a guess is higher where it is wanted than where it is not, ties as half; None
+    where there is only one kind."""
     if wanted.all() or not wanted.any():
         return None
     above = guess[wanted][:, None] - guess[~wanted]

@@ -23,7 +23,7 @@ THRESHOLDS = (0.80, 0.85, 0.90)
 """Least cosine at which features may stand in, of simple, usual and complex scenes. The three that were
 proposed for all scenes alike; here each third of the training windows, by `spread`, has one."""
 FOLDER = "handoff"
-"""Where it lies among the checkpoints of a pair."""
+"""Folder of the hand-off among the checkpoints of a pair."""
 _VERSION, _HEADS = 1, 4
 
 

@@ -1,4 +1,4 @@
-"""When aligned event features stand in for frames: off unless asked for, and lossy where they do."""
+"""Aligned event features that stand in for frames: off unless asked for, and lossy where they do."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 @torch.no_grad()
 def features(pair: ModelPair, frames: np.ndarray, events: np.ndarray) -> dict[str, Tensor]:
-    """What both models make of (n, 8, H, W, 3) frames and (n, 5, H, W, 3) event images: the target's
+    """Features of both models for (n, 8, H, W, 3) frames and (n, 5, H, W, 3) event images: the target's
     features `true` (n, 8, tokens, width) and its `answers` (n, t), IGNORED behind their ends; event tokens
     `early` of all images but the last, as the draft has them before the close, and of all of them, `whole`.
 

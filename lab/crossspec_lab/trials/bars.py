@@ -35,7 +35,7 @@ class MemoryWatch:
         self._thread.join()
 
     def figures(self, warm_s: float) -> dict[str, dict[str, float]]:
-        """Of each process its last and its most memory in MB, and its growth in MB a minute.
+        """Last and most memory of each process in MB, and its growth in MB a minute.
 
         Growth counts after `warm_s`: queues and memories fill until then.
         """

@@ -93,7 +93,7 @@ def _until(lives: Sequence[Life], windows: int) -> str:
 
 
 def told(lives: Sequence[Life], do: Callable[[], str]) -> dict[str, Any]:
-    """What the robots got while this was done, and how long it took afterwards until each got a caption."""
+    """Captions of the robots while this was done, and the time afterwards until each got one."""
     before = sum((life.counts for life in lives), Counter[str]())
     note = do()
     over_s = time.monotonic()

@@ -175,7 +175,7 @@ class Life(threading.Thread):
         self._ending = threading.Event()
         self.counts: Counter[str] = Counter()
         self.right_s = 0.0
-        """When its last right caption came."""
+        """Time of its last right caption."""
         self.start()
 
     def run(self) -> None:

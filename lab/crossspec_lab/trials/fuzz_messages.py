@@ -29,9 +29,10 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process, live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
-"""What the nodes said."""
-_QUESTION, _TOKENS = "What is there to be seen?", 64
-"""Asked of each window, and the tokens of the longest answers."""
+"""Log of the nodes."""
+_QUESTION = "What is there to be seen?"
+_TOKENS = 64
+"""Tokens of the longest answers."""
 
 
 def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:

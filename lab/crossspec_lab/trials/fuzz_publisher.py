@@ -46,15 +46,16 @@ from crossspec_ros.ros.run import NodeError, run
 
 NODES = tuple(SETTINGS)
 _DIAGNOSED = {"synchronizer", "captioner", "dv_camera"}
-"""Those that tell how they are."""
+"""Nodes that publish their diagnostics."""
 PLAYED = {EVENTS_TOPIC: "player/events", f"{IMAGE_TOPIC}/compressed": "player/image"}
-"""What the player publishes, by names at which no other node listens."""
+"""Topics of the player, by names at which no other node listens."""
 STRETCH = 2_000
 """Unsound messages between two sound windows."""
 _STARTUP_S, _PATIENCE_S = 120.0, 30.0
 _FRAME_S = 0.04
-_AT_ONCE, _WARM_ROUNDS = 3, 20
-"""How often the largest messages are sent, so that later ones find memory that has grown as far."""
+_AT_ONCE = 3
+_WARM_ROUNDS = 20
+"""Rounds of the largest messages, so that later ones find memory that has grown as far."""
 _TEXTS = (
     "",
     "\x00",
@@ -105,7 +106,7 @@ class FuzzPublisher(GuardedNode):
         """Nothing runs on."""
 
     def find(self) -> list[str]:
-        """What there is to be said to our nodes; raises NodeError where they do not come up."""
+        """Find the messages to send to our nodes; raises NodeError where they do not come up."""
         deadline_s = time.monotonic() + _STARTUP_S
         self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
         topics = (IMAGE_TOPIC, f"{IMAGE_TOPIC}/compressed")
@@ -209,7 +210,7 @@ class FuzzPublisher(GuardedNode):
         return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
 
     def failed_callbacks(self) -> dict[str, int]:
-        """How many messages and requests each node told to have failed at."""
+        """Messages and requests that each node reported to have failed at."""
         return dict(self._diagnosed)
 
     def _all_diagnosed(self) -> bool:
@@ -227,7 +228,7 @@ class FuzzPublisher(GuardedNode):
                 self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
 
     def _types_heard(self, topic: str) -> set[str]:
-        """Of what our nodes subscribe to there."""
+        """Types to which our nodes subscribe there."""
         heard = self.get_subscriptions_info_by_topic(topic)
         return {one.topic_type for one in heard if one.node_name in NODES}
 
@@ -314,7 +315,7 @@ class FuzzPublisher(GuardedNode):
 
 
 def _answer(client: Client, request: Any) -> Any:
-    """What a service answers; raises NodeError where it does not."""
+    """Answer of a service; raises NodeError where it does not."""
     answered = threading.Event()
     future = client.call_async(request)
     future.add_done_callback(lambda _: answered.set())
@@ -333,7 +334,7 @@ def _made(name: str) -> Any:
 
 
 def _class(name: str) -> Any:
-    """Of a message or service, such as `std_msgs/msg/String`."""
+    """Class of a message or service, such as `std_msgs/msg/String`."""
     module, _, kind = name.rpartition("/")
     return getattr(import_module(module.replace("/", ".")), kind)
 

@@ -35,12 +35,14 @@ from crossspec_ros.regress.golden import Golden, Record, Setup, read_golden, wri
 from crossspec_ros.windows.grid import SECOND
 
 _VOCABULARY, _IDS = "words", 32_000
-_CAPTION, _WINDOWS = 40, 60
-"""Tokens of a caption and windows of a golden, as in real ones."""
+_CAPTION = 40
+"""Tokens of a caption, as in real ones."""
+_WINDOWS = 60
+"""Windows of a golden, as in real ones."""
 _MOST_WRITES = 5
-"""Of a child, before it is killed in the next."""
+"""Writes of a child, before it is killed in the next."""
 _LATEST = 1.2
-"""When it is killed at the latest, as a share of the time that a write takes."""
+"""Latest moment at which it is killed, as a share of the time that a write takes."""
 _SAID = struct.Struct("<?q")
 """Whether a write has ended, and its number."""
 
@@ -148,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def states(folder: Path, setup: Setup) -> dict[str, State]:
-    """What is written, in folders of their own below `folder`; the bags are the first second of `setup`'s."""
+    """States to write, in folders of their own below `folder`; the bags are the first second of `setup`'s."""
     folders = {name: folder / name for name in ("memory", "golden", "bag")}
     for each in folders.values():
         each.mkdir()

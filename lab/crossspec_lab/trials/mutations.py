@@ -14,7 +14,7 @@ _NUMBERS = (
 )
 _WIDTHS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
 _HUGE = 10**4300
-"""Of more digits than Python writes."""
+"""Integer of more digits than Python writes."""
 _ODD: tuple[Any, ...] = (
     None,
     True,

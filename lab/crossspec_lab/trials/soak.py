@@ -26,8 +26,10 @@ MOST_BESIDE_MODELS_MS = 15.0
 MOST_WAITING_MS = 1100.0
 """Before its caption begins: then the next window, which may be a little late, takes its place, and the lag
 is this and one inference."""
-_WARM_UP_S, _FEW_WARM_UP_S = 560.0, 120.0
-"""Before memory counts, for until then the caption memory fills; slow inference gives few captions."""
+_WARM_UP_S = 560.0
+"""Time before memory counts, for until then the caption memory fills."""
+_FEW_WARM_UP_S = 120.0
+"""Time before memory counts with slow inference, which gives few captions."""
 _AWAY_S, _AFTER_S = 2.0, 4.0
 
 

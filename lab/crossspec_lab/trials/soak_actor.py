@@ -1,4 +1,4 @@
-"""What users and scripts may do to a running captioner, all at once: a line of the input names a fault.
+"""Faults of users and scripts at a running captioner, all at once: a line of the input names a fault.
 
 A line of JSON comes out when the captioner is there, and one after each fault.
 """

@@ -121,7 +121,7 @@ def told(
 
 
 class _Faults:
-    """What is done to a soak; each returns once it is over."""
+    """Faults of a soak; each returns once it is over."""
 
     def __init__(self, soak: Soak) -> None:
         self._soak, self._writer = soak, soak.serve()

@@ -1,4 +1,4 @@
-"""What a soak runs: a writer of dv network streams, the nodes of a live camera, and who collects reports."""
+"""Processes of a soak: a writer of dv network streams, the nodes of a live camera, a collector of reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.graph import Process, live_graph
 
 LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
-"""What the processes of the last soak said."""
+"""Log of the last soak's processes."""
 
 
 class Soak:

@@ -64,7 +64,7 @@ def main() -> None:
 
 
 class _Clock:
-    """How far the clock of the stamps is ahead of the host's."""
+    """Lead of the stamps' clock over the host's."""
 
     def __init__(self) -> None:
         self.ahead_us = 0

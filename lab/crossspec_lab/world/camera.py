@@ -1,4 +1,4 @@
-"""What the two cameras record of a drive: frames at 20 Hz and events, on one time axis that starts with
+"""Recordings of a drive by the two cameras: frames at 20 Hz and events, on one time axis that starts with
 the drive."""
 
 from __future__ import annotations

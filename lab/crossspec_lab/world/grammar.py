@@ -1,4 +1,4 @@
-"""What a caption says about a scene, and which attributes a caption claims.
+"""Captions of a scene, and the attributes that a caption claims.
 
 Order, length (35-55 tokens) and vocabulary follow the captions that Video-LLaVA-7B gives over DSEC: an
 enumeration of the key elements, then where the vehicle is, then the circumstances.

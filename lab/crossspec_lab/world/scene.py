@@ -1,9 +1,8 @@
-"""What happens in a drive: one `Scene` a window, chained so that consecutive windows resemble each other.
+"""Events of a drive: one `Scene` a window, chained so that consecutive windows resemble each other.
 
 Everything a caption can say is constant within a window and changes at its boundary (with short
-transitions in the
-picture), so a window has one true caption. Lengths are metres, the camera is at depth 0 and looks along
-+z, the ego lane is centred on x = 0, traffic keeps to the right.
+transitions in the picture), so a window has one true caption. Lengths are metres, the camera is at depth 0
+and looks along +z, the ego lane is centred on x = 0, traffic keeps to the right.
 """
 
 from __future__ import annotations
