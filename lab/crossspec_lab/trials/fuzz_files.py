@@ -159,7 +159,7 @@ def wrong(result: dict[str, Any]) -> str:
 
 
 def _is_sentence(said: str) -> bool:
-    """Of one line, and with a remedy behind a colon."""
+    """Whether it is one line with a remedy behind a colon."""
     return len(said) < MOST_SENTENCE and plain_text(said) == said and bool(re.fullmatch(r".+: \S.*", said))
 
 
