@@ -113,7 +113,7 @@ class PartHealth:
 
 
 class _Stream:
-    """When a total last rose, and how long it usually rests."""
+    """Time at which a total last rose, and how long it usually rests."""
 
     def __init__(self) -> None:
         self._total = 0

@@ -46,7 +46,7 @@ def models_digest(folders: Iterable[Path]) -> str:
 
 
 def _place(paths: Iterable[Path]) -> Path | None:
-    """Where the digest of these files is remembered as they are now; None where the user has no home."""
+    """File that keeps the digest of these files as they are now; None where the user has no home."""
     stats = [(str(path.resolve()), path.stat()) for path in paths]
     # What is copied over a file may bring its time along; that of the change it cannot bring.
     key = json.dumps([(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats])

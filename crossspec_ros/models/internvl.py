@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _NAME = "InternVL"
 START, END = "<|im_start|>", "<|im_end|>"
 BEGIN, CLOSE = "<img>", "</img>"
-"""Tokens before and after those of a frame."""
 
 # No config says how many. A second has eight slots on the grid, one frame each.
 _FRAMES = 8

@@ -49,7 +49,7 @@ def event_image_size(folder: Path) -> int:
 
 
 def draft_folders(folder: Path) -> list[Path]:
-    """Where the files of the event draft in `folder` are: there, and elsewhere if parts of it are."""
+    """Folders of the event draft in `folder`: that itself, and others if parts of it are elsewhere."""
     return _file(folder, _DRAFTS, "event draft", "_config").folders(folder)
 
 

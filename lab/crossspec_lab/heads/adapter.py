@@ -70,7 +70,7 @@ class Adapter(Head):
         return self.read_out(self.predicted(pairs))
 
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
-        """What follows in the draft's own text, said anew."""
+        """The rest of the draft's own text, said anew."""
         if not context.draft_states:
             return Guess()
         states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)

@@ -108,7 +108,7 @@ def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: P
 
 
 def _origin(args: argparse.Namespace) -> dict[str, Any]:
-    """What tells these models and windows from others."""
+    """Identity of these models and windows."""
     models = args.models or share_dir() / "models" / "tiny"
     folders = [target_path(models, args.target or ""), draft_path(models, args.draft or "")]
     recordings = [str(path.resolve()) for path in args.recordings or ()]

@@ -158,7 +158,7 @@ def _shard(number: int) -> str:
 
 
 def _windows(file: Path) -> int:
-    """How many windows a shard has; 0 where it is missing or damaged."""
+    """Number of windows in a shard; 0 where it is missing or damaged."""
     try:
         with safe_open(tensors_file(file), framework="pt") as opened:
             return sum(key.endswith(".tokens") for key in opened.keys())  # noqa: SIM118
@@ -187,7 +187,7 @@ class PairShards:
         if not index.is_file():
             raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
         self.identity = read_progress(index)
-        """What tells these windows and models from others."""
+        """Identity of these windows and models."""
         try:
             self.sizes, self.question = Sizes(**self.identity["sizes"]), str(self.identity["question"])
         except (KeyError, TypeError) as error:

@@ -30,7 +30,7 @@ _HELD_OUT = 192
 PAIR = "video_llava"
 """The target's family in the tiny pair."""
 FAMILIES = (PAIR, "qwen3_vl")
-"""Those of which there is a tiny target (`models.WRITERS`)."""
+"""Families of which there is a tiny target (`models.WRITERS`)."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -127,7 +127,7 @@ def _work(
 
 
 def _kind(name: str, family: str) -> str:
-    """What the recipes and the work folder call the `target` of a family, or the `draft`."""
+    """Name, for the recipes and the work folder, of the `target` of a family, or of the `draft`."""
     return family if name == "target" else name
 
 
