@@ -24,11 +24,11 @@ from crossspec_ros.models.base import Chunk, DraftArchitecture, Sizes
 from crossspec_ros.models.checkpoint import Filling, Stored, skeleton, stored_tensors
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
-from crossspec_ros.models.llama_clip import EOS_7B, clip_l, clip_numbers, llama_7b
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.transformers_family import TransformersModel, sizes
+from crossspec_ros.models.transformers_family import TransformersModel, numbers_in_layer, sizes
 
 EVENT_IMAGES = 5
 """Images of a window, as the released model was trained."""
@@ -94,11 +94,9 @@ class EventGPT(TransformersModel):
         self._prompt_ids = lru_cache(_QUESTIONS)(partial(draft_prompt_ids, tokenizer))
 
     def encode(self, images: np.ndarray) -> Tensor:
-        """(tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
         return self.module.encode_events(self.own(clip_pixels(images, self.image_size)))
 
     def prompt(self, question: str, event_tokens: Tensor) -> Chunk:
-        """The whole prompt, the event tokens in their place."""
         before, after = (self.words(tuple(ids)).embeds for ids in self._prompt_ids(question))
         return Chunk.in_a_row(torch.cat([before, event_tokens, after]))
 
@@ -116,7 +114,9 @@ class EventGPTArchitecture:
 
     @property
     def sizes(self) -> Sizes:
-        return sizes(self.text, clip_numbers(self.vision, EVENT_IMAGES))
+        # The patches and the class token.
+        tokens = (cast(int, self.vision.image_size) // cast(int, self.vision.patch_size)) ** 2 + 1
+        return sizes(self.text, EVENT_IMAGES * tokens * numbers_in_layer(self.vision))
 
     def tokenizer(self) -> Tokenizer:
         """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""
@@ -128,15 +128,12 @@ class EventGPTArchitecture:
         return load_tokenizer(self.folder, self.text.vocab_size, special)
 
     def skeleton(self) -> EventGPTModule:
-        """The module without numbers, on torch's meta device."""
         return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
 
     def examine(self, placement: Placement, skeleton: Any) -> None:
-        """Raise InputError where `load` would, before it reads numbers."""
         self._filling.examined(placement, skeleton)
 
     def load(self, placement: Placement) -> EventGPTModule:
-        """The module with the folder's weights, on the draft's device."""
         return self._filling.load(placement, placement.draft_on)
 
     @property
