@@ -20,8 +20,13 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
-from crossspec_ros.captioning.event_drafts import EventDrafts
-from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows, StandIn
+from crossspec_ros.captioning.open_windows import (
+    OPEN_WINDOWS,
+    EventDrafts,
+    OpenWindow,
+    OpenWindows,
+    StandIn,
+)
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Engine

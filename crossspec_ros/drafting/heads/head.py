@@ -82,8 +82,6 @@ class Pairs:
     """(b, t) what it would choose; IGNORED behind the end."""
     said: Tensor | None = None
     """(b, s) what the draft said by itself, in the target's tokens; IGNORED behind its end."""
-    said_states: Tensor | None = None
-    """(b, s, draft width) from which it chose that."""
     event_tokens: Tensor | None = None
     """(b, e, draft width) what the draft's tower made of the event images, all but the last."""
     feature: Tensor | None = None
