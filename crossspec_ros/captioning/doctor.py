@@ -40,7 +40,8 @@ from crossspec_ros.models.registry import (
 
 _MODELS = ("target", "draft")
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
-_FREE, _IN_ALL = 0, 1
+_FREE = 0
+_IN_ALL = 1
 """Indices of what `memory` returns."""
 _VERDICTS: tuple[tuple[str, int, tuple[Only, ...], str], ...] = (
     ("fits", _FREE, ("",), "{}"),

@@ -194,13 +194,6 @@ def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor
     )
 
 
-def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:
-    """Smooth L1 plus one minus the cosine, where there is a token; EAGLE's and the published adapters'."""
-    predicted, wanted = predicted[is_token], wanted[is_token]
-    near = F.smooth_l1_loss(predicted, wanted)
-    return near + (1 - F.cosine_similarity(predicted, wanted, -1)).mean()
-
-
 def tapped_layers(layers: int) -> tuple[int, int, int]:
     """Low, middle and high: EAGLE-3's 2, L / 2 and L - 3, in a shallow model what is nearest to that."""
     return (2, layers // 2, layers - 3) if layers >= 8 else (1, layers // 2, layers - 1)

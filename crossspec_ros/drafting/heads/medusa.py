@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype, write
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
@@ -119,19 +119,3 @@ def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
             raise no_config(file, "Medusa heads", error) from error
 
     return filled(make, folder / WEIGHTS, tensors)
-
-
-def save_medusa(head: Medusa, folder: Path) -> None:
-    """Write them in their own dtype."""
-    config = {
-        "architectures": ["MedusaModel"],
-        "model_type": "medusa",
-        "hidden_size": head.sizes.width,
-        "vocab_size": head.sizes.tokens,
-        "truncated_vocab_size": head.sizes.tokens,
-        "num_heads": len(head.blocks),
-        "num_hidden_layers": head.options["layers"],
-        "medusa_fc_bias": head.options["bias"],
-        "torch_dtype": str(head.dtype).removeprefix("torch."),
-    }
-    write(folder, config, head.state_dict())

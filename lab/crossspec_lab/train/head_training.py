@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from rich.progress import Progress, TaskID
 
+from crossspec_lab.heads.saved import save_head
 from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
@@ -26,7 +27,7 @@ from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, save_head
+from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair

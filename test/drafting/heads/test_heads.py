@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.grammar import QUESTION
@@ -21,7 +22,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.growing import Ranked
 from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
-from crossspec_ros.drafting.heads.head_files import fitting_heads, load_head, save_head
+from crossspec_ros.drafting.heads.head_files import fitting_heads, load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
