@@ -318,13 +318,16 @@ class PrefillHiddenDecoder:
     ) -> None:
         """Let its session have the frames, or event features that stand in for them: of the images that the
         draft has seen, or else of the given ones."""
-        events = None
-        if self._handoff is not None:
-            assert self._drafts is not None
-            events = opened.draft.event_tokens if opened.draft else None
-            if events is None and event_images is not None and len(event_images):
-                events = self._drafts.submit(self._drafts.model.encode, event_images).result()
-        opened.fit(frames, stamps_ns, self._handoff, events)
+        assert opened.session is not None
+        if self._handoff is None:
+            opened.session.fit(frames, stamps_ns)
+            return
+        assert self._drafts is not None
+        events = opened.draft.event_tokens if opened.draft else None
+        if events is None and event_images is not None and len(event_images):
+            events = self._drafts.submit(self._drafts.model.encode, event_images).result()
+        stands_in = self._handoff.fit(opened.session, frames, stamps_ns, events)
+        opened.source = "handoff" if stands_in else "target"
 
     def _start_policy(self, index: int) -> None:
         if self._started != index:

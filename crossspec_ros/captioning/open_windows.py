@@ -69,21 +69,6 @@ class OpenWindow:
         self.last_frame_ns = 0
         """Time at which its last frame came (`perf_counter_ns`)."""
 
-    def fit(
-        self,
-        frames: Sequence[np.ndarray],
-        stamps_ns: Sequence[int],
-        stand_in: StandIn | None,
-        events: torch.Tensor | None,
-    ) -> None:
-        """Let its session have these frames, or features made of `events` that stand in for them."""
-        assert self.session is not None
-        self.source = "target"
-        if stand_in is None:
-            self.session.fit(frames, stamps_ns)
-        elif stand_in.fit(self.session, frames, stamps_ns, events):
-            self.source = "handoff"
-
     def rest(self) -> None:
         """Let other windows go on: nobody waits for an answer on its session."""
         if self.session is not None:

@@ -162,12 +162,11 @@ class DraftModel:
         self,
         model: EventModel,
         translation: Translation,
-        is_static: bool | None = None,
         said: Mapping[bytes, Said] | None = None,
         kept: dict[bytes, Said] | None = None,
     ) -> None:
         self.model, self._translation, self._said, self._kept = model, translation, said, kept
-        self._runner = ModelRunner(model.body, _ROOM, is_static)
+        self._runner = ModelRunner(model.body, _ROOM)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
