@@ -39,7 +39,8 @@ _SYSTEM = (
     "A chat between a curious human and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the human's questions."
 )
-_TOWER = "model.visual_tower.visual_tower."
+TOWER = "model.visual_tower.visual_tower."
+"""Beginning of its tower's tensors in the module; released names go on with `vision_model.`."""
 _QUESTIONS = 64
 
 
@@ -140,7 +141,7 @@ class EventGPTArchitecture:
     def _filling(self) -> Filling:
         assert self.folder
         stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
-        if not any(name.startswith(_TOWER) for name in stored):
+        if not any(name.startswith(TOWER) for name in stored):
             stored |= _tower_beside(self.folder)
         configs = self.text, self.vision
         return Filling(EventGPTModule, configs, self.folder, stored, self.unquantized)
@@ -160,17 +161,9 @@ def released() -> DraftArchitecture:
     return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
 
 
-def released_state(module: EventGPTModule) -> dict[str, Tensor]:
-    """The module's tensors under the names of the released checkpoint."""
-    return {
-        key.replace(_TOWER, _TOWER + "vision_model."): value.contiguous()
-        for key, value in module.state_dict().items()
-    }
-
-
 def _module_name(released: str) -> str:
     """The name in the module of a tensor of the released checkpoint."""
-    return released.replace(_TOWER + "vision_model.", _TOWER)
+    return released.replace(TOWER + "vision_model.", TOWER)
 
 
 def _tower_beside(folder: Path) -> dict[str, Stored]:
@@ -183,7 +176,7 @@ def _tower_beside(folder: Path) -> dict[str, Stored]:
         )
     stored = stored_tensors(tower)
     inner = {name: tensor for name, tensor in stored.items() if name.startswith("vision_model.")}
-    return {_TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
+    return {TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
 
 
 def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> Any:

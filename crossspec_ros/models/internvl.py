@@ -63,17 +63,12 @@ class InternVL(FrameByFrameModel):
         return tuple(whole.ids[:at]), tuple(whole.ids[at + _AROUND_TOKENS :])
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        return list(self.module.model.get_image_features(self._pixels(frames)).pooler_output)
+        return list(self.module.model.get_image_features(self.pixels(frames)).pooler_output)
 
     def around(self, i: int) -> tuple[int, ...]:
         return self._around(i)
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        frame = [self.module.config.image_token_id] * self.module.config.image_seq_length
-        ids = self.video_ids(len(frames), frame)
-        return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
 
         return self.own(square_pixels(frames, self.spec.image_size, MEAN, STD))

@@ -40,7 +40,7 @@ class LlavaOnevision(FrameByFrameModel):
         return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        features = self.module.model.get_video_features(self._pixels(frames)[:, None]).pooler_output
+        features = self.module.model.get_video_features(self.pixels(frames)[:, None]).pooler_output
         # The last is the newline, which transformers puts behind any video.
         return list(features[:, :-1])
 
@@ -51,13 +51,7 @@ class LlavaOnevision(FrameByFrameModel):
         newline = self.module.model.image_newline[None]
         return Chunk.in_a_row(torch.cat([newline, super().closing(question).embeds]))
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        token, a_frame = self.module.config.video_token_index, self.spec.frame_tokens // self.spec.frames
-        # And the newline.
-        ids = [*self.video_ids(len(frames), [token] * a_frame), token]
-        return self.whole_prompt(ids, question) | {"pixel_values_videos": self._pixels(frames)[None]}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
 
         return self.own(square_pixels(frames, self.spec.image_size))

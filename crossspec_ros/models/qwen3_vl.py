@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 VIDEO = "<|video_pad|>"
-_BEGIN, _END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
+BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
@@ -64,14 +64,14 @@ class Qwen3VL(TransformersVideoModel):
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         # A unit's own marks stand within those that the chat template puts around the video, for
         # transformers' processor puts its units in the place of `VIDEO` alone.
-        before, after = f"{_TURN}user\n{_BEGIN}", f"{_END}{question}{_TURN_END}\n{_TURN}assistant\n"
+        before, after = f"{_TURN}user\n{BEGIN}", f"{END}{question}{_TURN_END}\n{_TURN}assistant\n"
         return tuple(tokenizer.encode(before).ids), tuple(tokenizer.encode(after).ids)
 
     def encode(self, frames: np.ndarray) -> list[Features]:
         """Features of each pair; of an odd number of frames the last is read twice."""
         import torch
 
-        patches, grid = self._patches(frames)
+        patches, grid = self.patches(frames)
         units, rows, columns = grid
         seen = self.module.model.visual(
             patches, torch.tensor([[1, rows, columns]] * units, device=self.device)
@@ -99,32 +99,13 @@ class Qwen3VL(TransformersVideoModel):
         first = i * self.spec.frames_per_unit
         return Chunk.joined(
             [
-                self._text(time_stamp(first, first + features.frames - 1) + _BEGIN),
+                self._text(time_stamp(first, first + features.frames - 1) + BEGIN),
                 Chunk(features.embeds, where, features.layers),
-                self._text(_END),
+                self._text(END),
             ]
         )
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        import torch
-
-        patches, grid = self._patches(frames)
-        units, rows, columns = grid
-        video, per_unit = self.module.config.video_token_id, self.spec.frames_per_unit
-        ids: list[int] = []
-        for i in range(units):
-            last = min((i + 1) * per_unit, len(frames)) - 1
-            ids += self.tokenizer.encode(time_stamp(i * per_unit, last) + _BEGIN).ids
-            ids += [video] * (rows * columns // self._merged**2)
-            ids += self.tokenizer.encode(_END).ids
-        whole = self.whole_prompt(ids, question)
-        return whole | {
-            "mm_token_type_ids": 2 * (whole["input_ids"] == video).int(),
-            "pixel_values_videos": patches,
-            "video_grid_thw": torch.tensor([grid], device=self.device),
-        }
-
-    def _patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
+    def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
         """Patches of all units, one after the other; the number of units, and the rows and columns of
         patches of one."""
         import torch
@@ -148,7 +129,7 @@ class Qwen3VLArchitecture(TransformersTarget):
     family, config_class = "Qwen3-VL", "Qwen3VLConfig"
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
-    needs = (VIDEO, _BEGIN, _END, _TURN, _TURN_END)
+    needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
     vision_left_out: ClassVar[Values] = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 128000, "eos_token_id": None}
 

@@ -61,17 +61,12 @@ class SmolVLM(FrameByFrameModel):
         return before, after
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        return list(self.module.model.get_image_features(self._pixels(frames)[:, None]).pooler_output)
+        return list(self.module.model.get_image_features(self.pixels(frames)[:, None]).pooler_output)
 
     def around(self, i: int) -> tuple[int, ...]:
         return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
-        ids = self.video_ids(len(frames), frame)
-        return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)[None]}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         return self.own(frame_pixels(frames, self.spec.image_size, self._longest_edge))
 
 

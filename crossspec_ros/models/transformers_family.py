@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from operator import attrgetter
@@ -20,6 +20,7 @@ from crossspec_ros.models.config_files import config_errors, eos_ids, for_transf
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from tokenizers import Tokenizer
     from typing_extensions import Self
@@ -95,18 +96,13 @@ class TransformersVideoModel(TransformersModel, ABC):
     def closing(self, question: str) -> Chunk:
         return self.words(self.prompt_ids(question)[1])
 
-    def whole_prompt(self, frame_ids: Iterable[int], question: str) -> dict[str, torch.Tensor]:
-        """Ids of the whole prompt with these in the place of the frames, and the mask, as transformers' own
-        `generate` takes them."""
-        import torch
-
-        before, after = self.prompt_ids(question)
-        ids = torch.tensor([[*before, *frame_ids, *after]], device=self.device)
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-
 
 class FrameByFrameModel(TransformersVideoModel):
     """A target whose tower sees each frame alone: `encode` gives (tokens, width) of each."""
+
+    @abstractmethod
+    def pixels(self, frames: np.ndarray) -> torch.Tensor:
+        """(n, 3, S, S) of (n, H, W, 3) uint8 RGB frames, as the tower takes them."""
 
     def around(self, i: int) -> tuple[int, ...]:
         """Token ids around the `i`-th frame, if any: the last stands behind it, all others before it."""
@@ -119,13 +115,6 @@ class FrameByFrameModel(TransformersVideoModel):
             return Chunk.in_a_row(features)
         embeds = self.words(around).embeds
         return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
-
-    def video_ids(self, frames: int, frame: list[int]) -> list[int]:
-        """Ids of so many frames with those around them, where `frame` has the ids of one."""
-        ids: list[int] = []
-        for around in map(self.around, range(frames)):
-            ids += [*around[:-1], *frame, *around[-1:]]
-        return ids
 
 
 Values = Mapping[str, Any]

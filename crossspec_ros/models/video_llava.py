@@ -43,14 +43,9 @@ class VideoLlava(FrameByFrameModel):
         return tuple(before), tuple(after)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        return list(self.module.model.get_video_features(self._pixels(frames)[None]).pooler_output)
+        return list(self.module.model.get_video_features(self.pixels(frames)[None]).pooler_output)
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        frame = [self.module.config.video_token_index] * (self.spec.frame_tokens // self.spec.frames)
-        ids, pixels = self.video_ids(len(frames), frame), self._pixels(frames)[None]
-        return self.whole_prompt(ids, question) | {"pixel_values_videos": pixels}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import clip_pixels
 
         return self.own(clip_pixels(frames, self.spec.image_size))

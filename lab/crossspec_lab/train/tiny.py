@@ -142,11 +142,15 @@ def _save(model: Any, folder: Path, out: Path) -> None:
 def _write(model: Any, folder: Path, out: Path) -> None:
     from safetensors.torch import save_file
 
-    from crossspec_ros.models.eventgpt import EventGPTModule, released_state
+    from crossspec_ros.models.eventgpt import TOWER, EventGPTModule
 
     model = model.bfloat16()
     if isinstance(model, EventGPTModule):
-        save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
+        state = {
+            name.replace(TOWER, f"{TOWER}vision_model."): tensor.contiguous()
+            for name, tensor in model.state_dict().items()
+        }
+        save_file(state, out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {
             "model_type": "EventChat_llama",
             "architectures": ["EventChatModel"],
