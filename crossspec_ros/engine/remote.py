@@ -177,7 +177,6 @@ class RemoteSession:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes up and down so far."""
         return self._sent_bytes, self._received_bytes
 
     @property

@@ -38,7 +38,6 @@ class Medusa(Head):
         self._state: Tensor | None = None
 
     def loss(self, pairs: Pairs) -> Tensor:
-        """Cross entropy of each head's tokens."""
         t, states = pairs.tokens.shape[1], self._behind(pairs)
         losses = [
             _DECAY**k * token_loss(self._told(k, states[:, : t - k]), pairs.tokens[:, k:])
@@ -53,7 +52,6 @@ class Medusa(Head):
         return self._told(0, self._behind(pairs))
 
     def begin(self) -> None:
-        """A response begins: what was read is over."""
         self._state = None
 
     def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -132,35 +133,19 @@ def synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
     """The windows with frames of all recordings that are named."""
+    nobody: Any = SimpleNamespace(caption=lambda *_: Caption("", (), "none"))
+    for name in ("check_question", "stream_frame", "stream_event_image"):
+        setattr(nobody, name, lambda *_: None)
     for path in args.recordings:
         setup = ReplaySetup.asked(argparse.Namespace(**vars(args), path=path))
         with closing(setup):
-            for captioned in CodeReplay(setup, _Nobody()).windows():
+            for captioned in CodeReplay(setup, nobody).windows():
                 if len(captioned.window.frames):
                     yield captioned.window
 
 
 def _tell(progress: Progress, task: TaskID, done: int) -> None:
     progress.update(task, completed=done)
-
-
-class _Nobody:
-    """In the place of a decoder where the windows alone are wanted."""
-
-    def check_question(self, question: str) -> None:
-        pass
-
-    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
-        pass
-
-    def stream_event_image(self, index: int, image: np.ndarray, question: str) -> None:
-        pass
-
-    def caption(self, window: Window, question: str, trace: Any) -> Caption:
-        return Caption("", (), "none")
-
-    def close(self) -> None:
-        pass
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:
