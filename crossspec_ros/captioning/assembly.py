@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.drafting.stored_draft import Said
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.telemetry.trace import Trace
     from crossspec_ros.windows.window import Window
 
@@ -132,8 +131,14 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     engine = connected_engine(settings)
     try:
         target: Any = RemoteTarget(settings.target, engine.welcome)
+        pair = ModelPair(target, None, None, 0)
+        if settings.draft != NO_DRAFT:
+            from crossspec_ros.models.loading import load_draft
+
+            placement = asked_placement(settings)
+            pair = load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
         decoder = PrefillHiddenDecoder(
-            _remote_pair(settings, target),
+            pair,
             Policy((EventDraftProposer(),), None),
             settings.max_new_tokens,
             engine=engine,
@@ -144,16 +149,6 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
         engine.close()
         raise
     return decoder
-
-
-def _remote_pair(settings: CaptionerSettings, target: VideoTarget) -> ModelPair:
-    """The pair of the remote target and the event draft of the parameters, if there is to be one."""
-    if settings.draft == NO_DRAFT:
-        return ModelPair(target, None, None, 0)
-    from crossspec_ros.models.loading import load_draft
-
-    placement = asked_placement(settings)
-    return load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
 
 
 def speculative_decoder(
