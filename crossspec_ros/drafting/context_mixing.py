@@ -304,7 +304,7 @@ class CaptionTable:
             self.captions.popleft()
             self._begins.popleft()
         self.captions.append(caption)
-        if self._end + len(caption) <= self._places:
+        if self._end + len(caption) <= len(self.arrays[-1]):
             self._enter(caption)
             return
         needed = 2 * sum(map(len, self.captions))
@@ -313,10 +313,6 @@ class CaptionTable:
         self._end = 0
         for left in self.captions:
             self._enter(left)
-
-    @property
-    def _places(self) -> int:
-        return len(self.arrays[-1])
 
     def _enter(self, caption: tuple[int, ...]) -> None:
         add(self.arrays, behind_start(caption), self._end)

@@ -140,7 +140,8 @@ class EventGPTArchitecture:
     @property
     def _filling(self) -> Filling:
         assert self.folder
-        stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
+        tensors = stored_tensors(self.folder)
+        stored = {name.replace(f"{TOWER}vision_model.", TOWER): tensor for name, tensor in tensors.items()}
         if not any(name.startswith(TOWER) for name in stored):
             stored |= _tower_beside(self.folder)
         configs = self.text, self.vision
@@ -159,11 +160,6 @@ def architecture(folder: Path) -> EventGPTArchitecture:
 def released() -> DraftArchitecture:
     """XduSyL/EventGPT: LLaMA-7B, and its tower CLIP ViT-L/14 at 336 pixels."""
     return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
-
-
-def _module_name(released: str) -> str:
-    """The name in the module of a tensor of the released checkpoint."""
-    return released.replace(TOWER + "vision_model.", TOWER)
 
 
 def _tower_beside(folder: Path) -> dict[str, Stored]:
